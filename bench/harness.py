@@ -1,0 +1,288 @@
+"""Runs the contenders of a benchmark in turns, each run in a new process, and sums them up.
+
+A `Benchmark` enters; a report leaves: plain dicts and lists, ready for JSON, with every single run,
+the medians, and the ratios that `report.py` prints.
+
+    report = measure(load_benchmark(Path("bench/splitting.py")), runs=None, tell=print)
+"""
+
+import contextlib
+import datetime
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import shlex
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench import workloads
+from bench.declaration import Benchmark, Contender, Target
+from bench.report import seconds
+
+PROJECT = Path(__file__).resolve().parent.parent
+USUAL_RUNS = 5
+SLOW_RUNS, SLOW_SECONDS = 3, 60.0
+MEASURES = ("wall_seconds", "cpu_seconds", "peak_bytes")
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "RAYON_NUM_THREADS",
+)
+Run = dict[str, Any]
+Tell = Callable[[str], None]
+
+
+class RunFailed(Exception):
+    """A run gave no result; the message is the sentence for its row."""
+
+
+@dataclass
+class Entry:
+    """A contender in one race: its runs so far, or why it is out."""
+
+    contender: Contender
+    version: str
+    runs: list[Run] = field(default_factory=list)
+    failure: str = ""
+
+    def median(self, measure: str) -> float:
+        """Return the median over the runs."""
+        values: list[float] = [run[measure] for run in self.runs]
+        return statistics.median(values)
+
+
+def run_once(benchmark: Benchmark, contender: Contender, workload: Path, sample: float) -> Run:
+    """Start one worker, wait for it, and leave nothing of it behind."""
+    environment = dict(os.environ, PYTHONHASHSEED="0") | dict(benchmark.environment)
+    if benchmark.threads is not None:
+        environment |= dict.fromkeys(THREAD_VARIABLES, str(benchmark.threads))
+    with tempfile.TemporaryDirectory(prefix="tilth-bench-") as scratch:
+        result, errors = Path(scratch, "result.json"), Path(scratch, "stderr")
+        arguments = [benchmark.file.resolve(), contender.name, workload.resolve(), sample]
+        command = [sys.executable, "-m", "bench.worker", *map(str, arguments)]
+        with errors.open("wb") as stream:
+            process = subprocess.Popen(
+                [*command, repr(time.perf_counter()), str(result)],
+                cwd=PROJECT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stream,
+                start_new_session=True,  # a group of its own, ended whole with its children
+            )
+        end = ""
+        try:
+            process.wait(benchmark.timeout_seconds)
+        except subprocess.TimeoutExpired:
+            end = f"no answer after {benchmark.timeout_seconds:g} seconds"
+        finally:  # also on Ctrl-C
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if not end and process.returncode < 0:
+            end = f"ended by {signal.Signals(-process.returncode).name}"
+        elif not end and process.returncode > 0:
+            end = f"exit code {process.returncode}"
+        elif not end and not result.exists():
+            end = "ended without a result"
+        if end:
+            said = errors.read_text(errors="replace").strip().splitlines()
+            raise RunFailed(f"{end}: {said[-1].strip()}" if said else end)
+        run: Run = json.loads(result.read_text())
+        return run
+
+
+def enter(contender: Contender) -> Entry:
+    """Look up the version of the package; a contender whose package is missing is out."""
+    if not contender.package:
+        return Entry(contender, "")
+    try:
+        return Entry(contender, importlib.metadata.version(contender.package))
+    except importlib.metadata.PackageNotFoundError:
+        return Entry(contender, "", failure=f"the package {contender.package} is not installed")
+
+
+def race(benchmark: Benchmark, workload: Path, runs: int | None, tell: Tell) -> list[Entry]:
+    """Run every contender once a round, each round beginning with the next contender.
+
+    A drift of the machine (heat, a neighbour) then falls on all alike, not on whoever is last.
+    """
+    entries = [enter(contender) for contender in benchmark.contenders]
+    rounds, number = runs or USUAL_RUNS, 0
+    while number < rounds:
+        first = number % len(entries)
+        for entry in entries[first:] + entries[:first]:
+            if entry.failure:
+                continue
+            contender = entry.contender
+            try:
+                run = run_once(benchmark, contender, workload, contender.sample)
+            except RunFailed as failure:
+                entry.failure = str(failure)
+                tell(f"round {number + 1} of {rounds}, {contender.name}: {failure}")
+                continue
+            position = sum(len(each.runs) for each in entries) + 1
+            entry.runs.append({"round": number + 1, "position": position} | run)
+            tell(
+                f"round {number + 1} of {rounds}, {contender.name}: {seconds(run['wall_seconds'])}"
+            )
+        number += 1
+        slowest = max((run["wall_seconds"] for each in entries for run in each.runs), default=0.0)
+        if runs is None and slowest > SLOW_SECONDS:
+            rounds = SLOW_RUNS
+    return entries
+
+
+def compare_answers(benchmark: Benchmark, workload: Path, entries: list[Entry]) -> None:
+    """Put out of the race whoever gave another answer than ours, or two answers."""
+    by_name = {entry.contender.name: entry for entry in entries}
+    # Ours first: a peer is only compared with a contender of ours that agrees with itself.
+    for entry in sorted(entries, key=lambda entry: bool(entry.contender.against)):
+        contender = entry.contender
+        if entry.failure or contender.incomparable:
+            continue
+        answer = entry.runs[0]["answer"]
+        if other := [run["answer"] for run in entry.runs if run["answer"] != answer]:
+            entry.failure = f"answers differ between its own runs: {answer}, {other[0]}"
+        elif contender.against and not (ours := by_name[contender.against]).failure:
+            expected = ours.runs[0]["answer"]
+            if contender.sample != 1.0:  # ours answers the smaller question too, untimed
+                try:
+                    run = run_once(benchmark, ours.contender, workload, contender.sample)
+                except RunFailed as failure:
+                    entry.failure = f"{contender.against} on the same sample: {failure}"
+                    continue
+                expected = run["answer"]
+            if answer != expected:
+                entry.failure = (
+                    f"answers differ: {contender.against} {expected}, {contender.name} {answer}"
+                )
+
+
+def ratio(entries: list[Entry], entry: Entry, measure: str) -> float | None:
+    """Divide the peer's median by ours, per unit of work: above 1, ours is the better."""
+    ours = next((each for each in entries if each.contender.name == entry.contender.against), None)
+    if ours is None or entry.failure or ours.failure:
+        return None
+    if measure == "peak_bytes":
+        whole = entry.contender.sample == 1.0  # memory does not scale with the sample
+        return entry.median(measure) / ours.median(measure) if whole else None
+    # A run too short for the clock of CPU time measures zero, which no ratio can be taken to.
+    if not (own := ours.median(measure)):
+        return None
+    return entry.median(measure) / entry.contender.sample / own
+
+
+def summarise(entry: Entry, entries: list[Entry], work: float) -> dict[str, Any]:
+    """Tell all about one contender; without a failure that includes what it reached."""
+    contender = entry.contender
+    summary: dict[str, Any] = {
+        "name": contender.name,
+        "package": contender.package,
+        "version": entry.version,
+        "against": contender.against,
+        "sample": contender.sample,
+        "warmup": contender.warmup,
+        "incomparable": contender.incomparable,
+        "failure": entry.failure,
+        "runs": entry.runs,
+    }
+    if not entry.failure:
+        wall = [run["wall_seconds"] for run in entry.runs]
+        summary["medians"] = {measure: entry.median(measure) for measure in MEASURES}
+        summary["spread_seconds"] = [min(wall), max(wall)]
+        summary["work_per_second"] = work * contender.sample / statistics.median(wall)
+        summary["ratios"] = {measure: ratio(entries, entry, measure) for measure in MEASURES}
+    return summary
+
+
+def judge(target: Target, entries: list[Entry]) -> dict[str, Any]:
+    """Hold a target against the ratio reached; without a ratio, `met` is None."""
+    peer = next(entry for entry in entries if entry.contender.name == target.peer)
+    reached = ratio(entries, peer, target.measure)
+    return {
+        "peer": target.peer,
+        "ours": peer.contender.against,
+        "measure": target.measure,
+        "at_least": target.at_least,
+        "ratio": reached,
+        "met": None if reached is None else reached >= target.at_least,
+    }
+
+
+def machine() -> dict[str, Any]:
+    """Describe where this runs, as far as it bears on speed."""
+    model = platform.processor() or platform.machine()
+    with contextlib.suppress(FileNotFoundError):  # Linux alone has it
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((line.split(":")[1].strip() for line in lines if "model name" in line), model)
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "load_average": os.getloadavg()[0],
+    }
+
+
+def cache_folder(file: Path) -> Path:
+    """Make the folder for `prepare`: another one whenever the code that fills it changes."""
+    code = file.read_bytes() + Path(workloads.__file__).read_bytes()
+    folder = file.parent / "cache" / f"{file.stem}-{hashlib.sha256(code).hexdigest()[:12]}"
+    for outdated in set(folder.parent.glob(f"{file.stem}-*")) - {folder}:
+        shutil.rmtree(outdated)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def measure(benchmark: Benchmark, runs: int | None, tell: Tell) -> dict[str, Any]:
+    """Race on every workload. A failed contender is part of the report, not an error."""
+    command = ["python", "-m", "bench", "--only", benchmark.name]
+    report: dict[str, Any] = {
+        "benchmark": benchmark.name,
+        "question": benchmark.question,
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "command": shlex.join(command + ([] if runs is None else ["--runs", str(runs)])),
+        "machine": machine(),
+        "threads": benchmark.threads,
+        "environment": dict(benchmark.environment),
+        "fresh_process": benchmark.fresh,
+        "unit": benchmark.unit,
+        "workloads": [],
+    }
+    tell("preparing the workloads")
+    for name, workload in benchmark.prepare(cache_folder(benchmark.file)).items():
+        tell(f"workload {name}")
+        entries = race(benchmark, workload, runs, tell)
+        compare_answers(benchmark, workload, entries)
+        work = benchmark.work(workload)
+        content = hashlib.sha256(workload.read_bytes()).hexdigest() if workload.is_file() else None
+        report["workloads"].append(
+            {
+                "name": name,
+                "file": workload.name,
+                "sha256": content,
+                "work": work,
+                "contenders": [summarise(entry, entries, work) for entry in entries],
+                "targets": [
+                    judge(target, entries)
+                    for target in benchmark.targets
+                    if target.workload in ("", name)
+                ],
+            }
+        )
+    return report

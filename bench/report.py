@@ -1,0 +1,121 @@
+"""A report (the dict that `harness.measure` returns) as a table and as a file."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from tilth.files import write_text_atomically
+
+Report = dict[str, Any]
+NAMES = {"wall_seconds": "time", "cpu_seconds": "CPU time", "peak_bytes": "peak memory"}
+
+
+def seconds(value: float) -> str:
+    """Write a time in the unit that suits its size."""
+    if value >= 1:
+        return f"{value:.2f} s"
+    return f"{value * 1e3:.1f} ms" if value >= 1e-3 else f"{value * 1e6:.1f} µs"
+
+
+def notes(contender: Report) -> str:
+    """Say what a reader must know to compare this row with another."""
+    found = []
+    if contender["sample"] != 1.0:
+        found.append(f"on {contender['sample']:.3g} of the workload, ratios scaled")
+    if contender["warmup"]:
+        found.append(f"after {contender['warmup']} untimed in the same process")
+    if contender["incomparable"]:
+        found.append(f"answer not compared: {contender['incomparable']}")
+    return "; ".join(found)
+
+
+def row(contender: Report) -> list[str]:
+    """Write a contender's numbers, or why there are none."""
+    package = f"{contender['package']} {contender['version']}".strip()
+    if contender["failure"]:
+        return [contender["name"], package, *[""] * 7, contender["failure"]]
+    medians, (low, high) = contender["medians"], contender["spread_seconds"]
+    times = contender["ratios"]["wall_seconds"]
+    return [
+        contender["name"],
+        package,
+        str(len(contender["runs"])),
+        seconds(medians["wall_seconds"]),
+        f"{seconds(low)} .. {seconds(high)}",
+        f"{contender['work_per_second']:,.1f}",
+        "" if times is None else f"{times:.2f} x {contender['against']}",
+        seconds(medians["cpu_seconds"]),
+        f"{medians['peak_bytes'] / 1e6:,.0f} MB",
+        notes(contender),
+    ]
+
+
+def target_line(target: Report) -> str:
+    """Say whether a target is met, or by how much it is missed."""
+    wanted = f"{target['at_least']:g} times the {NAMES[target['measure']]} of {target['ours']}"
+    line = f"target: {target['peer']} takes at least {wanted}: "
+    if target["met"] is None:
+        return line + "not judged, there is no comparison"
+    if target["met"]:
+        return line + f"met ({target['ratio']:.2f})"
+    short = 1 - target["ratio"] / target["at_least"]
+    return line + f"MISSED by {short:.1%} ({target['ratio']:.2f})"
+
+
+def plain_table(header: list[str], rows: list[list[str]]) -> str:
+    """Align the columns, each as wide as its longest cell: nothing is cut."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+        for cells in [header, ["-" * width for width in widths], *rows]
+    )
+
+
+def print_table(header: list[str], rows: list[list[str]]) -> None:
+    """Print with rich to a terminal that is wide enough, plainly elsewhere."""
+    plain = plain_table(header, rows)
+    borders = 3 * len(header) + 1
+    # A terminal too narrow for the table wraps plain lines, where rich would cut every cell.
+    width = max(map(len, plain.splitlines())) + borders
+    if not sys.stdout.isatty() or width > shutil.get_terminal_size().columns:
+        print(plain)
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*header)
+    for cells in rows:
+        table.add_row(*(Text(cell) for cell in cells))
+    Console().print(table)
+
+
+def print_report(report: Report) -> None:
+    """Print the question, the machine, and a table with its targets for each workload."""
+    machine, unit = report["machine"], report["unit"]
+    print(f"{report['benchmark']}: {' '.join(report['question'].split())}")
+    print(f"machine: {machine['cpu']}, {machine['cores']} cores, Python {machine['python']}")
+    counted = "the whole process" if report["fresh_process"] else "the run, without its setup"
+    threads = f"threads: {report['threads'] or 'as many as each takes'}"
+    print(f"counted: {counted}; {threads}; ratio: its median time over that of ours")
+    header = ["contender", "package", "runs", "median", "min .. max", f"{unit}/s", "ratio"]
+    for workload in report["workloads"]:
+        print(f"\nworkload: {workload['name']} ({workload['work']:,.4g} {unit})")
+        rows = [row(contender) for contender in workload["contenders"]]
+        print_table([*header, "CPU", "peak", "notes"], rows)
+        for target in workload["targets"]:
+            print(target_line(target))
+
+
+def has_failures(report: Report) -> bool:
+    """Tell whether any contender failed or was refused."""
+    return any(each["failure"] for work in report["workloads"] for each in work["contenders"])
+
+
+def save_report(report: Report, file: Path) -> None:
+    """Write it as JSON, whole or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(report, indent=1, ensure_ascii=False) + "\n"
+    write_text_atomically(file, text, overwrite=True)

@@ -1,0 +1,198 @@
+#include "pretokenize.hpp"
+
+#include <cstring>
+
+#include "characters.hpp"
+
+// How the GPT-2 pattern becomes bit arithmetic. Each byte has a class; a piece starts at a
+// character
+//
+//   that is no space:  if the character before is of another class, unless that is a blank
+//                      (U+0020), which joins the piece that follows it;
+//   that is a space:   if the character before is no space (a run of spaces starts here), or the
+//                      one after is no space: `\s+(?!\S)` gives back the last space of a run,
+//                      which then stands alone, or joins what follows if it is a blank.
+//
+// The end of the text counts as a space, so that a run that ends there stays whole. Contractions
+// are the one exception, and rare enough to be mended one by one: where a piece starts with an
+// apostrophe and 's, 't, 'll, ... follows, the letters belong to it and a piece starts after them.
+
+namespace tilth::bpe {
+namespace {
+
+constexpr std::uint64_t bit(std::size_t i) { return std::uint64_t{1} << i; }
+constexpr std::uint64_t bits_below(std::size_t i) {
+  return i < 64 ? bit(i) - 1 : ~std::uint64_t{0};
+}
+
+// The length of the contraction that begins at the apostrophe text[position], or 0.
+std::size_t contraction_length(std::string_view text, std::size_t position) {
+  const std::string_view tail = text.substr(position + 1, 2);
+  if (tail == "ll" || tail == "ve" || tail == "re") return 3;
+  const bool one_letter =
+      !tail.empty() && (tail[0] == 's' || tail[0] == 'd' || tail[0] == 'm' || tail[0] == 't');
+  return one_letter ? 2 : 0;
+}
+
+}  // namespace
+
+void Gpt2Splitter::read_block() {
+  const std::size_t left = text_.size() - position_;
+  const bool is_last = left <= 64;
+  ByteMasks masks;
+  if (left >= 64) {
+    masks = classify_64_bytes(text_.data() + position_);
+  } else {
+    char padded[64];
+    std::memset(padded, ' ', sizeof padded);  // the end of the text counts as a space
+    std::memcpy(padded, text_.data() + position_, left);
+    masks = classify_64_bytes(padded);
+  }
+
+  std::uint64_t continuations = 0;  // the bytes of a character after its first
+  for (std::uint64_t open = masks.non_ascii; open != 0;) {
+    const auto i = static_cast<std::size_t>(std::countr_zero(open));
+    const Character character = decode_character(text_, position_ + i);
+    const std::uint64_t its_bytes = bits_below(character.length) << i;
+    if (character.kind == CharacterClass::letter) masks.letters |= its_bytes;
+    if (character.kind == CharacterClass::number) masks.numbers |= its_bytes;
+    if (character.kind == CharacterClass::space) masks.spaces |= its_bytes;
+    continuations |= its_bytes & ~bit(i);
+    open &= ~its_bytes;
+  }
+
+  // The last block is decided whole; of another, the part whose bytes have enough of the text
+  // behind them (three bytes for a contraction, one character for a space) and that ends with a
+  // character.
+  std::size_t decided = is_last ? left : 60;
+  while (!is_last && (continuations & bit(decided)) != 0) --decided;
+
+  const std::uint64_t letters = masks.letters, numbers = masks.numbers, spaces = masks.spaces;
+  const std::uint64_t others = ~(letters | numbers | spaces);
+  const std::uint64_t same_as_before = (letters & (letters << 1 | before_.letter)) |
+                                       (numbers & (numbers << 1 | before_.number)) |
+                                       (others & (others << 1 | before_.other));
+  const std::uint64_t after_blank = masks.blanks << 1 | before_.blank;
+  const std::uint64_t after_space = spaces << 1 | before_.space;
+  const std::uint64_t before_space = spaces >> 1 | bit(63);  // bit 63 counts in the last block only
+
+  std::uint64_t last_spaces = spaces & ~before_space;  // the last byte of each run of spaces
+  for (std::uint64_t wide = last_spaces & continuations; wide != 0; wide &= wide - 1) {
+    // A space of several bytes starts at its first one.
+    auto i = static_cast<std::size_t>(std::countr_zero(wide));
+    last_spaces &= ~bit(i);
+    while ((continuations & bit(i)) != 0) --i;
+    last_spaces |= bit(i);
+  }
+
+  std::uint64_t starts =
+      (~spaces & ~same_as_before & ~after_blank) | (spaces & ~after_space) | last_spaces;
+  starts &= bits_below(decided);
+
+  for (std::uint64_t open = starts & masks.apostrophes; open != 0; open &= open - 1) {
+    const auto i = static_cast<std::size_t>(std::countr_zero(open));
+    const std::size_t length = contraction_length(text_, position_ + i);
+    if (length == 0) continue;
+    if (i + length < decided) {
+      starts = (starts & ~bit(i + 1)) | bit(i + length);
+    } else if (is_last) {
+      starts &= ~bit(i + 1);  // the contraction ends the text
+    } else {
+      decided = i;  // it reaches beyond this block: let the next one begin with it
+      starts &= bits_below(decided);
+      break;
+    }
+  }
+
+  if (position_ == 0) starts &= ~bit(0);  // the first piece starts without a boundary
+  block_ = position_;
+  starts_ = starts;
+  position_ += decided;
+  const std::size_t last = decided - 1;
+  before_ = {letters >> last & 1, numbers >> last & 1, others >> last & 1, spaces >> last & 1,
+             masks.blanks >> last & 1};
+}
+
+// cl100k looks further ahead (to the last line end of a run of spaces) and counts digits, so it is
+// matched character by character, alternative by alternative.
+
+namespace {
+
+bool is_line_end(char c) { return c == '\r' || c == '\n'; }
+
+// The same without regard to case, where U+017F (long s) counts as an s.
+std::size_t contraction_length_any_case(std::string_view text, std::size_t position) {
+  const std::string_view tail = text.substr(position + 1, 2);
+  const auto lower = [&](std::size_t i) { return static_cast<char>(tail[i] | 0x20); };
+  if (tail == "\xC5\xBF") return 3;
+  if (tail.size() == 2) {
+    const char first = lower(0), second = lower(1);
+    if ((first == 'l' && second == 'l') || ((first == 'v' || first == 'r') && second == 'e'))
+      return 3;
+  }
+  const bool one_letter =
+      !tail.empty() && (lower(0) == 's' || lower(0) == 'd' || lower(0) == 'm' || lower(0) == 't');
+  return one_letter ? 2 : 0;
+}
+
+}  // namespace
+
+std::size_t Cl100kSplitter::match_end(std::size_t start) const {
+  const std::size_t size = text_.size();
+  const auto run_end = [&](std::size_t i, CharacterClass kind) {
+    while (i < size) {
+      const Character character = decode_character(text_, i);
+      if (character.kind != kind) break;
+      i += character.length;
+    }
+    return i;
+  };
+  const auto others_and_line_ends = [&](std::size_t i) {
+    i = run_end(i, CharacterClass::other);
+    while (i < size && is_line_end(text_[i])) ++i;
+    return i;
+  };
+
+  if (text_[start] == '\'') {
+    const std::size_t length = contraction_length_any_case(text_, start);
+    if (length != 0) return start + length;
+  }
+
+  const Character first = decode_character(text_, start);
+  if (first.kind == CharacterClass::letter) return run_end(start, CharacterClass::letter);
+  if (first.kind == CharacterClass::number) {
+    std::size_t end = start + first.length;
+    for (int more = 0; more < 2 && end < size; ++more) {
+      const Character character = decode_character(text_, end);
+      if (character.kind != CharacterClass::number) break;
+      end += character.length;
+    }
+    return end;
+  }
+
+  // Something that is neither, and what follows it: letters take it along unless it ends a line.
+  const std::size_t second = start + first.length;
+  const bool is_joined = second < size && !is_line_end(text_[start]);
+  const CharacterClass second_kind =
+      is_joined ? decode_character(text_, second).kind : CharacterClass::space;
+  if (second_kind == CharacterClass::letter) return run_end(second, CharacterClass::letter);
+  if (first.kind == CharacterClass::other) return others_and_line_ends(start);
+  if (text_[start] == ' ' && second_kind == CharacterClass::other)
+    return others_and_line_ends(second);
+
+  // A run of spaces: all of it at the end of the text, else up to its last line end, else less its
+  // last space, else that space alone.
+  std::size_t end = start, last_space = start, after_line_end = start;
+  while (end < size) {
+    const Character character = decode_character(text_, end);
+    if (character.kind != CharacterClass::space) break;
+    last_space = end;
+    end += character.length;
+    if (is_line_end(text_[last_space])) after_line_end = end;
+  }
+  if (end == size) return end;
+  if (after_line_end > start) return after_line_end;
+  return last_space > start ? last_space : end;
+}
+
+}  // namespace tilth::bpe

@@ -1,0 +1,135 @@
+// The splitters against their patterns' own words: slow matchers that try the alternatives in
+// order. (The cl100k one is held to the `regex` package by tests/tokenizer/test_core.py.)
+
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "../bpe/characters.hpp"
+#include "../bpe/pretokenize.hpp"
+#include "check.hpp"
+
+using namespace tilth::bpe;
+using Kind = CharacterClass;
+
+namespace {
+
+// Where the match at `start` ends, by trying each alternative of the pattern from left to right.
+std::size_t match_end(std::string_view text, std::size_t start) {
+  const auto kind_at = [&](std::size_t i) { return decode_character(text, i).kind; };
+  const auto run_end = [&](std::size_t i, Kind kind) {
+    while (i < text.size() && kind_at(i) == kind) i += decode_character(text, i).length;
+    return i;
+  };
+  for (const std::string_view ending : {"'s", "'d", "'m", "'t", "'ll", "'ve", "'re"}) {
+    if (text.substr(start).starts_with(ending)) return start + ending.size();
+  }
+  const std::size_t after_blank = start + (text[start] == ' ' ? 1 : 0);
+  for (const Kind kind : {Kind::letter, Kind::number, Kind::other}) {
+    const std::size_t end = run_end(after_blank, kind);
+    if (end > after_blank) return end;
+  }
+  const std::size_t end = run_end(start, Kind::space);
+  if (end == text.size()) return end;
+  std::size_t last = start;  // the last space of the run
+  for (std::size_t i = start; i < end; i += decode_character(text, i).length) last = i;
+  return last > start ? last : end;
+}
+
+void check_split(const std::string& text) {
+  Gpt2Splitter splitter(text);
+  std::size_t start = 0;
+  while (start < text.size()) {
+    const std::size_t end = match_end(text, start);
+    CHECK_EQUAL(splitter.next(), std::string_view(text).substr(start, end - start));
+    start = end;
+  }
+  CHECK_EQUAL(splitter.next().size(), 0u);
+  CHECK_EQUAL(splitter.next().size(), 0u);  // and stays at the end
+
+  // cl100k: the pieces join to the text, and cutting before a blank that follows something else
+  // changes none of them.
+  Cl100kSplitter whole(text);
+  std::string joined;
+  std::size_t cut = 0;
+  for (auto piece = whole.next(); !piece.empty(); piece = whole.next()) joined += piece;
+  CHECK_EQUAL(joined, text);
+  for (std::size_t i = 1; i < text.size(); ++i) {
+    const bool after_space = text[i - 1] == '\xA0' ||
+                             text[i - 1] == '\x80' ||  // ends of wide spaces
+                             decode_character(text, i - 1).kind == Kind::space;
+    if (text[i] == ' ' && !after_space) cut = i;
+  }
+  Cl100kSplitter again(text), head(std::string_view(text).substr(0, cut)),
+      tail(std::string_view(text).substr(cut));
+  for (auto* part : {&head, &tail}) {
+    for (auto piece = part->next(); !piece.empty(); piece = part->next()) {
+      CHECK_EQUAL(again.next(), piece);
+    }
+  }
+}
+
+std::string random_text(std::mt19937& random, const std::vector<std::string>& alphabet) {
+  std::string text;
+  const std::size_t length = random() % 300;
+  for (std::size_t i = 0; i < length; ++i) text += alphabet[random() % alphabet.size()];
+  return text;
+}
+
+}  // namespace
+
+int main() {
+  for (const char* text :
+       {"", " ", "  ", "a", "it's  so", "I'll've", "'s's", "''s", "\n's", "x \n y",
+        "\xC2\xA0\xC2\xA0z", "\xE3\x80\x80z", "12ab 34", "\xFF\xFE", "\xE2\x82"}) {
+    check_split(text);
+  }
+
+  // Every single byte, and every place at which something may straddle a block.
+  for (int byte = 0; byte < 256; ++byte) check_split(std::string(1, static_cast<char>(byte)));
+  for (const char* tail :
+       {"'s", "'ll", "'llx", "'sx", "  x", "\xE3\x80\x80x", "\xF0\x9F\x99\x82", " "}) {
+    for (std::size_t length = 0; length < 200; ++length) {
+      check_split(std::string(length, 'a') + tail);
+      check_split(std::string(length, ' ') + tail);
+      check_split(std::string(length, '!') + tail + std::string(length, 'a'));
+    }
+  }
+
+  std::mt19937 random(1);
+  const std::vector<std::string> ascii = {"a", "s", "l",  "t", "'", "'",
+                                          " ", " ", "\n", "1", "!", "\t"};
+  const std::vector<std::string> mixed = {"a",
+                                          "'",
+                                          "s",
+                                          " ",
+                                          " ",
+                                          "7",
+                                          "?",
+                                          "\n",
+                                          "\xC3\xA9",
+                                          "\xC2\xA0",
+                                          "\xE3\x80\x80",
+                                          "\xE4\xB8\xAD",
+                                          "\xF0\x9F\x99\x82",
+                                          "\xD9\xA3",
+                                          "\xFF",
+                                          "\xE2",
+                                          "\x80"};
+  for (int i = 0; i < 20'000; ++i) {
+    check_split(random_text(random, ascii));
+    check_split(random_text(random, mixed));
+  }
+
+  // Many threads may split at once: nothing is shared (TSan watches).
+  std::vector<std::thread> threads;
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    threads.emplace_back([seed, &mixed] {
+      std::mt19937 own(seed);
+      for (int i = 0; i < 200; ++i) check_split(random_text(own, mixed));
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  std::cout << "pretokenize: ok\n";
+}

@@ -1,0 +1,298 @@
+"""Files that are whole or absent: atomic writing, checksums and versioned JSON manifests.
+
+Bytes enter and bytes leave. Every room writes through `atomic_write`: the bytes gather under a
+temporary name in the same folder and take the real name in one step, so no reader, crash or power
+cut ever shows a part of a file. A manifest is a JSON object that carries its format and version;
+whoever meets a wrong, torn or foreign file raises `FileError`, which says what to do about it.
+
+>>> import tempfile
+>>> with tempfile.TemporaryDirectory() as folder:
+...     with atomic_write(f"{folder}/tokens.bin") as file:
+...         size_bytes = file.write(b"abc")
+...     digest = checksum(f"{folder}/tokens.bin")
+...     save_manifest(f"{folder}/manifest.json", {"sha256": digest[:8]}, kind="tokens", version=1)
+...     load_manifest(f"{folder}/manifest.json", kind="tokens", version=1)
+{'sha256': 'ba7816bf'}
+"""
+
+import errno
+import fcntl
+import hashlib
+import json
+import math
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, BinaryIO
+
+StrPath = str | os.PathLike[str]
+
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+
+
+class FileError(ValueError):
+    """A wrong, torn or foreign file: its text is one sentence, `path` is the path as given."""
+
+    def __init__(self, path: StrPath, problem: str, hint: str) -> None:
+        super().__init__(path, problem, hint)  # all three: pickle rebuilds an error from its args
+        self.path = path
+
+    def __str__(self) -> str:
+        path, problem, hint = self.args
+        return f"{path} {problem}; {hint}"
+
+
+@contextmanager
+def atomic_write(path: StrPath, *, overwrite: bool = False) -> Iterator[BinaryIO]:
+    """Yield a binary file that appears at `path` when the block ends: whole, or not at all.
+
+    An existing file is refused unless `overwrite`; a symlink is written through. After an exception
+    (Ctrl-C included) the old file stands untouched. Flush what you wrap around the yielded file
+    (an `io.TextIOWrapper`, a `gzip.GzipFile`) before the block ends.
+    """
+    target = Path(os.path.realpath(path))
+    with _explained(path):
+        _check_target(path, target, overwrite)
+        _remove_leftovers(target)
+        temporary, descriptor = _create_temporary(target)
+    # The descriptor stays ours (closefd=False): it holds the lock until the real name is in place,
+    # even when the block closes its file.
+    file = open(descriptor, "wb", closefd=False)  # noqa: SIM115
+    try:
+        with _explained(path, in_block=True):
+            yield file
+        with _explained(path):
+            file.close()
+            os.fsync(descriptor)  # before the rename: a name never points to unwritten blocks
+            _publish(path, temporary, target, overwrite)
+            _sync_folder(target.parent)  # after it: the new name itself survives a power cut
+    finally:
+        # These fail only after an earlier error, which is the one to report; what stays behind is
+        # removed by the next writer. The file closes before its descriptor, as bytes left in its
+        # buffer would otherwise go to whichever file is given the same number next.
+        with suppress(OSError):
+            temporary.unlink()
+        with suppress(OSError):
+            file.close()
+        os.close(descriptor)
+
+
+def write_text_atomically(path: StrPath, text: str, *, overwrite: bool = False) -> None:
+    """Write `text` as UTF-8, line ends as they are, through `atomic_write`."""
+    data = text.encode("utf-8")
+    with atomic_write(path, overwrite=overwrite) as file:
+        file.write(data)
+
+
+@contextmanager
+def _explained(path: StrPath, *, in_block: bool = False) -> Iterator[None]:
+    """Turn what the system says, often of a temporary name, into one sentence about `path`."""
+    try:
+        yield
+    except OSError as error:
+        is_sentence_already = error.strerror is None
+        # The block's errors are its own, except that a full disk does not name the file it met.
+        met_our_file = error.errno in DISK_FULL and error.filename is None
+        if is_sentence_already or (in_block and not met_our_file):
+            raise
+        explained = type(error)(
+            f"cannot write {path} ({error.strerror}); "
+            "check its name, and the free space and permissions of its folder"
+        )
+        explained.errno = error.errno
+        raise explained from error
+
+
+def _check_target(path: StrPath, target: Path, overwrite: bool) -> None:
+    try:
+        mode = target.stat().st_mode
+    except FileNotFoundError:
+        if target.parent.is_dir():
+            return
+        raise FileNotFoundError(
+            f"cannot write {path} because the folder {target.parent} does not exist; create it"
+        ) from None
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(f"cannot write {path} because it is a folder; name a file in it")
+    if not stat.S_ISREG(mode):  # the rename would replace /dev/null itself, for every process
+        raise OSError(f"cannot write {path} because it is a device or pipe; name a regular file")
+    if not overwrite:
+        raise _already_exists(path)
+
+
+def _already_exists(path: StrPath) -> FileExistsError:
+    hint = "pass --overwrite (in Python, overwrite=True) to replace it"
+    return FileExistsError(f"{path} already exists; {hint}")
+
+
+def _temporary_prefix(name: str) -> str:
+    encoded = os.fsencode(name)
+    if len(encoded) > 100:
+        # A name ends at 255 bytes (143 on eCryptfs), so a long one is cut; the digest of the whole
+        # keeps the leftovers of two long names apart.
+        digest = hashlib.sha256(encoded).hexdigest()[:32]
+        name = f"{encoded[:60].decode('utf-8', 'ignore')}~{digest}"
+    return f".{name}."
+
+
+def _create_temporary(target: Path) -> tuple[Path, int]:
+    """Create a temporary file and lock it: the lock says that its writer lives."""
+    while True:
+        random = os.urandom(8).hex()
+        temporary = target.with_name(f"{_temporary_prefix(target.name)}{random}.partial")
+        # 0o666 leaves the permissions to the umask, as for any file that the user makes.
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        # Where there are no locks, no leftover can be locked either, so none is ever removed.
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        # Between the two calls another writer may have taken the unlocked file for a leftover.
+        # Once locked it is safe; so if the name no longer leads here, begin again.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(temporary.stat(), os.fstat(descriptor)):
+                return temporary, descriptor
+        os.close(descriptor)
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove the temporary files of killed writers to `target`."""
+    # The exact number of digits, since `.a.*.partial` would also match the leftovers of `a.b`.
+    pattern = re.compile(re.escape(_temporary_prefix(target.name)) + r"[0-9a-f]{16}\.partial")
+    for leftover in target.parent.iterdir():
+        if not pattern.fullmatch(leftover.name):
+            continue
+        # An error says that this one is not ours to remove: a living writer holds its lock, it got
+        # its real name since the listing, or it belongs to another user.
+        with suppress(OSError):
+            descriptor = os.open(leftover, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                leftover.unlink()
+            finally:
+                os.close(descriptor)
+
+
+def _publish(path: StrPath, temporary: Path, target: Path, overwrite: bool) -> None:
+    """Give the finished file its real name in one step."""
+    if overwrite:
+        temporary.rename(target)
+        return
+    # A rename replaces whatever appeared since the block began; a link refuses it without a race.
+    try:
+        target.hardlink_to(temporary)
+    except FileExistsError:
+        raise _already_exists(path) from None
+    except OSError:
+        # No hard links here (FAT, some network shares), which systems say in many ways: to look
+        # once more just before the rename is the best there is.
+        if os.path.lexists(target):
+            raise _already_exists(path) from None
+        temporary.rename(target)
+    else:
+        temporary.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:  # some network shares cannot sync a folder
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def checksum(source: StrPath | IO[bytes]) -> str:
+    """Return the SHA-256 that `sha256sum` prints, of a path or of the rest of an open file."""
+    if isinstance(source, (str, os.PathLike)):
+        with _open_to_read(source) as file:
+            return checksum(file)
+    digest = hashlib.sha256()
+    while chunk := source.read(1 << 20):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _open_to_read(path: StrPath) -> BinaryIO:
+    try:
+        return Path(path).open("rb")
+    except FileNotFoundError as error:
+        raise FileError(path, "does not exist", "check the path") from error
+    except OSError as error:
+        hint = "check the path and its permissions"
+        raise FileError(path, f"cannot be opened ({error.strerror})", hint) from error
+
+
+def save_manifest(
+    path: StrPath, content: dict[str, Any], *, kind: str, version: int, overwrite: bool = False
+) -> None:
+    """Write `content` as indented JSON that begins with its format (`kind`) and its version."""
+    manifest = {"format": kind, "version": version, **content}
+    try:
+        if not content.keys().isdisjoint({"format", "version"}):
+            raise ValueError("the keys 'format' and 'version' are reserved; rename yours")
+        # No newline at the end: then every part of the file is invalid JSON, and cannot pass.
+        text = json.dumps(manifest, indent=2, ensure_ascii=False, allow_nan=False)
+        # UTF-8 lacks only the surrogates that Python puts into undecodable file names, and their
+        # backslash form is JSON's own.
+        data = text.encode("utf-8", "backslashreplace")
+        if _parse(data) != manifest:
+            raise ValueError("JSON would change it; use strings as keys and lists for tuples")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"cannot save the manifest {path}: {error}") from error
+    with atomic_write(path, overwrite=overwrite) as file:
+        file.write(data)
+
+
+def load_manifest(path: StrPath, *, kind: str, version: int) -> dict[str, Any]:
+    """Return the content that `save_manifest` was given, once its format and version are right."""
+    with _open_to_read(path) as file:
+        data = file.read()
+    try:
+        manifest = _parse(data)
+    except (ValueError, RecursionError) as error:
+        problem = f"is torn or is not a manifest ({error})"
+        raise FileError(path, problem, "make it again, or restore a copy") from error
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), str):
+        raise FileError(path, "is not a manifest of tilth", "check the path")
+    found_kind, found_version = manifest.pop("format"), manifest.pop("version", None)
+    if found_kind != kind:
+        problem = f"is a {found_kind!r} manifest, not a {kind!r} manifest"
+        raise FileError(path, problem, "check the path")
+    if type(found_version) is not int:  # isinstance would let `true` pass as 1
+        raise FileError(path, "has no whole number as its version", "make it again")
+    if found_version > version:
+        problem = f"was written by a newer tilth (version {found_version} instead of {version})"
+        raise FileError(path, problem, "upgrade tilth")
+    if found_version < version:
+        problem = f"is of version {found_version}, and this tilth reads only {version}"
+        raise FileError(path, problem, "make it again")
+    return manifest
+
+
+def _parse(data: bytes) -> object:
+    """Read strict JSON: UTF-8, finite numbers, no key twice."""
+    text = data.decode("utf-8")  # given bytes, json would guess at UTF-16 and UTF-32
+    return json.loads(
+        text, parse_float=_finite, parse_constant=_finite, object_pairs_hook=_unique_keys
+    )
+
+
+def _finite(literal: str) -> float:
+    number = float(literal)
+    if not math.isfinite(number):  # NaN, Infinity, and 1e999 too
+        raise ValueError(f"the number {literal} is not finite")
+    return number
+
+
+def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    unique: dict[str, object] = {}
+    for key, value in pairs:
+        if key in unique:
+            raise ValueError(f"the key {key!r} appears twice")
+        unique[key] = value
+    return unique

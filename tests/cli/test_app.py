@@ -1,0 +1,135 @@
+"""How every verb ends: in a result, or in one sentence and an exit code."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+
+import pytest
+
+TILTH = [sys.executable, "-m", "tilth"]
+
+
+def tilth(*words, **options):
+    return subprocess.run([*TILTH, *words], capture_output=True, text=True, check=False, **options)
+
+
+def assert_one_sentence(done, *parts):
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("tilth: ")
+    assert done.stderr.count("\n") == 1
+    for part in parts:
+        assert part in done.stderr
+
+
+@pytest.mark.parametrize("flag", ["--help", "--version"])
+def test_quick_and_without_torch(flag):
+    program = (
+        f"import sys; sys.argv = ['tilth', {flag!r}]\n"
+        "from tilth.cli import main\n"
+        "try: main()\n"
+        "finally: assert not {'torch', 'numpy'} & set(sys.modules)"
+    )
+    seconds = []
+    for _ in range(3):  # the best of some, in CPU seconds: other work on the machine counts less
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(seconds) < 0.4, seconds
+
+
+def test_help_names_the_verbs():
+    done = tilth("--help")
+    assert done.returncode == 0
+    assert "demo" in done.stdout
+    assert tilth().stdout == done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["dmeo"], ["dmeo", "demo"]),
+        (["demo", "--txt", "x"], ["--txt", "Did you mean --text?"]),
+        (["demo", "surplus"], ["surplus"]),
+        (["demo", "--text"], ["--text"]),
+        (["demo", "--text", "missing.txt"], ["missing.txt"]),
+    ],
+)
+def test_wrong_words(words, parts):
+    assert_one_sentence(tilth(*words), *parts)
+
+
+def test_config_file(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("from the file")
+    config = tmp_path / "tilth.toml"
+    config.write_text(f'text = "{text}"\n')
+    assert "from| the| file" in tilth("demo", "--config", str(config)).stdout
+    assert "from| the| file" in tilth("--config", str(config), "demo").stdout
+
+    # A flag wins over the file.
+    text.with_name("flag.txt").write_text("from the flag")
+    done = tilth("demo", "--config", str(config), "--text", str(text.with_name("flag.txt")))
+    assert "from| the| flag" in done.stdout
+
+
+def test_config_file_with_an_unknown_key(tmp_path):
+    config = tmp_path / "tilth.toml"
+    config.write_text("over_writ = true\n")
+    done = tilth("demo", "--config", str(config))
+    assert_one_sentence(done, "over_writ", str(config), "Did you mean overwrite?")
+
+
+def test_config_file_missing_or_broken(tmp_path):
+    (tmp_path / "tilth.toml").write_text("text = [\n")
+    missing = tilth("demo", "--config", str(tmp_path / "tilt.toml"))
+    assert_one_sentence(missing, "tilt.toml", "Did you mean tilth.toml?")
+    broken = tilth("demo", "--config", str(tmp_path / "tilth.toml"))
+    assert_one_sentence(broken, "tilth.toml", "not TOML")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
+    assert_one_sentence(tilth("demo", "--config", str(tmp_path / "binary.toml")), "not TOML")
+    assert_one_sentence(
+        tilth("demo", "--config", str(tmp_path / "no" / "c.toml")), "no config file"
+    )
+
+
+def test_debug_shows_the_traceback():
+    done = tilth("demo", "--debug", "--text", "missing.txt")
+    assert done.returncode != 0
+    assert "Traceback" in done.stderr
+    assert "FileNotFoundError" in done.stderr
+
+
+@pytest.mark.parametrize(("signal_number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_nothing_behind(tmp_path, signal_number, code):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    out = tmp_path / "out" / "pieces.jsonl"
+    out.parent.mkdir()
+    child = subprocess.Popen(
+        [*TILTH, "demo", "--text", str(pipe), "--out", str(out)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with pipe.open("w") as writer:  # opens when the child reads
+        writer.write("half a text")
+        writer.flush()
+        child.send_signal(signal_number)
+    # The pipe is closed by now: a signal that came just before the read began is seen after it.
+    _, errors = child.communicate(timeout=30)
+    assert child.returncode == code
+    assert "Traceback" not in errors
+    assert list(out.parent.iterdir()) == []
+
+
+def test_a_reader_that_stops_reading():
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([*TILTH, "demo"], stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert done.returncode == 1
+    assert done.stderr == b""

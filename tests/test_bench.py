@@ -1,0 +1,451 @@
+"""The benchmark harness: fair turns, right arithmetic, and no comparison of different answers.
+
+Speed itself is not tested: the fake contenders below sleep, crash, allocate or lie.
+"""
+
+import ast
+import hashlib
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parent.parent
+
+FAKE = '''"""How fast nothing is done.
+
+Target: none.
+"""
+import os, signal, subprocess, sys, time
+from pathlib import Path
+from bench.declaration import Benchmark, Contender, Target
+
+HERE = Path(__file__).parent
+
+def prepare(folder):
+    (folder / "text.txt").write_text("x" * 100_000)
+    return {"plain": folder / "text.txt"}
+
+def setup(file, sample):
+    return file.read_bytes()[: int(file.stat().st_size * sample)]
+
+def logged(name, seconds):
+    def run(data):
+        with (HERE / "order.log").open("a") as log:
+            log.write(name + "\\n")
+        time.sleep(seconds * len(data) / 100_000)
+        return data
+    return run
+
+def same(data):
+    return data
+'''
+
+
+def command(folder, *arguments):
+    return [sys.executable, "-m", "bench", "--folder", str(folder), *arguments]
+
+
+def bench(folder, declaration, *arguments):
+    (folder / "fake.py").write_text(FAKE + declaration)
+    ended = subprocess.run(
+        command(folder, *arguments),
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    result = folder / "results" / "fake.json"
+    report = json.loads(result.read_text()) if result.exists() else None
+    return ended, report
+
+
+def rows(report):
+    return {row["name"]: row for row in report["workloads"][0]["contenders"]}
+
+
+@pytest.fixture(scope="module")
+def finished_race(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("race")
+    ended, report = bench(
+        folder,
+        """
+BENCHMARK = Benchmark(
+    prepare=prepare, threads=3, environment={"FAKE": "yes"}, unit="kB", work=lambda file: 100.0,
+    contenders=[
+        Contender("ours", setup, logged("ours", 0.02), len, package="pytest"),
+        Contender("slow", setup, logged("slow", 0.08), len, package="pluggy", against="ours"),
+        Contender("part", setup, logged("part", 0.16), len, against="ours", sample=0.25),
+    ],
+    targets=[
+        Target("slow", at_least=1.1), Target("part", at_least=1000.0),
+        Target("slow", at_least=0.5, measure="peak_bytes", workload="plain"),
+        Target("slow", at_least=2.0, workload="elsewhere"),
+    ],
+)
+""",
+        "--runs",
+        "3",
+    )
+    return folder, ended, report
+
+
+def test_contenders_take_turns_and_every_round_begins_with_the_next(finished_race):
+    folder, ended, report = finished_race
+    assert ended.returncode == 0, ended.stderr
+    order = (folder / "order.log").read_text().split()
+    # The last line is the answer of ours on the sample that a peer was given.
+    rounds = [order[start : start + 3] for start in range(0, len(order), 3)]
+    assert rounds == [
+        ["ours", "slow", "part"],
+        ["slow", "part", "ours"],
+        ["part", "ours", "slow"],
+        ["ours"],
+    ]
+    runs = [(run["position"], name) for name, row in rows(report).items() for run in row["runs"]]
+    assert [name for _, name in sorted(runs)] == order[:-1]
+
+
+def test_medians_ratios_and_rates_are_those_of_the_runs(finished_race):
+    report = finished_race[2]
+    found = rows(report)
+    medians = {}
+    for name, row in found.items():
+        assert [run["round"] for run in row["runs"]] == [1, 2, 3]
+        times = [run["wall_seconds"] for run in row["runs"]]
+        medians[name] = statistics.median(times)
+        assert row["medians"]["wall_seconds"] == medians[name]
+        assert row["spread_seconds"] == [min(times), max(times)]
+        for measure in ("cpu_seconds", "peak_bytes"):
+            values = [run[measure] for run in row["runs"]]
+            assert row["medians"][measure] == statistics.median(values)
+    assert min(run["wall_seconds"] for run in found["slow"]["runs"]) >= 0.08
+    ratio = found["slow"]["ratios"]["wall_seconds"]
+    assert ratio == pytest.approx(medians["slow"] / medians["ours"])
+    assert ratio > 1
+    assert found["slow"]["work_per_second"] == pytest.approx(100 / medians["slow"])
+    assert found["ours"]["ratios"]["wall_seconds"] is None
+
+
+def test_a_smaller_sample_is_scaled_to_the_whole(finished_race):
+    _, ended, report = finished_race
+    found = rows(report)
+    assert {run["answer"] for run in found["part"]["runs"]} == {25_000}
+    part, ours = (found[name]["medians"]["wall_seconds"] for name in ("part", "ours"))
+    assert found["part"]["ratios"]["wall_seconds"] == pytest.approx(part / 0.25 / ours)
+    assert found["part"]["ratios"]["peak_bytes"] is None
+    assert found["part"]["work_per_second"] == pytest.approx(25 / part)
+    assert "on 0.25 of the workload" in ended.stdout
+
+
+def test_the_report_is_complete(finished_race):
+    folder, _, report = finished_race
+    assert report["benchmark"] == "fake"
+    assert report["question"].startswith("How fast nothing is done.")
+    assert report["command"] == "python -m bench --only fake --runs 3"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", report["date"])
+    assert report["machine"]["cores"] == os.cpu_count()
+    assert report["machine"]["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert report["machine"]["cpu"]
+    assert (report["threads"], report["environment"]) == (3, {"FAKE": "yes"})
+    assert report["workloads"][0]["sha256"] == hashlib.sha256(b"x" * 100_000).hexdigest()
+    assert rows(report)["ours"]["version"] == pytest.__version__
+    assert not list(folder.glob("results/*partial"))
+
+
+def test_the_table_is_whole_when_piped_and_the_file_is_named_last(finished_race):
+    folder, ended, _ = finished_race
+    lines = ended.stdout.splitlines()
+    header = next(line for line in lines if line.startswith("contender"))
+    slow = next(line for line in lines if line.startswith("slow"))
+    assert "kB/s" in header
+    assert " x ours" in slow[header.index("ratio") :]
+    assert lines[-1] == f"wrote {folder / 'results' / 'fake.json'}"
+    # Progress is a line for each run, and none of it is in the table's stream.
+    assert len(re.findall(r"round \d of 3, \w+: [\d.]+ .?s\n", ended.stderr)) == 9
+    assert "round" not in ended.stdout
+
+
+def test_targets_are_judged_and_a_missed_one_is_no_error(finished_race):
+    _, ended, report = finished_race
+    met, missed, memory = report["workloads"][0]["targets"]  # the fourth is for another workload
+    assert (met["met"], missed["met"], memory["met"]) == (True, False, True)
+    short = 1 - missed["ratio"] / 1000
+    assert f"MISSED by {short:.1%} ({missed['ratio']:.2f})" in ended.stdout
+    assert f"met ({met['ratio']:.2f})" in ended.stdout
+    assert ended.returncode == 0
+
+
+def test_different_answers_are_not_compared(tmp_path):
+    ended, report = bench(
+        tmp_path,
+        """
+BENCHMARK = Benchmark(prepare=prepare, targets=[Target("liar", at_least=1.0)], contenders=[
+    Contender("ours", setup, same, len),
+    Contender("liar", setup, same, lambda data: len(data) + 1, against="ours"),
+    Contender("fickle", setup, same, lambda data: time.perf_counter_ns()),
+])
+""",
+        "--runs",
+        "2",
+    )
+    assert ended.returncode == 1
+    found = rows(report)
+    assert found["liar"]["failure"] == "answers differ: ours 100000, liar 100001"
+    assert found["liar"]["failure"] in ended.stdout
+    assert "medians" not in found["liar"]
+    assert found["fickle"]["failure"].startswith("answers differ between its own runs")
+    assert found["ours"]["medians"]
+    assert "not judged" in ended.stdout
+
+
+def test_failures_are_rows_and_the_others_still_run(tmp_path):
+    ended, report = bench(
+        tmp_path,
+        """
+def fail(data):
+    raise RuntimeError("the peer is [ill]")
+
+BENCHMARK = Benchmark(prepare=prepare, timeout_seconds=2.0, contenders=[
+    Contender("ours", setup, same, len),
+    Contender("crash", setup, fail, len, against="ours"),
+    Contender("signal", setup, lambda data: os.kill(os.getpid(), signal.SIGSEGV), len),
+    Contender("absent", setup, same, len, package="no-such-package", against="ours"),
+    Contender("unimportable", lambda file, sample: __import__("no_such_module"), same, len),
+    Contender("silent", setup, lambda data: os._exit(0), len),
+    Contender("endless", setup, lambda data: time.sleep(60), len, against="ours"),
+    Contender("honest", setup, same, len, against="ours"),
+    Contender("other", setup, same, repr, against="ours", incomparable="it is shy"),
+])
+""",
+        "--runs",
+        "1",
+    )
+    assert ended.returncode == 1
+    found = rows(report)
+    assert {name: row["failure"] for name, row in found.items()} == {
+        "ours": "",
+        "crash": "exit code 1: RuntimeError: the peer is [ill]",
+        "signal": "ended by SIGSEGV",
+        "absent": "the package no-such-package is not installed",
+        "unimportable": "exit code 1: ModuleNotFoundError: No module named 'no_such_module'",
+        "silent": "ended without a result",
+        "endless": "no answer after 2 seconds",
+        "honest": "",
+        "other": "",
+    }
+    for row in found.values():
+        assert row["failure"] in ended.stdout
+    assert len(found["honest"]["runs"]) == 1
+    assert found["honest"]["ratios"]["wall_seconds"] > 0
+    assert found["other"]["ratios"]["wall_seconds"] > 0
+    assert "answer not compared: it is shy\n" in ended.stdout
+
+
+def test_memory_time_and_environment_are_those_of_the_run_alone(tmp_path):
+    """The harness itself holds 120 MB here: on Linux, ru_maxrss would pass that to every child."""
+    ended, report = bench(
+        tmp_path,
+        """
+KEPT = []
+
+def prepare(folder):
+    KEPT.append(b"x" * 120_000_000)
+    (folder / "text.txt").write_text("x")
+    return {"plain": folder / "text.txt"}
+
+def busy_setup(file, sample):
+    end = time.process_time() + 0.2
+    while time.process_time() < end:
+        pass
+
+BURN = "import time\\nwhile time.process_time() < 0.2: pass"
+count = []
+variables = ["OMP_NUM_THREADS", "RAYON_NUM_THREADS", "FAKE"]
+
+BENCHMARK = Benchmark(prepare=prepare, threads=3, environment={"FAKE": "yes"}, contenders=[
+    Contender("small", setup, same, len),
+    Contender("large", setup, lambda data: b"y" * 200_000_000, len),
+    Contender("idle", busy_setup, lambda nothing: None, str),
+    Contender("child", setup, lambda data: subprocess.run([sys.executable, "-c", BURN]), str),
+    Contender("warm", setup, lambda data: count.append(1) or len(count), int, warmup=2),
+    Contender("told", setup, lambda data: [os.environ[name] for name in variables], list),
+])
+""",
+        "--runs",
+        "1",
+    )
+    assert ended.returncode == 0, ended.stdout
+    runs = {name: row["runs"][0] for name, row in rows(report).items()}
+    assert runs["large"]["peak_bytes"] >= 200_000_000
+    assert runs["large"]["peak_bytes_before_run"] < 100_000_000
+    assert runs["small"]["peak_bytes"] < 100_000_000
+    assert runs["idle"]["cpu_seconds"] < 0.1
+    assert runs["child"]["cpu_seconds"] >= 0.15
+    assert runs["warm"]["answer"] == 3
+    assert runs["told"]["answer"] == ["3", "3", "yes"]
+
+
+def test_a_fresh_process_counts_from_its_start(tmp_path):
+    ended, report = bench(
+        tmp_path,
+        """
+BENCHMARK = Benchmark(prepare=prepare, fresh=True, contenders=[
+    Contender("ours", lambda file, sample: time.sleep(0.3), lambda nothing: 1, int),
+])
+""",
+        "--runs",
+        "1",
+        "--json",
+        str(tmp_path / "elsewhere.json"),
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert report is None
+    run = rows(json.loads((tmp_path / "elsewhere.json").read_text()))["ours"]["runs"][0]
+    assert run["wall_seconds"] > 0.3
+    assert run["cpu_seconds"] > 0.01  # the start of the interpreter
+
+
+def test_an_unknown_name_gets_the_nearest(tmp_path):
+    ended, _ = bench(tmp_path, "BENCHMARK = None", "--only", "fkae")
+    assert ended.returncode == 2
+    assert ended.stderr == "There is no benchmark called fkae; did you mean fake?\n"
+    assert ended.stdout == ""
+
+
+def test_a_broken_benchmark_does_not_stop_the_next(tmp_path):
+    (tmp_path / "early.py").write_text('BENCHMARK = None\nraise ValueError("half written")\n')
+    ended, report = bench(
+        tmp_path,
+        "BENCHMARK = Benchmark(prepare=prepare, contenders=[Contender('a', setup, same, len)])",
+        "--runs",
+        "1",
+    )
+    assert ended.returncode == 1
+    assert "early did not run" in ended.stderr
+    assert rows(report)["a"]["runs"]
+
+
+def test_interrupt_ends_the_children(tmp_path):
+    (tmp_path / "fake.py").write_text(
+        FAKE
+        + """
+def wait(data):
+    (HERE / "pid.partial").write_text(str(os.getpid()))
+    (HERE / "pid.partial").rename(HERE / "pid")
+    time.sleep(60)
+
+BENCHMARK = Benchmark(prepare=prepare, contenders=[Contender("ours", setup, wait, len)])
+"""
+    )
+    # Whoever runs these tests in the background may have set SIGINT to be ignored.
+    start = (
+        "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "runpy.run_module('bench', run_name='__main__')"
+    )
+    arguments = [sys.executable, "-c", start, "--folder", str(tmp_path)]
+    with subprocess.Popen(arguments, cwd=PROJECT, stderr=subprocess.PIPE, text=True) as process:
+        limit = time.monotonic() + 20
+        while not (tmp_path / "pid").exists() and time.monotonic() < limit:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        stderr = process.communicate(timeout=20)[1]
+    assert process.returncode == 130
+    assert stderr.endswith("stopped\n")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_slow_runs_are_repeated_three_times(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(PROJECT)
+    from bench import harness
+    from bench.declaration import Benchmark, Contender
+
+    benchmark = Benchmark(
+        prepare=dict,
+        contenders=[Contender(name, setup=dict, run=dict, answer=dict) for name in ("a", "b")],
+    )
+    for slowest, asked, expected in ((59.0, None, 5), (61.0, None, 3), (61.0, 7, 7)):
+        fake_run = {"wall_seconds": slowest, "answer": 0}
+        monkeypatch.setattr(harness, "run_once", lambda *_, run=fake_run: dict(run))
+        entries = harness.race(benchmark, tmp_path, asked, lambda line: None)
+        assert [len(entry.runs) for entry in entries] == [expected] * 2
+
+
+def test_declarations_that_make_no_sense_are_refused(monkeypatch):
+    monkeypatch.syspath_prepend(PROJECT)
+    from bench.declaration import Benchmark, Contender, Target
+
+    def contender(name, **options):
+        return Contender(name, setup=dict, run=dict, answer=dict, **options)
+
+    ours, part = contender("ours"), contender("part", against="ours", sample=0.5)
+    for message, contenders, options in (
+        ("same name", [ours, ours], {}),
+        ("which is none", [contender("peer", against="nobody")], {}),
+        (r"in \(0, 1\]", [ours, contender("peer", against="ours", sample=2.0)], {}),
+        ("whole workload", [contender("ours", sample=0.5)], {}),
+        ("fresh process", [contender("ours", warmup=1)], {"fresh": True}),
+        ("no peer", [ours], {"targets": [Target("ours", at_least=1.0)]}),
+        ("does not scale", [ours, part], {"targets": [Target("part", 1.0, "peak_bytes")]}),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Benchmark(prepare=dict, contenders=contenders, **options)
+
+
+def test_generated_text_is_the_same_everywhere_and_has_what_it_promises(monkeypatch):
+    monkeypatch.syspath_prepend(PROJECT)
+    from bench.workloads import english, mixed_scripts
+
+    for make, digest in ((english, "e10b4b9dc51f7b0f"), (mixed_scripts, "3740dd9734c61f82")):
+        text = make(200_000)
+        assert hashlib.sha256(text.encode()).hexdigest()[:16] == digest
+        assert 200_000 <= len(text.encode()) < 201_000
+        for promised in ("<|endoftext|>\n", "\n\n", "\r\n", "  ", "\t"):
+            assert promised in text
+
+
+def test_every_benchmark_of_the_project_loads_and_is_listed():
+    ended = subprocess.run(
+        command(PROJECT / "bench", "--list"),
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "splitting: How fast text is cut into pieces" in ended.stdout
+
+
+def test_the_package_does_not_know_its_benchmarks():
+    for file in (PROJECT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            assert not any(name.split(".")[0] == "bench" for name in names), file
+
+
+def test_the_example_of_the_readme_runs(tmp_path):
+    (example,) = re.findall(
+        r"^```python\n(.*?)^```", (PROJECT / "bench" / "README.md").read_text(), re.M | re.S
+    )
+    (tmp_path / "summing.py").write_text(example)
+    ended = subprocess.run(
+        command(tmp_path, "--runs", "1"),
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "numpy takes at least 1 times the time of sum" in ended.stdout

@@ -1,0 +1,88 @@
+"""The native core against the `regex` package and the pure-Python reference."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import regex
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.tokenizer.texts import ALPHABET, TRICKY
+from tilth.tokenizer import _core, count_pieces, reference, split, unicode_classes
+
+PATTERN = regex.compile(reference.GPT2_PATTERN)
+
+
+@given(st.one_of(st.text(), TRICKY))
+@settings(max_examples=500)
+def test_split_is_the_reference(text):
+    assert split(text) == reference.split(text) == PATTERN.findall(text)
+    assert count_pieces(text) == len(split(text))
+
+
+@given(TRICKY, st.integers(0, 130), st.sampled_from("a1 !é\u3000"))
+@settings(max_examples=500)
+def test_split_wherever_a_block_ends(text, length, filler):
+    text = filler * length + text + filler * length + text
+    assert split(text) == PATTERN.findall(text)
+
+
+def test_every_code_point_among_neighbours():
+    for code_point in range(0x110000):
+        if 0xD800 <= code_point < 0xE000:
+            continue
+        character = chr(code_point)
+        text = f"{character}a{character}{character} 1{character}\n{character}!"
+        assert split(text) == PATTERN.findall(text), hex(code_point)
+
+
+@pytest.mark.slow
+def test_a_million_random_texts():
+    generator = random.Random(0)
+    for _ in range(1_000_000):
+        text = "".join(generator.choices(ALPHABET, k=generator.randrange(100)))
+        assert split(text) == PATTERN.findall(text)
+
+
+def test_pieces_join_to_the_text_even_with_nul():
+    text = "a\x00b \x00\n" * 1000
+    assert "".join(split(text)) == text
+
+
+def test_surrogates():
+    assert split("\ud83d") == ["\ufffd"]
+    assert split("a\ude42\ud83d b") == ["a", "\ufffd\ufffd", " b"]
+    assert split("\ud83d\ude42") == ["🙂"]  # a pair is the character that it spells
+    assert count_pieces("a\ud83d") == 2
+
+
+def test_not_a_string():
+    with pytest.raises(TypeError):
+        split(b"bytes")
+
+
+def test_the_tables_say_their_version():
+    assert _core.unicode_version == unicode_classes.UNICODE_VERSION
+
+
+def test_ctrl_c_ends_a_long_split_within_a_second():
+    program = """
+from tilth.tokenizer import split
+text = "a b " * 50_000_000
+print(flush=True)
+split(text)
+"""
+    child = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    child.stdout.readline()
+    time.sleep(0.5)  # the whole split takes some ten seconds
+    start = time.perf_counter()
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=10)
+    assert time.perf_counter() - start < 1.0
+    assert errors.endswith("KeyboardInterrupt\n")
