@@ -69,7 +69,7 @@ def regex_findall(file: Path, sample: float) -> Task:
 
 def tilth_count(file: Path, sample: float) -> Task:
     """Count the pieces, natively."""
-    from tilth.tokenizer import count_pieces
+    from tilth.tokenizer._core import count_pieces
 
     return count_pieces, read_text(file, sample)
 

@@ -3,6 +3,7 @@
 import doctest
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,15 +15,13 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benc
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def commands():
-    """Each shell command of each page."""
-    for page in PAGES:
-        for language, body in BLOCK.findall(page.read_text()):
-            if language == "sh":
-                for line in body.splitlines():
-                    command = shlex.split(line, comments=True)
-                    if command:
-                        yield pytest.param(command, id=f"{page.name}: {line}")
+def commands(page):
+    """Each shell command of a page, in order."""
+    for language, body in BLOCK.findall(page.read_text()):
+        if language == "sh":
+            for line in body.splitlines():
+                if command := shlex.split(line, comments=True):
+                    yield command
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -38,27 +37,30 @@ def test_python_blocks_are_examples():
                 assert body.startswith(">>> "), f"{page}: {body}"
 
 
-@pytest.mark.parametrize("command", list(commands()))
-def test_shell_commands(command, tmp_path):
-    program, *words = command
-    if program == "make":  # would make another environment: that its target exists must do here
-        makefile = (ROOT / "Makefile").read_text()
-        targets = [word for word in words if "=" not in word]
-        for target in targets:
-            assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
-        for variable in (word.partition("=")[0] for word in words if "=" in word):
-            assert f"$({variable})" in makefile, variable
-    elif program in {"tilth", ".venv/bin/tilth"}:
-        done = subprocess.run(
-            [sys.executable, "-m", "tilth", *words],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-    else:
-        assert program in {"git", "cd", "pip", ".venv/bin/pre-commit"}, f"nothing checks {program}"
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_shell_commands(page, tmp_path):
+    """In one folder, one after the other, as a reader would type them."""
+    shutil.copy(page, tmp_path)
+    for program, *words in commands(page):
+        if program == "make":
+            check_make(words)
+        elif program in {"tilth", ".venv/bin/tilth"}:
+            command = [sys.executable, "-m", "tilth", *words]
+            done = subprocess.run(
+                command, cwd=tmp_path, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, f"{words}: {done.stderr}"
+        else:
+            pytest.fail(f"{page}: nothing checks {program}")
+
+
+def check_make(words):
+    """Would make another environment: that its targets and variables exist must do here."""
+    makefile = (ROOT / "Makefile").read_text()
+    for word in words:
+        name, is_variable, _ = word.partition("=")
+        found = f"$({name})" in makefile if is_variable else f"\n{name}:" in makefile
+        assert found, f"make {word}"
 
 
 def test_relative_links_lead_somewhere():

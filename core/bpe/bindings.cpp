@@ -1,31 +1,56 @@
-// The only file of this folder that knows Python: strings and lists on one side, views on the
-// other.
+// The only file of this folder that knows Python: its objects on one side, views and spans on the
+// other. Exceptions of the core become ValueError, MemoryError and OSError here.
 
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
 
+#include <chrono>
+#include <exception>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <unordered_map>
+#include <vector>
 
+#include "characters.hpp"
+#include "count.hpp"
+#include "decode.hpp"
+#include "encode.hpp"
+#include "encode_stream.hpp"
 #include "pretokenize.hpp"
-#include "unicode_tables.hpp"
+#include "train.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
-using tilth::bpe::Gpt2Splitter;
+using namespace tilth::bpe;
 
 namespace {
 
-// A Python string as UTF-8, valid while this object lives. Surrogates, which UTF-8 cannot hold, are
-// joined where they make a pair and become U+FFFD where they do not.
+// --- from Python ---------------------------------------------------------------------------------
+
+std::string_view view_of(const nb::bytes& bytes) {
+  return {static_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// A Python str or bytes as UTF-8, valid while this object lives. What UTF-8 cannot hold (a lone
+// surrogate, a malformed byte) becomes U+FFFD; surrogates that make a pair are joined.
 class Utf8 {
  public:
-  explicit Utf8(nb::str text) : text_(std::move(text)) {
-    if (!read()) {
-      if (PyErr_ExceptionMatches(PyExc_UnicodeEncodeError) == 0) throw nb::python_error();
-      PyErr_Clear();
-      text_ = nb::str(
-          text_.attr("encode")("utf-16", "surrogatepass").attr("decode")("utf-16", "replace"));
-      if (!read()) throw nb::python_error();
+  explicit Utf8(nb::handle text) : text_(nb::borrow(text)) {
+    if (PyBytes_Check(text_.ptr())) {
+      view_ = view_of(nb::cast<nb::bytes>(text_));
+      if (is_utf8(view_)) return;
+      text_ = text_.attr("decode")("utf-8", "replace");
     }
+    if (!PyUnicode_Check(text_.ptr())) throw nb::type_error("a text is a str or bytes");
+    if (read()) return;
+    if (PyErr_ExceptionMatches(PyExc_UnicodeEncodeError) == 0) throw nb::python_error();
+    PyErr_Clear();
+    text_ = text_.attr("encode")("utf-16", "surrogatepass").attr("decode")("utf-16", "replace");
+    if (!read()) throw nb::python_error();
   }
   std::string_view view() const { return view_; }
 
@@ -37,52 +62,427 @@ class Utf8 {
     return data != nullptr;
   }
 
-  nb::str text_;
+  nb::object text_;
   std::string_view view_;
 };
 
-// Often enough to answer Ctrl-C at once, rarely enough to cost nothing.
-constexpr std::size_t pieces_between_signal_checks = std::size_t{1} << 16;
+Pattern pattern_of(std::string_view name) {
+  if (name == "gpt2") return Pattern::gpt2;
+  if (name == "cl100k") return Pattern::cl100k;
+  if (name == "none") return Pattern::none;
+  throw nb::value_error("the native patterns are gpt2, cl100k and none");
+}
 
-template <typename Visit>
+// Lets Ctrl-C through, from a thread that has released the interpreter.
+void check_signals() {
+  const nb::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+// Long work releases the interpreter; for short texts the handing over would cost more than they.
+class Released {
+ public:
+  explicit Released(std::size_t bytes) {
+    if (bytes >= 4096) release_.emplace();
+  }
+  InterruptCheck check() const { return release_ ? InterruptCheck(check_signals) : InterruptCheck(); }
+
+ private:
+  std::optional<nb::gil_scoped_release> release_;
+};
+
+// --- to Python -----------------------------------------------------------------------------------
+
+nb::list list_of(std::span<const std::uint32_t> ids) {
+  nb::object list = nb::steal(PyList_New(static_cast<Py_ssize_t>(ids.size())));
+  if (!list.is_valid()) throw nb::python_error();
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    PyObject* number = PyLong_FromUnsignedLong(ids[i]);
+    if (number == nullptr) throw nb::python_error();
+    PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(i), number);
+  }
+  return nb::borrow<nb::list>(list);
+}
+
+using IdArray = nb::ndarray<nb::numpy, std::uint32_t, nb::ndim<1>>;
+
+IdArray array_of(TokenIds ids) {
+  ids.shrink();
+  const std::size_t size = ids.size();
+  std::uint32_t* data = ids.release();
+  const nb::capsule owner(data, [](void* memory) noexcept { std::free(memory); });
+  return IdArray(data, {size}, owner);
+}
+
+// --- splitting -----------------------------------------------------------------------------------
+
+// Often enough to answer Ctrl-C at once, rarely enough to cost nothing.
+constexpr std::size_t pieces_between_checks = std::size_t{1} << 16;
+
+template <typename Splitter, typename Visit>
 void for_each_piece(std::string_view text, Visit visit) {
-  Gpt2Splitter splitter(text);
-  std::size_t until_check = pieces_between_signal_checks;
+  Splitter splitter(text);
+  std::size_t until_check = pieces_between_checks;
   for (auto piece = splitter.next(); !piece.empty(); piece = splitter.next()) {
     visit(piece);
     if (--until_check == 0) {
-      nb::gil_scoped_acquire gil;
-      if (PyErr_CheckSignals() != 0) throw nb::python_error();
-      until_check = pieces_between_signal_checks;
+      check_signals();
+      until_check = pieces_between_checks;
     }
   }
 }
 
-nb::list split(nb::str text) {
-  const Utf8 utf8(std::move(text));
+template <typename Visit>
+void for_each_piece(Pattern pattern, std::string_view text, Visit visit) {
+  if (pattern == Pattern::gpt2) for_each_piece<Gpt2Splitter>(text, visit);
+  if (pattern == Pattern::cl100k) for_each_piece<Cl100kSplitter>(text, visit);
+  if (pattern == Pattern::none) for_each_piece<WholeSplitter>(text, visit);
+}
+
+nb::list split(nb::handle text, std::string_view pattern) {
+  const Utf8 utf8(text);
   nb::list pieces;
-  for_each_piece(utf8.view(), [&](std::string_view piece) {
+  for_each_piece(pattern_of(pattern), utf8.view(), [&](std::string_view piece) {
     pieces.append(nb::str(piece.data(), piece.size()));
   });
   return pieces;
 }
 
-std::size_t count_pieces(nb::str text) {
-  const Utf8 utf8(std::move(text));
-  const nb::gil_scoped_release no_gil;
+std::size_t count_pieces(nb::handle text, std::string_view pattern_name) {
+  const Utf8 utf8(text);
+  const Pattern pattern = pattern_of(pattern_name);
+  const nb::gil_scoped_release released;
   std::size_t count = 0;
-  for_each_piece(utf8.view(), [&](std::string_view) { ++count; });
+  for_each_piece(pattern, utf8.view(), [&](std::string_view) { ++count; });
   return count;
 }
+
+// --- encoding and decoding -----------------------------------------------------------------------
+
+std::vector<Token> tokens_of(const nb::list& pairs) {
+  std::vector<Token> tokens;
+  tokens.reserve(pairs.size());
+  for (nb::handle pair : pairs) {
+    tokens.push_back({nb::cast<std::uint32_t>(pair[0]), view_of(nb::cast<nb::bytes>(pair[1]))});
+  }
+  return tokens;
+}
+
+std::vector<Merge> merges_of(const nb::list& pairs, const std::vector<Token>& tokens) {
+  std::unordered_map<std::string_view, std::uint32_t> ids;
+  ids.reserve(tokens.size());
+  for (const Token& token : tokens) ids.emplace(token.bytes, token.id);
+  std::vector<Merge> merges;
+  merges.reserve(pairs.size());
+  std::string joined;
+  for (nb::handle pair : pairs) {
+    const nb::bytes left = nb::cast<nb::bytes>(pair[0]), right = nb::cast<nb::bytes>(pair[1]);
+    joined.assign(view_of(left)).append(view_of(right));
+    const auto left_id = ids.find(view_of(left)), right_id = ids.find(view_of(right)),
+               result = ids.find(joined);
+    if (left_id == ids.end() || right_id == ids.end() || result == ids.end()) {
+      throw nb::value_error("a merge names what is not in the vocabulary");
+    }
+    merges.push_back({left_id->second, right_id->second, result->second});
+  }
+  return merges;
+}
+
+std::vector<std::uint32_t> ids_of(nb::handle sequence) {
+  const nb::object items = nb::steal(PySequence_Fast(sequence.ptr(), "ids are a sequence of ints"));
+  if (!items.is_valid()) throw nb::python_error();
+  const auto size = static_cast<std::size_t>(PySequence_Fast_GET_SIZE(items.ptr()));
+  PyObject** objects = PySequence_Fast_ITEMS(items.ptr());
+  std::vector<std::uint32_t> ids(size);
+  for (std::size_t i = 0; i < size; ++i) {
+    const long long id = PyLong_AsLongLong(objects[i]);
+    if (id == -1 && PyErr_Occurred() != nullptr && !PyErr_ExceptionMatches(PyExc_OverflowError)) {
+      throw nb::python_error();
+    }
+    PyErr_Clear();
+    if (id < 0 || id > std::int64_t{0xFFFFFFFF}) {
+      const std::string text = nb::cast<std::string>(nb::str(nb::handle(objects[i])));
+      throw nb::value_error(("the id " + text + " is not in the vocabulary").c_str());
+    }
+    ids[i] = static_cast<std::uint32_t>(id);
+  }
+  return ids;
+}
+
+// An Encoder and the Decoder of the same vocabulary.
+class Codec {
+ public:
+  Codec(const nb::list& tokens, const nb::list& merges, const nb::list& special_tokens,
+        std::string_view pattern, bool whole_piece_first)
+      : Codec(tokens_of(tokens), merges, tokens_of(special_tokens), pattern, whole_piece_first) {}
+
+  nb::list encode(nb::handle text, bool allow_special) const {
+    return list_of(ids_of_text(text, allow_special, 1).view());
+  }
+
+  IdArray encode_array(nb::handle text, bool allow_special, std::size_t threads) const {
+    return array_of(ids_of_text(text, allow_special, threads));
+  }
+
+  nb::list encode_batch(const nb::list& texts, bool allow_special, std::size_t threads) const {
+    std::vector<Utf8> utf8;
+    std::vector<std::string_view> views;
+    std::size_t bytes = 0;
+    for (nb::handle text : texts) {
+      views.push_back(utf8.emplace_back(text).view());
+      bytes += views.back().size();
+    }
+    Encoder::Batch batch;
+    {
+      const Released released(bytes);
+      batch = encoder_.encode_batch(views, allow_special, threads, released.check());
+    }
+    nb::list rows;
+    for (std::size_t i = 0; i < views.size(); ++i) {
+      const std::size_t first = batch.row_offsets[i], last = batch.row_offsets[i + 1];
+      rows.append(list_of(batch.ids.view().subspan(first, last - first)));
+    }
+    return rows;
+  }
+
+  nb::tuple encode_with_offsets(nb::handle text, bool allow_special) const {
+    const Utf8 utf8(text);
+    TokenIds ids;
+    Buffer<std::uint64_t> offsets;
+    {
+      const Released released(utf8.view().size());
+      encoder_.encode_with_offsets(utf8.view(), allow_special, ids, offsets, released.check());
+    }
+    // Bytes to characters, in one walk: a character begins at each byte that is no continuation.
+    const auto begins = [&](std::size_t i) { return (utf8.view()[i] & 0xC0) != 0x80; };
+    nb::list ranges;
+    std::size_t characters = 0, place = 0;  // characters that begin before `place`
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const std::size_t start = begins(place) ? characters : characters - 1;
+      for (; place < offsets[i + 1]; ++place) characters += begins(place);
+      ranges.append(nb::make_tuple(start, characters));
+    }
+    return nb::make_tuple(list_of(ids.view()), ranges);
+  }
+
+  std::size_t count(nb::handle text, bool allow_special) const {
+    const Utf8 utf8(text);
+    const Released released(utf8.view().size());
+    return encoder_.count(utf8.view(), allow_special, released.check());
+  }
+
+  nb::bytes decode_bytes(nb::handle ids) const {
+    Buffer<char> bytes;
+    using Ids32 = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+    using Ids16 = nb::ndarray<const std::uint16_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+    Ids32 ids32;
+    Ids16 ids16;
+    if (PyList_Check(ids.ptr()) || PyTuple_Check(ids.ptr())) {
+      decoder_.decode(ids_of(ids), bytes);
+    } else if (nb::try_cast(ids, ids32, false)) {
+      decoder_.decode(std::span(ids32.data(), ids32.size()), bytes);
+    } else if (nb::try_cast(ids, ids16, false)) {
+      decoder_.decode(std::span(ids16.data(), ids16.size()), bytes);
+    } else {  // another dtype or any other sequence: int by int
+      decoder_.decode(ids_of(ids), bytes);
+    }
+    return nb::bytes(bytes.data(), bytes.size());
+  }
+
+  const Encoder& encoder() const { return encoder_; }
+
+ private:
+  Codec(const std::vector<Token>& tokens, const nb::list& merges,
+        const std::vector<Token>& special_tokens, std::string_view pattern, bool whole_piece_first)
+      : encoder_({.tokens = tokens,
+                  .merges = merges_of(merges, tokens),
+                  .special_tokens = special_tokens,
+                  .pattern = pattern_of(pattern),
+                  .whole_piece_first = whole_piece_first}),
+        decoder_(tokens, special_tokens) {}
+
+  TokenIds ids_of_text(nb::handle text, bool allow_special, std::size_t threads) const {
+    const Utf8 utf8(text);
+    const Released released(utf8.view().size());
+    if (threads > 1) {
+      return encoder_.encode_parallel(utf8.view(), allow_special, threads, released.check());
+    }
+    TokenIds ids;
+    encoder_.encode(utf8.view(), allow_special, ids, released.check());
+    return ids;
+  }
+
+  Encoder encoder_;
+  Decoder decoder_;
+};
+
+class Stream {
+ public:
+  Stream(const Codec& codec, bool allow_special) : stream_(codec.encoder(), allow_special) {}
+
+  nb::list feed(nb::handle text) {
+    const Utf8 utf8(text);
+    TokenIds ids;
+    {
+      const Released released(utf8.view().size());
+      stream_.feed(utf8.view(), ids, released.check());
+    }
+    return list_of(ids.view());
+  }
+
+  nb::list finish() {
+    TokenIds ids;
+    stream_.finish(ids);
+    return list_of(ids.view());
+  }
+
+ private:
+  StreamEncoder stream_;
+};
+
+// --- training ------------------------------------------------------------------------------------
+
+// Calls a Python function (phase, done, total) from the working thread, and Ctrl-C's handler. What
+// either raises stops the work, and is raised again when it has stopped.
+class PythonProgress {
+ public:
+  explicit PythonProgress(nb::object function) : function_(std::move(function)) {}
+
+  ProgressFunction during(const char* phase) {
+    return [this, phase](const Progress& progress) {
+      const nb::gil_scoped_acquire gil;
+      try {
+        if (PyErr_CheckSignals() != 0) throw nb::python_error();
+        if (!function_.is_none()) function_(phase, progress.done, progress.total);
+        return true;
+      } catch (...) {
+        raised_ = std::current_exception();
+        return false;
+      }
+    };
+  }
+
+  // Runs the work without the interpreter.
+  template <typename Work>
+  auto run(Work work) {
+    try {
+      const nb::gil_scoped_release released;
+      return work();
+    } catch (const Interrupted&) {
+      std::rethrow_exception(raised_);
+    }
+  }
+
+ private:
+  nb::object function_;
+  std::exception_ptr raised_;
+};
+
+// Counts the pieces of a corpus, then learns merges from them.
+class Trainer {
+ public:
+  Trainer(std::vector<std::string> special_tokens, std::string_view pattern, unsigned threads,
+          nb::object progress)
+      : progress_(std::move(progress)) {
+    CountOptions options{.special_tokens = std::move(special_tokens),
+                         .num_threads = threads,
+                         .progress = progress_.during("count")};
+    if (pattern == "gpt2") gpt2_.emplace(std::move(options));
+    if (pattern == "cl100k") cl100k_.emplace(std::move(options));
+  }
+
+  void add_files(const std::vector<std::string>& paths) {
+    try {
+      progress_.run([&] {
+        if (gpt2_) gpt2_->add_files(paths);
+        if (cl100k_) cl100k_->add_files(paths);
+      });
+    } catch (const std::runtime_error& error) {
+      PyErr_SetString(PyExc_OSError, error.what());
+      throw nb::python_error();
+    }
+  }
+
+  void add_texts(const nb::list& texts) {
+    std::vector<Utf8> utf8;
+    std::vector<std::string_view> views;
+    for (nb::handle text : texts) views.push_back(utf8.emplace_back(text).view());
+    progress_.run([&] {
+      if (gpt2_) gpt2_->add_texts(views);
+      if (cl100k_) cl100k_->add_texts(views);
+    });
+  }
+
+  // A piece that was cut and counted elsewhere.
+  void add_piece(const nb::bytes& piece, std::uint64_t count) { pieces_.add(view_of(piece), count); }
+
+  // Pairs of ids, 0 to 255 the bytes and 256 + i the result of merge i.
+  nb::list train(std::size_t num_merges) {
+    const auto merges = progress_.run([&] {
+      if (gpt2_) pieces_ = gpt2_->finish();
+      if (cl100k_) pieces_ = cl100k_->finish();
+      return tilth::bpe::train(pieces_, num_merges, {.progress = progress_.during("merge")});
+    });
+    nb::list pairs;
+    for (const auto& merge : merges) pairs.append(nb::make_tuple(merge.left, merge.right));
+    return pairs;
+  }
+
+  std::size_t num_pieces() const { return pieces_.size(); }
+
+ private:
+  PythonProgress progress_;
+  std::optional<PieceCounter<Gpt2Splitter>> gpt2_;
+  std::optional<PieceCounter<Cl100kSplitter>> cl100k_;
+  PieceCounts pieces_;
+};
 
 }  // namespace
 
 NB_MODULE(_core, m) {
   m.doc() = "The native core of tilth.tokenizer; its specification is tilth.tokenizer.reference.";
-  m.attr("unicode_version") = tilth::bpe::unicode_version;
-  m.def("split", &split, "text"_a, nb::sig("def split(text: str) -> list[str]"),
-        "Cut a text into pieces by the GPT-2 pattern; joined, the pieces are the text again.\n\n"
-        "A lone surrogate, which UTF-8 cannot hold, becomes U+FFFD.");
-  m.def("count_pieces", &count_pieces, "text"_a,
+  m.attr("unicode_version") = unicode_version;
+
+  m.def("split", &split, "text"_a, "pattern"_a = "gpt2",
+        nb::sig("def split(text: str | bytes, pattern: str = 'gpt2') -> list[str]"),
+        "Cut a text into pieces; joined, the pieces are the text again.");
+  m.def("count_pieces", &count_pieces, "text"_a, "pattern"_a = "gpt2",
+        nb::sig("def count_pieces(text: str | bytes, pattern: str = 'gpt2') -> int"),
         "The number of pieces that split would return, without making them.");
+
+  nb::class_<Codec>(m, "Encoder", "Encodes and decodes by one vocabulary; see encode.hpp.")
+      .def(nb::init<nb::list, nb::list, nb::list, std::string_view, bool>(), "tokens"_a, "merges"_a,
+           "special_tokens"_a, "pattern"_a, "whole_piece_first"_a,
+           nb::sig("def __init__(self, tokens: list[tuple[int, bytes]], "
+                   "merges: list[tuple[bytes, bytes]], special_tokens: list[tuple[int, bytes]], "
+                   "pattern: str, whole_piece_first: bool) -> None"))
+      .def("encode", &Codec::encode,
+           nb::sig("def encode(self, text: str | bytes, allow_special: bool) -> list[int]"))
+      .def("encode_array", &Codec::encode_array, "text"_a, "allow_special"_a, "threads"_a)
+      .def("encode_batch", &Codec::encode_batch,
+           nb::sig("def encode_batch(self, texts: list[str | bytes], allow_special: bool, "
+                   "threads: int) -> list[list[int]]"))
+      .def("encode_with_offsets", &Codec::encode_with_offsets,
+           nb::sig("def encode_with_offsets(self, text: str | bytes, allow_special: bool) -> "
+                   "tuple[list[int], list[tuple[int, int]]]"))
+      .def("count", &Codec::count,
+           nb::sig("def count(self, text: str | bytes, allow_special: bool) -> int"))
+      .def("decode_bytes", &Codec::decode_bytes,
+           nb::sig("def decode_bytes(self, ids: object) -> bytes"))
+      .def(
+          "stream", [](const Codec& codec, bool allow_special) { return Stream(codec, allow_special); },
+          "allow_special"_a, nb::keep_alive<0, 1>());
+  nb::class_<Stream>(m, "Stream", "Encodes text that comes in parts; see encode_stream.hpp.")
+      .def("feed", &Stream::feed, nb::sig("def feed(self, text: str | bytes) -> list[int]"))
+      .def("finish", &Stream::finish, nb::sig("def finish(self) -> list[int]"));
+
+  nb::class_<Trainer>(m, "Trainer", "Learns merges from a corpus; see count.hpp and train.hpp.")
+      .def(nb::init<std::vector<std::string>, std::string_view, unsigned, nb::object>(),
+           "special_tokens"_a, "pattern"_a, "threads"_a, "progress"_a.none())
+      .def("add_files", &Trainer::add_files, "paths"_a)
+      .def("add_texts", &Trainer::add_texts, nb::sig("def add_texts(self, texts: list[str]) -> None"))
+      .def("add_piece", &Trainer::add_piece, "piece"_a, "count"_a)
+      .def("train", &Trainer::train, "num_merges"_a,
+           nb::sig("def train(self, num_merges: int) -> list[tuple[int, int]]"))
+      .def_prop_ro("num_pieces", &Trainer::num_pieces);
 }

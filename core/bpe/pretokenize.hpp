@@ -17,6 +17,7 @@
 #include <bit>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 namespace tilth::bpe {
 
@@ -76,6 +77,16 @@ class Cl100kSplitter {
 
   std::string_view text_;
   std::size_t position_ = 0;
+};
+
+// The text as one piece: for pieces that were cut elsewhere.
+class WholeSplitter {
+ public:
+  explicit WholeSplitter(std::string_view text) : text_(text) {}
+  std::string_view next() { return std::exchange(text_, {}); }
+
+ private:
+  std::string_view text_;
 };
 
 }  // namespace tilth::bpe

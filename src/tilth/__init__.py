@@ -5,8 +5,9 @@ The way through the house, each room a package, each door a file:
     text -> corpus -> tokenizer -> data -> model -> training -> a run directory -> generation
 
 >>> import tilth
->>> tilth.split("The first seed.")
-['The', ' first', ' seed', '.']
+>>> tokenizer = tilth.train_tokenizer(texts=["seed by seed"], vocab_size=260)
+>>> tokenizer.decode(tokenizer.encode("a seed"))
+'a seed'
 
 Importing tilth is cheap: a name is loaded when it is first used.
 """
@@ -15,15 +16,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tilth.tokenizer import split
+    from tilth.tokenizer import Tokenizer, split, train_bpe, train_tokenizer
 
-__all__ = ["__version__", "split"]
+__all__ = ["Tokenizer", "__version__", "split", "train_bpe", "train_tokenizer"]
 
 __version__ = "0.1.0"
 
 # Where each public name lives.
 _HOME = {
+    "Tokenizer": "tilth.tokenizer",
     "split": "tilth.tokenizer",
+    "train_bpe": "tilth.tokenizer",
+    "train_tokenizer": "tilth.tokenizer",
 }
 
 

@@ -56,7 +56,7 @@ def atomic_write(path: StrPath, *, overwrite: bool = False) -> Iterator[BinaryIO
     """
     target = Path(os.path.realpath(path))
     with _explained(path):
-        _check_target(path, target, overwrite)
+        check_target(path, overwrite=overwrite)
         _remove_leftovers(target)
         temporary, descriptor = _create_temporary(target)
     # The descriptor stays ours (closefd=False): it holds the lock until the real name is in place,
@@ -107,7 +107,9 @@ def _explained(path: StrPath, *, in_block: bool = False) -> Iterator[None]:
         raise explained from error
 
 
-def _check_target(path: StrPath, target: Path, overwrite: bool) -> None:
+def check_target(path: StrPath, *, overwrite: bool = False) -> None:
+    """Refuse now what `atomic_write` would refuse: call it before long work."""
+    target = Path(os.path.realpath(path))
     try:
         mode = target.stat().st_mode
     except FileNotFoundError:

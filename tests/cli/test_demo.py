@@ -1,11 +1,10 @@
-import json
 import os
 import pty
 import subprocess
 import sys
 
 from tilth.corpus import SAMPLE
-from tilth.tokenizer import reference
+from tilth.tokenizer import Tokenizer, reference
 
 TILTH = [sys.executable, "-m", "tilth"]
 
@@ -14,25 +13,28 @@ def demo(*words):
     return subprocess.run([*TILTH, "demo", *words], capture_output=True, text=True, check=False)
 
 
-def test_shows_the_pieces_of_the_sample():
+def test_shows_pieces_and_tokens_of_the_sample():
     done = demo()
     assert done.returncode == 0, done.stderr
-    shown = "|".join(reference.split(SAMPLE)).replace("\n", "⏎\n")
-    assert shown in done.stdout
-    assert f"{len(SAMPLE.encode()):,} bytes" in done.stdout
+    assert "|".join(reference.split(SAMPLE)).replace("\n", "⏎") in done.stdout
+    vocab, merges = reference.train([SAMPLE], 320)
+    tokens = [vocab[i] for i in reference.encode(SAMPLE, vocab, merges)]
+    assert "|".join(t.decode("utf-8", "backslashreplace") for t in tokens[:9]) in done.stdout
+    assert f"{len(SAMPLE.encode()):,} bytes, {len(tokens):,} tokens" in done.stdout
 
 
-def test_writes_the_pieces_and_keeps_what_exists(tmp_path):
-    out = tmp_path / "pieces.jsonl"
+def test_writes_the_tokenizer_and_keeps_what_exists(tmp_path):
+    out = tmp_path / "tokenizer.json"
     done = demo("--out", str(out))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == f"Wrote {out}"
-    assert [json.loads(line) for line in out.read_text().splitlines()] == reference.split(SAMPLE)
+    assert list(Tokenizer.load(out).merges) == reference.train([SAMPLE], 320)[1]
 
     out.write_text("precious")
     refused = demo("--out", str(out))
     assert refused.returncode == 2
     assert "--overwrite" in refused.stderr
+    assert refused.stdout == ""  # before any work
     assert out.read_text() == "precious"
     assert demo("--out", str(out), "--overwrite").returncode == 0
     assert out.read_text() != "precious"
@@ -40,10 +42,10 @@ def test_writes_the_pieces_and_keeps_what_exists(tmp_path):
 
 def test_long_text_is_cut_in_the_display_only(tmp_path):
     text = tmp_path / "long.txt"
-    text.write_text("a b" * 1000)
+    text.write_text("a b" * 10_000)
     done = demo("--text", str(text))
-    assert "more" in done.stdout
-    assert len(done.stdout) < 2000
+    assert "30,000 characters" in done.stdout
+    assert len(done.stdout) < 5000
 
 
 def test_not_utf8(tmp_path):

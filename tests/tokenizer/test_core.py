@@ -12,40 +12,37 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tokenizer.texts import ALPHABET, TRICKY
-from tilth.tokenizer import _core, count_pieces, reference, split, unicode_classes
+from tilth.tokenizer import reference, unicode_classes
+from tilth.tokenizer._core import count_pieces, split, unicode_version
 
-PATTERN = regex.compile(reference.GPT2_PATTERN)
+PATTERNS = {name: regex.compile(pattern) for name, pattern in reference.PATTERNS.items()}
+both_patterns = pytest.mark.parametrize("pattern", PATTERNS)
 
 
+@both_patterns
 @given(st.one_of(st.text(), TRICKY))
 @settings(max_examples=500)
-def test_split_is_the_reference(text):
-    assert split(text) == reference.split(text) == PATTERN.findall(text)
-    assert count_pieces(text) == len(split(text))
+def test_split_is_the_reference(pattern, text):
+    pieces = split(text, pattern)
+    assert pieces == reference.split(text, pattern) == PATTERNS[pattern].findall(text)
+    assert count_pieces(text, pattern) == len(pieces)
 
 
+@both_patterns
 @given(TRICKY, st.integers(0, 130), st.sampled_from("a1 !é\u3000"))
 @settings(max_examples=500)
-def test_split_wherever_a_block_ends(text, length, filler):
+def test_split_wherever_a_block_ends(pattern, text, length, filler):
     text = filler * length + text + filler * length + text
-    assert split(text) == PATTERN.findall(text)
-
-
-def test_every_code_point_among_neighbours():
-    for code_point in range(0x110000):
-        if 0xD800 <= code_point < 0xE000:
-            continue
-        character = chr(code_point)
-        text = f"{character}a{character}{character} 1{character}\n{character}!"
-        assert split(text) == PATTERN.findall(text), hex(code_point)
+    assert split(text, pattern) == PATTERNS[pattern].findall(text)
 
 
 @pytest.mark.slow
-def test_a_million_random_texts():
+@both_patterns
+def test_a_million_random_texts(pattern):
     generator = random.Random(0)
     for _ in range(1_000_000):
         text = "".join(generator.choices(ALPHABET, k=generator.randrange(100)))
-        assert split(text) == PATTERN.findall(text)
+        assert split(text, pattern) == PATTERNS[pattern].findall(text)
 
 
 def test_pieces_join_to_the_text_even_with_nul():
@@ -60,13 +57,16 @@ def test_surrogates():
     assert count_pieces("a\ud83d") == 2
 
 
-def test_not_a_string():
-    with pytest.raises(TypeError):
-        split(b"bytes")
+def test_bytes_are_text_and_other_things_are_not():
+    assert split(b"a\xff b") == ["a", "\ufffd", " b"]
+    with pytest.raises(TypeError, match="a str or bytes"):
+        split(7)
+    with pytest.raises(ValueError, match="gpt2"):
+        split("a", "gpt3")
 
 
 def test_the_tables_say_their_version():
-    assert _core.unicode_version == unicode_classes.UNICODE_VERSION
+    assert unicode_version == unicode_classes.UNICODE_VERSION
 
 
 def test_ctrl_c_ends_a_long_split_within_a_second():

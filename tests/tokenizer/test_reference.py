@@ -10,16 +10,15 @@ from hypothesis import strategies as st
 from tests.tokenizer.texts import TRICKY
 from tilth.tokenizer import reference
 
-PATTERN = regex.compile(reference.GPT2_PATTERN)
-
 
 def test_docstring():
     assert doctest.testmod(reference).failed == 0
 
 
+@pytest.mark.parametrize("name", reference.PATTERNS)
 @given(st.one_of(st.text(), TRICKY))
-def test_split_is_the_pattern(text):
-    assert reference.split(text) == PATTERN.findall(text)
+def test_split_is_the_pattern(name, text):
+    assert reference.split(text, name) == regex.findall(reference.PATTERNS[name], text)
 
 
 @pytest.mark.parametrize(

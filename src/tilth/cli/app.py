@@ -10,6 +10,7 @@
 Anything else is a bug in tilth and shows its traceback.
 """
 
+import logging
 import os
 import signal
 import sys
@@ -38,6 +39,7 @@ app = App(
 )
 # The verbs, each loaded when it is called.
 app.command("tilth.cli.demo:demo", help="The whole way, as far as it is built, in a moment.")
+app.command("tilth.cli.tokenizer:app", name="tokenizer", help="Text to token ids and back.")
 
 
 @app.meta.default
@@ -78,6 +80,7 @@ def _suggestion(wrong: str, names: Iterable[str]) -> str:
 def main() -> None:
     """Run the command line of this process and exit."""
     signal.signal(signal.SIGTERM, _exit_on_sigterm)
+    logging.basicConfig(format="note: %(message)s", stream=sys.stderr)
     sys.exit(_exit_code_of(app.meta))
 
 

@@ -1,56 +1,58 @@
 """`tilth demo`: what exists today, shown on a built-in sample."""
 
-import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-SHOWN_PIECES = 200  # of a long text, the beginning
+SHOWN_CHARACTERS = 1000  # of a long text, the beginning
 
 
 def demo(
     *,
     text: Annotated[Path | None, Parameter(help="A UTF-8 text file instead of the sample.")] = None,
-    out: Annotated[Path | None, Parameter(help="Write the pieces, a JSON string a line.")] = None,
+    vocab_size: Annotated[int, Parameter(help="Tokens to learn, the 256 bytes included.")] = 320,
+    out: Annotated[Path | None, Parameter(help="Write the tokenizer there, as JSON.")] = None,
     overwrite: Annotated[bool, Parameter(negative=(), help="Replace --out if it exists.")] = False,
 ) -> None:
-    """Cut a text into pieces, the first step of a tokenizer, and check every one."""
+    """Cut a text into pieces, learn a tokenizer from it, and encode it."""
     from rich.console import Console
 
     from tilth import files
+    from tilth.cli.tokenizer import print_pieces
     from tilth.corpus import SAMPLE
-    from tilth.tokenizer import reference, split
-
-    sample = SAMPLE if text is None else _read_text(text)
-    pieces, native_seconds = _timed(split, sample)
-    expected, reference_seconds = _timed(reference.split, sample)
-    assert pieces == expected, "the native splitter differs from the reference"
+    from tilth.tokenizer import reference, split, train_tokenizer
 
     if out is not None:
-        lines = "".join(json.dumps(piece, ensure_ascii=False) + "\n" for piece in pieces)
-        files.write_text_atomically(out, lines, overwrite=overwrite)
-
+        files.check_target(out, overwrite=overwrite)
+    sample = SAMPLE if text is None else _read_text(text)
     console = Console(highlight=False, soft_wrap=True)
-    console.print("A text is cut into pieces; a tokenizer merges bytes only inside a piece.\n")
-    if console.is_terminal:
-        for number, piece in enumerate(pieces[:SHOWN_PIECES]):
-            colour = "on grey23" if number % 2 else "on dark_green"
-            console.print(piece, style=colour, markup=False, end="")
-    else:
-        marked = "|".join(pieces[:SHOWN_PIECES]).replace("\n", "⏎\n")
-        console.print(marked, markup=False, end="")
-    if len(pieces) > SHOWN_PIECES:
-        console.print(f" … and {len(pieces) - SHOWN_PIECES:,} more", end="")
+
+    console.print("1. A text is cut into pieces; bytes are merged only inside a piece.\n")
+    shown = sample[:SHOWN_CHARACTERS]
+    print_pieces(console, [piece.encode() for piece in split(shown)])
+
+    tokenizer = train_tokenizer(texts=[sample], vocab_size=vocab_size)
+    console.print("\n2. The pair that is most frequent becomes a token, again and again:\n")
+    for left, right in tokenizer.merges[:8]:
+        console.print(f"   {left!r} + {right!r}", markup=False)
+    console.print(f"   … {len(tokenizer.merges)} merges, {len(tokenizer.vocab)} tokens")
+
+    console.print("\n3. So the text becomes tokens:\n")
+    print_pieces(console, [tokenizer.decode_bytes([i]) for i in tokenizer.encode(shown)])
+
+    ids = tokenizer.encode(sample)
+    assert tokenizer.decode(ids) == sample, "decoding gives back the text"
+    expected = reference.encode(shown, tokenizer.vocab, tokenizer.merges)
+    assert tokenizer.encode(shown) == expected, "the native ids are the reference's"
+    size = len(sample.encode())
     console.print(
-        f"\n\n{len(sample):,} characters, {len(sample.encode()):,} bytes in UTF-8, "
-        f"{len(pieces):,} pieces, {len(set(pieces)):,} different ones.\n"
-        f"The native splitter and the pure-Python reference agree on all of them; it took "
-        f"{native_seconds * 1e6:,.0f} µs, the reference {reference_seconds * 1e6:,.0f} µs."
+        f"\n{len(sample):,} characters, {size:,} bytes, {len(ids):,} tokens: "
+        f"{size / max(1, len(ids)):.2f} bytes a token.\n"
+        "Decoded, they are the text again; the pure-Python reference gives the same ids."
     )
     if out is not None:
+        tokenizer.save(out, overwrite=overwrite)
         console.print(f"Wrote {out}", markup=False)
 
 
@@ -63,10 +65,3 @@ def _read_text(path: Path) -> str:
             f"{path} is not UTF-8 (byte {error.start:,} is {error.object[error.start]:#04x}); "
             "convert it first, for instance with iconv"
         ) from None
-
-
-def _timed(function: Callable[[str], list[str]], text: str) -> tuple[list[str], float]:
-    """A function's answer, and the seconds of its second call: the first one warms up."""
-    function(text)
-    start = time.perf_counter()
-    return function(text), time.perf_counter() - start

@@ -1,11 +1,23 @@
 """Text to token ids and back; a corpus to `tokenizer.json`.
 
-What enters: text. What leaves, so far: *pieces*, the units inside which byte pairs will be merged.
+What enters: text, or files of it. What leaves: token ids, and tokenizers in files that every other
+tool opens. Start reading at `reference.py`, the specification; `core/bpe/` is what runs.
 
->>> split("Once upon a time, there was a fox.")
-['Once', ' upon', ' a', ' time', ',', ' there', ' was', ' a', ' fox', '.']
+>>> tokenizer = train_tokenizer(texts=["the cat sat on the mat"], vocab_size=260)
+>>> tokenizer.decode(tokenizer.encode("the hat"))
+'the hat'
 """
 
-from tilth.tokenizer._core import count_pieces, split
+from tilth.tokenizer.splitting import split
+from tilth.tokenizer.tokenizer import IncrementalDecoder, Tokenizer
+from tilth.tokenizer.training import train_bpe, train_tokenizer
+from tilth.tokenizer.vocabulary import Vocabulary
 
-__all__ = ["count_pieces", "split"]
+__all__ = [
+    "IncrementalDecoder",
+    "Tokenizer",
+    "Vocabulary",
+    "split",
+    "train_bpe",
+    "train_tokenizer",
+]

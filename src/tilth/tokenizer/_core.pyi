@@ -2,16 +2,59 @@
 The native core of tilth.tokenizer; its specification is tilth.tokenizer.reference.
 """
 
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy
+from numpy.typing import NDArray
 
 
 unicode_version: str = '18.0.0'
 
-def split(text: str) -> list[str]:
-    """
-    Cut a text into pieces by the GPT-2 pattern; joined, the pieces are the text again.
+def split(text: str | bytes, pattern: str = 'gpt2') -> list[str]:
+    """Cut a text into pieces; joined, the pieces are the text again."""
 
-    A lone surrogate, which UTF-8 cannot hold, becomes U+FFFD.
-    """
-
-def count_pieces(text: str) -> int:
+def count_pieces(text: str | bytes, pattern: str = 'gpt2') -> int:
     """The number of pieces that split would return, without making them."""
+
+class Encoder:
+    """Encodes and decodes by one vocabulary; see encode.hpp."""
+
+    def __init__(self, tokens: list[tuple[int, bytes]], merges: list[tuple[bytes, bytes]], special_tokens: list[tuple[int, bytes]], pattern: str, whole_piece_first: bool) -> None: ...
+
+    def encode(self, text: str | bytes, allow_special: bool) -> list[int]: ...
+
+    def encode_array(self, text: object, allow_special: bool, threads: int) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,))]: ...
+
+    def encode_batch(self, texts: list[str | bytes], allow_special: bool, threads: int) -> list[list[int]]: ...
+
+    def encode_with_offsets(self, text: str | bytes, allow_special: bool) -> tuple[list[int], list[tuple[int, int]]]: ...
+
+    def count(self, text: str | bytes, allow_special: bool) -> int: ...
+
+    def decode_bytes(self, ids: object) -> bytes: ...
+
+    def stream(self, allow_special: bool) -> Stream: ...
+
+class Stream:
+    """Encodes text that comes in parts; see encode_stream.hpp."""
+
+    def feed(self, text: str | bytes) -> list[int]: ...
+
+    def finish(self) -> list[int]: ...
+
+class Trainer:
+    """Learns merges from a corpus; see count.hpp and train.hpp."""
+
+    def __init__(self, special_tokens: Sequence[str], pattern: str, threads: int, progress: object | None) -> None: ...
+
+    def add_files(self, paths: Sequence[str]) -> None: ...
+
+    def add_texts(self, texts: list[str]) -> None: ...
+
+    def add_piece(self, piece: bytes, count: int) -> None: ...
+
+    def train(self, num_merges: int) -> list[tuple[int, int]]: ...
+
+    @property
+    def num_pieces(self) -> int: ...

@@ -1,0 +1,74 @@
+#include "encode_stream.hpp"
+
+#include <algorithm>
+
+#include "characters.hpp"
+
+namespace tilth::bpe {
+namespace {
+
+// The last place in a text that goes on such that every piece which ends there or before is final.
+//
+// A piece is decided by its own bytes, the run of white space that follows it (in cl100k
+// `\s*[\r\n]` reaches for the last line end of a run) and the character after that run; a
+// contraction by five bytes at most, a character by four. So it is final if, at its end or later,
+// there stands a character that is no space, with a few bytes more behind it.
+std::size_t final_limit(std::string_view text) {
+  constexpr std::size_t bytes_behind = 8;
+  if (text.size() < bytes_behind) return 0;
+  for (std::size_t place = text.size() - bytes_behind; place > 0; --place) {
+    const bool is_inside_character = (text[place] & 0xC0) == 0x80;
+    if (!is_inside_character && decode_character(text, place).kind != CharacterClass::space) {
+      return place;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+void StreamEncoder::feed(std::string_view chunk, TokenIds& ids, const InterruptCheck& check) {
+  while (!chunk.empty()) {
+    const std::size_t taken = std::min(chunk.size(), wanted_bytes_ - held_.size());
+    held_ += chunk.substr(0, taken);
+    chunk.remove_prefix(taken);
+    if (held_.size() == wanted_bytes_) advance(false, ids, check);
+  }
+}
+
+void StreamEncoder::finish(TokenIds& ids, const InterruptCheck& check) {
+  advance(true, ids, check);
+  passed_bytes_ = 0;
+}
+
+void StreamEncoder::advance(bool is_end, TokenIds& ids, const InterruptCheck& check) {
+  const std::string_view text = held_;
+  std::size_t start = 0;
+  try {
+    while (true) {
+      SpecialTokens::Found found{text.size(), 0, 0};
+      if (allow_special_) found = encoder_->special_tokens().find(text, searched_, is_end);
+      const std::string_view segment = text.substr(start, found.start - start);
+      searched_ = found.start + found.length;
+      if (found.length > 0 || is_end) {  // the segment is whole
+        encoder_->encode_ordinary(segment, ids, check);
+        start = searched_;
+        if (found.length == 0) break;
+        ids.append(found.id);
+      } else {
+        start += encoder_->encode_until(segment, final_limit(segment), ids, check);
+        break;
+      }
+    }
+  } catch (const MissingByte& missing) {
+    throw MissingByte(missing.byte(), passed_bytes_ + start + missing.offset());
+  }
+  passed_bytes_ += start;
+  searched_ -= start;
+  held_.erase(0, start);
+  // What was looked at in vain is looked at again only when it has grown by a quarter, so that all
+  // looking stays within a few times the text.
+  wanted_bytes_ = held_.size() + std::max(block_bytes, held_.size() / 4);
+}
+
+}  // namespace tilth::bpe

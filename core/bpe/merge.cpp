@@ -1,0 +1,214 @@
+#include "merge.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <queue>
+#include <stdexcept>
+
+namespace tilth::bpe {
+
+std::span<const Symbol> Merger::merge(const MergeRules& rules, std::string_view piece) {
+  return piece.size() <= longest_scanned ? merge_by_scanning(rules, piece)
+                                         : merge_by_queue(rules, piece);
+}
+
+// Each merge looks for the lowest rank among all places. Rank and place share a word, the rank on
+// top, so that the least word is the lowest rank and the leftmost of equals. The words are of 64
+// bits although 32 would do: those the compiler would read by vectors, which must wait until the
+// words just written one by one have left the store queue. Places never move: the right half of a
+// merge is only marked, which costs less than closing the gap.
+std::span<const Symbol> Merger::merge_by_scanning(const MergeRules& rules, std::string_view piece) {
+  constexpr std::uint64_t no_pair = ~std::uint64_t{0};
+  constexpr auto word_of = [](std::uint32_t rank, std::size_t place) {
+    return std::uint64_t{rank} << 32 | place;
+  };
+  const auto* bytes = reinterpret_cast<const unsigned char*>(piece.data());
+  const std::size_t count = piece.size();
+  symbols_.resize(std::max(symbols_.size(), longest_scanned));
+  if (count == 0 || count > longest_scanned) return merge_by_queue(rules, piece);
+
+  std::uint64_t words[longest_scanned + 4];
+  std::uint8_t next[longest_scanned], previous[longest_scanned];
+  static_assert(longest_scanned < 256);
+  Symbol* const symbols = symbols_.data();
+  for (std::size_t i = 0; i < count; ++i) {
+    symbols[i] = rules.symbol_of(bytes[i]);
+    next[i] = static_cast<std::uint8_t>(i + 1);
+    previous[i] = static_cast<std::uint8_t>(i - 1);
+  }
+  for (std::size_t i = 0; i + 1 < count; ++i) {
+    words[i] = word_of(rules.rank_of_bytes(bytes[i], bytes[i + 1]), i);
+  }
+  const std::size_t searched = (count - 1 + 3) / 4 * 4;  // the last place begins no pair
+  for (std::size_t i = count - 1; i < searched; ++i) words[i] = no_pair;
+
+  while (true) {
+    std::uint64_t least[4] = {no_pair, no_pair, no_pair, no_pair};
+    for (std::size_t i = 0; i < searched; i += 4) {
+      for (std::size_t k = 0; k < 4; ++k) least[k] = std::min(least[k], words[i + k]);
+    }
+    const std::uint64_t best = std::min(std::min(least[0], least[1]), std::min(least[2], least[3]));
+    const auto rank = static_cast<std::uint32_t>(best >> 32);
+    if (rank >= MergeRules::no_rank) break;
+    const std::size_t at = best & 0xFF;
+    const std::size_t right = next[at];
+    const std::size_t after = next[right];
+    const Symbol result = rules.result_of(rank);
+    symbols[at] = result;
+    next[at] = static_cast<std::uint8_t>(after);
+    words[right] = no_pair;
+    words[at] = no_pair;
+    if (after < count) {
+      previous[after] = static_cast<std::uint8_t>(at);
+      words[at] = word_of(rules.rank_of(result, symbols[after]), at);
+    }
+    if (at > 0) {
+      const std::size_t before = previous[at];
+      words[before] = word_of(rules.rank_of(symbols[before], result), before);
+    }
+  }
+
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < count; i = next[i]) symbols[kept++] = symbols[i];
+  return {symbols, kept};
+}
+
+// Long pieces keep their places in linked lists. Where the rules are well ordered a merge of rank r
+// only makes pairs of rank above r, so one walk over the ranks, each with a bucket of places, is
+// the whole queue; elsewhere a heap does the same.
+std::span<const Symbol> Merger::merge_by_queue(const MergeRules& rules, std::string_view piece) {
+  const std::size_t count = piece.size();
+  if (count >= nowhere) throw std::length_error("a piece of 4 GB or more cannot be merged");
+  if (count == 0) return {};
+  const auto* bytes = reinterpret_cast<const unsigned char*>(piece.data());
+  places_.clear();
+  places_.reserve_more(count);
+  places_.set_size(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool is_last = i + 1 == count;
+    places_[i] = {
+        .symbol = rules.symbol_of(bytes[i]),
+        .rank = is_last ? MergeRules::no_rank : rules.rank_of_bytes(bytes[i], bytes[i + 1]),
+        .next = is_last ? nowhere : static_cast<Position>(i + 1),
+        .previous = static_cast<Position>(i - 1),  // `nowhere` for the first
+        .later = nowhere,
+        .earlier = nowhere};
+  }
+  if (rules.is_well_ordered()) {
+    run_ordered(rules);
+  } else {
+    run_unordered(rules);
+  }
+  std::size_t kept = 0;
+  for (Position i = 0; i != nowhere; i = places_[i].next) ++kept;
+  symbols_.resize(std::max(symbols_.size(), kept));
+  kept = 0;
+  for (Position i = 0; i != nowhere; i = places_[i].next) symbols_[kept++] = places_[i].symbol;
+  return {symbols_.data(), kept};
+}
+
+// Merge the pair at `at`, whose rank it has, and return the place that is gone.
+Merger::Position Merger::join(const MergeRules& rules, Position at) {
+  const Position right = places_[at].next;
+  const Position after = places_[right].next;
+  places_[at].symbol = rules.result_of(places_[at].rank);
+  places_[at].next = after;
+  if (after != nowhere) places_[after].previous = at;
+  return right;
+}
+
+std::uint32_t Merger::rank_at(const MergeRules& rules, Position at) const {
+  const Position next = places_[at].next;
+  return next == nowhere ? MergeRules::no_rank
+                         : rules.rank_of(places_[at].symbol, places_[next].symbol);
+}
+
+void Merger::run_ordered(const MergeRules& rules) {
+  // Both are left empty by the walk below, in which nothing can throw.
+  bucket_heads_.resize(rules.num_ranks(), nowhere);
+  filled_buckets_.resize(rules.num_ranks() / 64 + 1, 0);
+  drained_.clear();
+  drained_.reserve_more(places_.size());
+
+  for (std::size_t i = places_.size(); i-- > 0;) {  // backwards, as lists grow at their head
+    if (places_[i].rank != MergeRules::no_rank) link(static_cast<Position>(i));
+  }
+  for (std::size_t word = 0; word < filled_buckets_.size(); ++word) {
+    while (filled_buckets_[word] != 0) {
+      const auto bit = static_cast<std::size_t>(std::countr_zero(filled_buckets_[word]));
+      filled_buckets_[word] &= filled_buckets_[word] - 1;
+      const auto rank = static_cast<std::uint32_t>(word * 64 + bit);
+      drained_.clear();
+      for (Position i = bucket_heads_[rank]; i != nowhere; i = places_[i].later) drained_.append(i);
+      bucket_heads_[rank] = nowhere;
+      // Several ranks may have filled this bucket, each from left to right.
+      if (!std::is_sorted(drained_.data(), drained_.end())) {
+        std::sort(drained_.data(), drained_.end());
+      }
+      for (const Position at : drained_.view()) {
+        if (places_[at].rank != rank) continue;  // its left side has just been merged away
+        const Position gone = join(rules, at);
+        const Position before = places_[at].previous;
+        // What is in the bucket that is being drained is in no list any more.
+        if (places_[gone].rank != rank) unlink(gone);
+        places_[gone].rank = MergeRules::no_rank;
+        places_[at].rank = rank_at(rules, at);
+        if (places_[at].rank != MergeRules::no_rank) link(at);
+        if (before == nowhere) continue;
+        unlink(before);
+        places_[before].rank = rank_at(rules, before);
+        if (places_[before].rank != MergeRules::no_rank) link(before);
+      }
+    }
+  }
+}
+
+void Merger::link(Position at) {
+  Place& place = places_[at];
+  Position& head = bucket_heads_[place.rank];
+  place.later = head;
+  place.earlier = nowhere;
+  if (head != nowhere) places_[head].earlier = at;
+  head = at;
+  filled_buckets_[place.rank / 64] |= std::uint64_t{1} << place.rank % 64;
+}
+
+void Merger::unlink(Position at) {
+  const Place& place = places_[at];
+  if (place.rank == MergeRules::no_rank) return;
+  if (place.later != nowhere) places_[place.later].earlier = place.earlier;
+  if (place.earlier != nowhere) {
+    places_[place.earlier].later = place.later;
+    return;
+  }
+  bucket_heads_[place.rank] = place.later;
+  if (place.later == nowhere)
+    filled_buckets_[place.rank / 64] &= ~(std::uint64_t{1} << place.rank % 64);
+}
+
+void Merger::run_unordered(const MergeRules& rules) {
+  // Rank and place in one word; an entry whose place has another rank by now is passed over.
+  std::vector<std::uint64_t> entries;
+  const auto entry = [&](std::size_t at) { return std::uint64_t{places_[at].rank} << 32 | at; };
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    if (places_[i].rank != MergeRules::no_rank) entries.push_back(entry(i));
+  }
+  std::priority_queue<std::uint64_t, std::vector<std::uint64_t>, std::greater<>> queue(
+      std::greater<>(), std::move(entries));
+  const auto renew = [&](Position at) {
+    places_[at].rank = rank_at(rules, at);
+    if (places_[at].rank != MergeRules::no_rank) queue.push(entry(at));
+  };
+  while (!queue.empty()) {
+    const auto at = static_cast<Position>(queue.top() & 0xFFFFFFFF);
+    const auto rank = static_cast<std::uint32_t>(queue.top() >> 32);
+    queue.pop();
+    if (places_[at].rank != rank) continue;
+    const Position gone = join(rules, at);
+    places_[gone].rank = MergeRules::no_rank;
+    renew(at);
+    if (places_[at].previous != nowhere) renew(places_[at].previous);
+  }
+}
+
+}  // namespace tilth::bpe

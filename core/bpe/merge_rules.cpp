@@ -1,0 +1,156 @@
+#include <algorithm>
+#include <bit>
+#include <stdexcept>
+#include <string>
+#include <unordered_map>
+
+#include "merge.hpp"
+
+namespace tilth::bpe {
+namespace {
+
+constexpr std::size_t most_tokens = (std::size_t{1} << 20) - 256;
+
+[[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument(what); }
+
+std::string name_of(std::uint32_t id) { return "token " + std::to_string(id); }
+
+}  // namespace
+
+MergeRules::MergeRules(std::span<const Token> tokens) {
+  if (tokens.size() > most_tokens) {
+    refuse("a vocabulary of " + std::to_string(tokens.size()) + " tokens is too large: at most " +
+           std::to_string(most_tokens) + " are possible");
+  }
+  for (std::size_t byte = 0; byte < 256; ++byte) {
+    byte_symbols_[byte] = static_cast<Symbol>(tokens.size() + byte);
+  }
+  ids_.reserve(tokens.size());
+  for (const Token& token : tokens) {
+    if (token.bytes.empty()) refuse(name_of(token.id) + " is empty; every token needs bytes");
+    if (token.bytes.size() == 1) {
+      Symbol& symbol = byte_symbols_[static_cast<unsigned char>(token.bytes[0])];
+      if (symbol >= tokens.size() || token.id < ids_[symbol]) {
+        symbol = static_cast<Symbol>(ids_.size());  // of two ids for one byte, the lower
+      }
+    }
+    ids_.push_back(token.id);
+  }
+}
+
+void MergeRules::add_rules(std::span<const Token> tokens, std::span<const Rule> rules) {
+  const std::size_t slots = std::bit_ceil(2 * rules.size() + 2);
+  pairs_.assign(slots, no_pair);
+  mask_ = slots - 1;
+  shift_ = 64 - std::countr_zero(slots);
+  byte_pair_ranks_.assign(std::size_t{256} * 256, no_rank);
+
+  // The last rank that makes a symbol: every rule that uses it must come after.
+  std::vector<std::int64_t> made_last(tokens.size() + 256, -1);
+  std::vector<const Rule*> counted;
+  counted.reserve(rules.size());
+  for (const Rule& rule : rules) {
+    if (rank_of(rule.left, rule.right) != no_rank) continue;  // listed twice: the first counts
+    const std::uint64_t pair = std::uint64_t{rule.left} << 20 | rule.right;
+    std::size_t place = (pair * multiplier) >> shift_;
+    while (pairs_[place] != no_pair) place = (place + 1) & mask_;
+    pairs_[place] = pair << 24 | rule.rank;
+    made_last[rule.result] = std::max(made_last[rule.result], std::int64_t{rule.rank});
+    counted.push_back(&rule);
+
+    const std::string_view bytes = tokens[rule.result].bytes;
+    for (std::size_t i = 1; i < bytes.size(); ++i) {
+      const auto left = static_cast<unsigned char>(bytes[i - 1]);
+      const auto right = static_cast<unsigned char>(bytes[i]);
+      joins_[left * 4u + right / 64u] |= std::uint64_t{1} << right % 64u;
+    }
+  }
+  for (const Rule* rule : counted) {
+    const std::int64_t sides = std::max(made_last[rule->left], made_last[rule->right]);
+    if (std::int64_t{rule->rank} <= sides) is_well_ordered_ = false;
+  }
+  for (std::size_t left = 0; left < 256; ++left) {
+    for (std::size_t right = 0; right < 256; ++right) {
+      if (!may_join(static_cast<unsigned char>(left), static_cast<unsigned char>(right))) continue;
+      byte_pair_ranks_[left << 8 | right] = rank_of(byte_symbols_[left], byte_symbols_[right]);
+    }
+  }
+}
+
+MergeRules MergeRules::from_merges(std::span<const Token> tokens, std::span<const Merge> merges) {
+  MergeRules made(tokens);
+  std::unordered_map<std::uint32_t, Symbol> symbols;
+  symbols.reserve(tokens.size());
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (!symbols.emplace(tokens[i].id, static_cast<Symbol>(i)).second) {
+      refuse(name_of(tokens[i].id) + " is given twice");
+    }
+  }
+  if (merges.size() >= no_rank) refuse("too many merges: at most 16777214 are possible");
+  std::vector<Rule> rules;
+  rules.reserve(merges.size());
+  made.results_.reserve(merges.size());
+  for (const Merge& merge : merges) {
+    const auto find = [&](std::uint32_t id) {
+      const auto found = symbols.find(id);
+      if (found == symbols.end()) {
+        refuse("merge " + std::to_string(rules.size()) + " names " + name_of(id) +
+               ", which is not in the vocabulary");
+      }
+      return found->second;
+    };
+    const Rule rule{find(merge.left), find(merge.right), find(merge.result),
+                    static_cast<std::uint32_t>(rules.size())};
+    const std::string_view left = tokens[rule.left].bytes, right = tokens[rule.right].bytes;
+    const std::string_view result = tokens[rule.result].bytes;
+    if (result.size() != left.size() + right.size() || !result.starts_with(left) ||
+        !result.ends_with(right)) {
+      refuse("merge " + std::to_string(rules.size()) + " makes " + name_of(merge.result) +
+             ", whose bytes are not those of " + name_of(merge.left) + " and " +
+             name_of(merge.right));
+    }
+    rules.push_back(rule);
+    made.results_.push_back(rule.result);
+  }
+  made.add_rules(tokens, rules);
+  return made;
+}
+
+MergeRules MergeRules::from_ranks(std::span<const Token> tokens) {
+  MergeRules made(tokens);
+  std::vector<Symbol> by_id(tokens.size());
+  for (std::size_t i = 0; i < tokens.size(); ++i) by_id[i] = static_cast<Symbol>(i);
+  std::sort(by_id.begin(), by_id.end(),
+            [&](Symbol a, Symbol b) { return tokens[a].id < tokens[b].id; });
+
+  std::unordered_map<std::string_view, Symbol> symbols;
+  symbols.reserve(tokens.size());
+  for (std::size_t i = 0; i < by_id.size(); ++i) {
+    if (i > 0 && tokens[by_id[i]].id == tokens[by_id[i - 1]].id) {
+      refuse(name_of(tokens[by_id[i]].id) + " is given twice");
+    }
+    symbols.emplace(tokens[by_id[i]].bytes, by_id[i]);  // of two ids for the same bytes, the lower
+  }
+  const auto part = [&](std::string_view bytes) {
+    if (bytes.size() == 1) return made.byte_symbols_[static_cast<unsigned char>(bytes[0])];
+    const auto found = symbols.find(bytes);
+    return found == symbols.end() ? Symbol{no_rank} : found->second;
+  };
+  std::vector<Rule> rules;
+  for (const Symbol result : by_id) {
+    const std::string_view bytes = tokens[result].bytes;
+    if (symbols.find(bytes)->second != result) continue;
+    const auto rank = static_cast<std::uint32_t>(made.results_.size());
+    made.results_.push_back(result);
+    for (std::size_t i = 1; i < bytes.size(); ++i) {
+      const Symbol left = part(bytes.substr(0, i));
+      if (left == no_rank) continue;
+      const Symbol right = part(bytes.substr(i));
+      if (right != no_rank) rules.push_back({left, right, result, rank});
+    }
+  }
+  made.add_rules(tokens, rules);
+  return made;
+}
+
+}  // namespace tilth::bpe

@@ -1,0 +1,234 @@
+// The encoder against the definition: any vocabulary, special tokens, long pieces, many threads.
+
+#include <cstring>
+#include <new>
+#include <thread>
+
+#include "check.hpp"
+#include "reference_bpe.hpp"
+
+using namespace tilth::bpe;
+
+namespace {
+
+std::optional<Ids> encode(const Encoder& encoder, const std::string& text, bool allow_special) {
+  // An exact copy on the heap: reading past its end would be noticed by a sanitizer.
+  const std::vector<char> copy(text.begin(), text.end());
+  TokenIds ids;
+  try {
+    encoder.encode({copy.data(), copy.size()}, allow_special, ids);
+  } catch (const MissingByte& missing) {
+    CHECK_EQUAL(missing.byte(), static_cast<unsigned char>(text.at(missing.offset())));
+    return std::nullopt;
+  }
+  return Ids(ids.view().begin(), ids.view().end());
+}
+
+void check_text(const Encoder& encoder, const ReferenceEncoder& reference,
+                const std::string& text) {
+  for (const bool allow_special : {false, true}) {
+    const auto expected = reference.encode(text, allow_special);
+    CHECK_EQUAL(encode(encoder, text, allow_special) == expected, true);
+    CHECK_EQUAL(encode(encoder, text, allow_special) == expected, true);  // now from the cache
+    if (!expected) continue;
+    CHECK_EQUAL(encoder.count(text, allow_special), expected->size());
+  }
+}
+
+void check_random_vocabularies() {
+  std::mt19937 random(2);
+  for (int round = 0; round < 150; ++round) {
+    Vocabulary vocabulary = round % 3 == 2
+                                ? random_ranks(random)
+                                : random_vocabulary(random, static_cast<Oddity>(round / 3 % 4));
+    vocabulary.whole_piece_first = round % 2 == 0;
+    vocabulary.pattern = static_cast<Pattern>(round / 2 % 3);
+    vocabulary.special = {{500, "<s>"}, {501, "<s>x y"}, {502, "<"}, {503, " a"}};
+    vocabulary.special.resize(random() % 5);
+    const Encoder encoder = make_encoder(vocabulary);
+    const ReferenceEncoder reference(vocabulary);
+    for (int i = 0; i < 40; ++i)
+      check_text(encoder, reference, random_text(random, i < 35 ? 80 : 400));
+    for (const auto& [id, bytes] : vocabulary.entries) check_text(encoder, reference, bytes);
+  }
+}
+
+// Every byte has a token, and some merges: what the larger tests encode with.
+Vocabulary plain_vocabulary(std::size_t num_merges) {
+  std::mt19937 random(3);
+  Vocabulary vocabulary;
+  for (int byte = 0; byte < 256; ++byte) {
+    vocabulary.entries.emplace_back(byte, std::string(1, static_cast<char>(byte)));
+  }
+  for (std::size_t i = 0; i < num_merges; ++i) {
+    const auto pick = [&] {
+      const std::size_t of_all = random() % vocabulary.entries.size();
+      return vocabulary.entries[random() % 2 == 0 ? of_all : 'a' + random() % 4];
+    };
+    const auto left = pick(), right = pick();
+    const auto id = static_cast<std::uint32_t>(vocabulary.entries.size());
+    vocabulary.entries.emplace_back(id, left.second + right.second);
+    vocabulary.merges.push_back({left.first, right.first, id});
+  }
+  vocabulary.special = {{100000, "<|endoftext|>"}, {100001, "<|end|>"}};
+  return vocabulary;
+}
+
+std::string large_text(std::mt19937& random, std::size_t length) {
+  std::string text;
+  while (text.size() < length) {
+    for (std::size_t i = random() % 9; i > 0; --i) text += static_cast<char>('a' + random() % 4);
+    if (random() % 50 == 0) text += "<|endoftext|>";
+    if (random() % 20 == 0) text += "\n\n \xE4\xB8\xAD\xE6\x96\x87";
+    if (random() % 30 == 0) text += static_cast<char>(random());
+    text += ' ';
+  }
+  return text;
+}
+
+void check_offsets() {
+  const Vocabulary vocabulary = plain_vocabulary(300);
+  const Encoder encoder = make_encoder(vocabulary);
+  const ReferenceEncoder reference(vocabulary);
+  std::mt19937 random(4);
+  const std::string text = large_text(random, 5000);
+  TokenIds ids;
+  Buffer<std::uint64_t> offsets;
+  encoder.encode_with_offsets(text, true, ids, offsets);
+  CHECK_EQUAL(offsets.size(), ids.size() + 1);
+  CHECK_EQUAL(offsets[ids.size()], text.size());
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const std::string bytes = text.substr(offsets[i], offsets[i + 1] - offsets[i]);
+    if (ids[i] < 100000) CHECK_EQUAL(bytes, reference.bytes_of(ids[i]));
+    if (ids[i] == 100000) CHECK_EQUAL(bytes, "<|endoftext|>");
+  }
+}
+
+// Pieces far longer than any cache, against the reference where that is quick enough.
+void check_long_pieces() {
+  const Vocabulary vocabulary = plain_vocabulary(300);
+  const Encoder encoder = make_encoder(vocabulary);
+  const ReferenceEncoder reference(vocabulary);
+  std::mt19937 random(5);
+  std::string letters, emoji;
+  for (int i = 0; i < 400; ++i) letters += static_cast<char>('a' + random() % 4);
+  for (int i = 0; i < 100; ++i) emoji += "\xF0\x9F\x99\x82";
+  for (const std::string& text : {letters, emoji, std::string(500, 'a'), std::string(500, ' ')}) {
+    check_text(encoder, reference, text);
+    std::string longer;  // and by their length alone
+    while (longer.size() < 300000) longer += text;
+    Buffer<std::uint64_t> offsets;
+    TokenIds ids;
+    encoder.encode_with_offsets(longer, true, ids, offsets);
+    CHECK_EQUAL(offsets[ids.size()], longer.size());
+  }
+}
+
+void check_threads(Pattern pattern) {
+  Vocabulary vocabulary = plain_vocabulary(300);
+  vocabulary.pattern = pattern;
+  const Encoder encoder = make_encoder(vocabulary);
+  std::mt19937 random(6);
+  std::vector<std::string> texts = {"", large_text(random, 1200000), "", "a",
+                                    large_text(random, 600000)};
+  for (int i = 0; i < 200; ++i) texts.push_back(large_text(random, random() % 2000));
+  const std::vector<std::string_view> views(texts.begin(), texts.end());
+  Ids expected;
+  std::vector<std::uint64_t> rows = {0};
+  for (const std::string& text : texts) {
+    TokenIds ids;
+    encoder.encode(text, true, ids);
+    expected.insert(expected.end(), ids.view().begin(), ids.view().end());
+    rows.push_back(expected.size());
+  }
+  for (const std::size_t num_threads : {0u, 1u, 2u, 8u}) {
+    const Encoder::Batch batch = encoder.encode_batch(views, true, num_threads);
+    CHECK_EQUAL(std::equal(expected.begin(), expected.end(), batch.ids.view().begin(),
+                           batch.ids.view().end()),
+                true);
+    CHECK_EQUAL(std::equal(rows.begin(), rows.end(), batch.row_offsets.view().begin(),
+                           batch.row_offsets.view().end()),
+                true);
+    const TokenIds alone = encoder.encode_parallel(texts[1], true, num_threads);
+    CHECK_EQUAL(alone.size(), rows[2] - rows[1]);
+    CHECK_EQUAL(std::memcmp(alone.data(), expected.data() + rows[1], alone.size() * 4), 0);
+  }
+  CHECK_EQUAL(encoder.encode_batch({}, true, 2).row_offsets.size(), 1u);
+
+  // One encoder, several threads at once.
+  std::vector<std::thread> threads;
+  std::vector<int> differences(4);
+  for (std::size_t k = 0; k < 4; ++k) {
+    threads.emplace_back([&, k] {
+      for (std::size_t row = 3; row < texts.size(); ++row) {
+        TokenIds ids;
+        encoder.encode(texts[row], true, ids);
+        differences[k] += std::memcmp(ids.data(), expected.data() + rows[row], ids.size() * 4) != 0;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const int count : differences) CHECK_EQUAL(count, 0);
+}
+
+void check_errors() {
+  const Vocabulary vocabulary{{{3, "a"}, {5, " "}}, {}, {{9, "<x y>"}}};
+  const Encoder encoder = make_encoder(vocabulary);
+  std::string text;
+  while (text.size() < 3000000) text += "aaa aa a ";
+  text[2000001] = '\x07';
+  text[2900001] = '\x08';
+  for (const std::size_t num_threads : {1u, 2u, 8u}) {
+    try {
+      encoder.encode_parallel(text, false, num_threads);
+      CHECK_EQUAL(std::string("no exception"), "an exception");
+    } catch (const MissingByte& missing) {
+      CHECK_EQUAL(missing.offset(), 2000001u);  // the first, for any number of threads
+      CHECK_EQUAL(missing.byte(), 7);
+      CHECK_EQUAL(missing.what(),
+                  std::string("byte 0x07 at offset 2000001 has no token in this vocabulary"));
+    }
+    try {
+      encoder.count(text, false);
+      CHECK_EQUAL(std::string("no exception"), "an exception");
+    } catch (const MissingByte& missing) {
+      CHECK_EQUAL(missing.offset(), 2000001u);
+    }
+    int calls = 0;
+    try {
+      encoder.encode_parallel(text, false, num_threads, [&] {
+        if (++calls == 2) throw 42;
+      });
+      CHECK_EQUAL(std::string("no exception"), "an exception");
+    } catch (int interrupt) {
+      CHECK_EQUAL(interrupt, 42);
+    } catch (const MissingByte&) {  // another thread was quicker
+    }
+  }
+  const auto refuse = [&](std::vector<Token> tokens, std::vector<Token> special) {
+    try {
+      Encoder({.tokens = tokens, .special_tokens = special});
+    } catch (const std::invalid_argument&) {
+      return true;
+    }
+    return false;
+  };
+  CHECK_EQUAL(refuse({{0, "a"}}, {{0, "b"}}), true);
+  CHECK_EQUAL(refuse({{0, "a"}}, {{1, ""}}), true);
+  CHECK_EQUAL(refuse({{0, "a"}}, {{1, "b"}, {1, "c"}}), true);
+  CHECK_EQUAL(refuse({{0, "a"}}, {{1, "b"}, {2, "b"}}), true);
+  CHECK_EQUAL(refuse({{1u << 24, "a"}}, {}), true);
+  CHECK_EQUAL(refuse({{0, "a"}, {7, "<s>"}}, {{7, "<s>"}}), false);
+}
+
+}  // namespace
+
+int main() {
+  check_random_vocabularies();
+  check_offsets();
+  check_long_pieces();
+  for (const Pattern pattern : {Pattern::gpt2, Pattern::cl100k, Pattern::none})
+    check_threads(pattern);
+  check_errors();
+  return 0;
+}

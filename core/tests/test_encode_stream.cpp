@@ -1,0 +1,120 @@
+// A stream gives the ids of the joined text, wherever it is cut.
+
+#include "../bpe/encode_stream.hpp"
+#include "check.hpp"
+#include "reference_bpe.hpp"
+
+using namespace tilth::bpe;
+
+namespace {
+
+Ids encode_whole(const Encoder& encoder, const std::string& text, bool allow_special) {
+  TokenIds ids;
+  encoder.encode(text, allow_special, ids);
+  return Ids(ids.view().begin(), ids.view().end());
+}
+
+Vocabulary byte_vocabulary() {
+  Vocabulary vocabulary;
+  for (int byte = 0; byte < 256; ++byte) {
+    vocabulary.entries.emplace_back(byte, std::string(1, static_cast<char>(byte)));
+  }
+  // Ids that tell where pieces end: a merge of every pair that meets in the tests.
+  for (const auto& pair : {"  ", " a", "aa", "'l", "'ll", "\n\n", " \n", "a1", "!!", "aaaa"}) {
+    const std::string bytes = pair;
+    const auto find = [&](const std::string& part) {
+      return std::find_if(vocabulary.entries.begin(), vocabulary.entries.end(),
+                          [&](const auto& entry) { return entry.second == part; })
+          ->first;
+    };
+    const std::size_t cut = bytes.size() == 3 ? 2 : bytes.size() / 2;
+    const auto id = static_cast<std::uint32_t>(vocabulary.entries.size());
+    vocabulary.entries.emplace_back(id, bytes);
+    vocabulary.merges.push_back({find(bytes.substr(0, cut)), find(bytes.substr(cut)), id});
+  }
+  vocabulary.special = {{1000, "<s>"}, {1001, "<s>aa"}, {1002, " a<"}, {1003, "b c"}};
+  return vocabulary;
+}
+
+void feed(StreamEncoder& stream, std::string_view chunk, TokenIds& ids) {
+  const std::vector<char> copy(chunk.begin(), chunk.end());  // a chunk need not live on
+  stream.feed({copy.data(), copy.size()}, ids);
+}
+
+constexpr std::size_t block = std::size_t{1} << 16;  // the bytes that a stream works on at a time
+
+void check_pattern(Pattern pattern) {
+  Vocabulary vocabulary = byte_vocabulary();
+  vocabulary.pattern = pattern;
+  const Encoder encoder = make_encoder(vocabulary);
+  std::mt19937 random(7);
+
+  // Every cut near the end of the block that a stream works in: what matters is what stands there.
+  for (const std::string tail :
+       {"it's  so", "I'll've", "  \n\n  a", "<s>aab", "<s>a", " a<s>", "b cd",
+        "\xE3\x80\x80\xE3\x80\x80z", "12ab\xF0\x9F\x99\x82\xF0\x9F\x99\x82", "   <s>   ",
+        "a!!\n\n!!", "\xE3\x81", "\xFF\xFE\x80\x80"}) {
+    for (std::size_t shift = 0; shift < 12; ++shift) {
+      const std::string text =
+          std::string(shift % 2, ' ') + std::string(block - shift, 'b') + tail + "aa " + tail;
+      for (const bool allow_special : {false, true}) {
+        TokenIds ids;
+        StreamEncoder stream(encoder, allow_special);
+        feed(stream, std::string_view(text).substr(0, block - 12), ids);
+        for (std::size_t i = block - 12; i < text.size(); ++i) feed(stream, text.substr(i, 1), ids);
+        stream.finish(ids);
+        CHECK_EQUAL(
+            encode_whole(encoder, text, allow_special) == Ids(ids.view().begin(), ids.view().end()),
+            true);
+        CHECK_EQUAL(stream.held_bytes(), 0u);
+      }
+    }
+  }
+
+  // Random text of several blocks, cut at random; one stream is used again after finish.
+  StreamEncoder stream(encoder, true);
+  for (int round = 0; round < 16; ++round) {
+    std::string text;
+    while (text.size() < 3 * block) text += random_text(random, 3000);
+    if (round % 3 == 0)
+      text.insert(text.size() / 2, std::string(2 * block, " a1\n!"[round / 3 % 5]));
+    const std::size_t longest_chunk = round % 4 == 0 ? 3 : round % 4 == 1 ? 1000 : 2 * block;
+    TokenIds ids;
+    for (std::size_t start = 0; start < text.size();) {
+      const std::size_t length = random() % (longest_chunk + 1);
+      feed(stream, std::string_view(text).substr(start, length), ids);
+      start += length;
+      if (pattern != Pattern::none) CHECK_EQUAL(stream.held_bytes() <= 4 * block, true);
+    }
+    stream.finish(ids);
+    CHECK_EQUAL(encode_whole(encoder, text, true) == Ids(ids.view().begin(), ids.view().end()),
+                true);
+  }
+}
+
+// A missing byte is named by its place in the stream.
+void check_missing_byte() {
+  const Vocabulary lacking{{{0, "a"}, {1, " "}}, {}, {{9, "<s>"}}};
+  const Encoder lacking_encoder = make_encoder(lacking);
+  std::string text;
+  while (text.size() < 3 * block) text += "aa<s> aa";
+  text.insert(text.find("aa", 2 * block), "b");
+  StreamEncoder lacking_stream(lacking_encoder, true);
+  TokenIds ids;
+  try {
+    for (const char byte : text) lacking_stream.feed({&byte, 1}, ids);
+    lacking_stream.finish(ids);
+    CHECK_EQUAL(std::string("no exception"), "an exception");
+  } catch (const MissingByte& missing) {
+    CHECK_EQUAL(missing.offset(), text.find('b'));
+  }
+}
+
+}  // namespace
+
+int main() {
+  for (const Pattern pattern : {Pattern::gpt2, Pattern::cl100k, Pattern::none})
+    check_pattern(pattern);
+  check_missing_byte();
+  return 0;
+}

@@ -1,0 +1,80 @@
+r"""Cut text into pieces by a pattern: natively by the two known ones, through `regex` by any other.
+
+>>> split("x = 3\n\nprint('hello')")
+['x', ' =', ' 3', '\n', '\n', 'print', "('", 'hello', "')"]
+>>> split("1234 It'S", pattern="cl100k")
+['123', '4', ' It', "'S"]
+>>> split("low lower", pattern=r"\S+")
+['low', ' ', 'lower']
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tilth.tokenizer import _core
+
+NATIVE_PATTERNS = ("gpt2", "cl100k")
+
+
+def split(text: str, pattern: str = "gpt2") -> list[str]:
+    """Cut a text into pieces; joined, the pieces are the text again.
+
+    A lone surrogate, which UTF-8 cannot hold, becomes U+FFFD.
+    """
+    if pattern in NATIVE_PATTERNS:
+        return _core.split(text, pattern)
+    return [piece for piece, _ in CustomSplitter(pattern, {}).split(text, allow_special=False)]
+
+
+class CustomSplitter:
+    """Cuts by a pattern for the `regex` package: slower, but any."""
+
+    def __init__(self, pattern: str, special_tokens: Mapping[str, int]) -> None:
+        self._pattern = _compile(pattern)
+        self._special_tokens = dict(special_tokens)
+        longest_first = sorted(special_tokens, key=len, reverse=True)
+        self._special = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+
+    def split(self, text: str | bytes, allow_special: bool) -> Iterator[tuple[str, int | None]]:
+        """Pieces, and special tokens with their ids.
+
+        What the pattern leaves out between two matches is a piece of its own: nothing is lost.
+        """
+        text = text.decode("utf-8", "replace") if isinstance(text, bytes) else _repaired(text)
+        start = 0
+        for found in self._special.finditer(text) if allow_special else ():
+            yield from ((piece, None) for piece in self._pieces(text[start : found.start()]))
+            yield found[0], self._special_tokens[found[0]]
+            start = found.end()
+        yield from ((piece, None) for piece in self._pieces(text[start:]))
+
+    def _pieces(self, text: str) -> Iterator[str]:
+        start = 0
+        for found in self._pattern.finditer(text):
+            if found.start() > start:
+                yield text[start : found.start()]
+            if found[0]:
+                yield found[0]
+            start = found.end()
+        if start < len(text):
+            yield text[start:]
+
+
+def _compile(pattern: str) -> Any:  # noqa: ANN401, regex has no types
+    try:
+        import regex  # type: ignore[import-untyped]  # noqa: PLC0415, an extra
+    except ModuleNotFoundError:
+        raise ValueError(
+            f"The pattern {pattern!r} is not one of {', '.join(NATIVE_PATTERNS)} and needs the "
+            "regex package: install tilth[patterns]."
+        ) from None
+    try:
+        return regex.compile(pattern)
+    except regex.error as error:
+        raise ValueError(f"The pattern {pattern!r} is not one that regex reads: {error}.") from None
+
+
+def _repaired(text: str) -> str:
+    """Surrogates joined where they make a pair, U+FFFD where they do not."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,0 +1,171 @@
+"""`tilth tokenizer` as a person would use it."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+import tokenizers
+
+from tilth.tokenizer import Tokenizer, reference
+
+TILTH = [sys.executable, "-m", "tilth", "tokenizer"]
+END = "<|endoftext|>"
+TEXT = f"the cat sat on the mat{END}the hat of the cat, naïve 🌱\n" * 20
+
+
+def tilth(*words, **options):
+    words = [str(word) for word in words]
+    return subprocess.run([*TILTH, *words], capture_output=True, check=False, **options)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizer")
+    (folder / "text.txt").write_text(TEXT)
+    (folder / "other.txt").write_text("der Hund und die Katze ärgern den Bären\n" * 20)
+    done = tilth(
+        "train",
+        folder / "text.txt",
+        "--vocab-size",
+        280,
+        "--special",
+        END,
+        "--out",
+        folder / "tokenizer.json",
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    (folder / "train.out").write_bytes(done.stdout)
+    tilth("train", folder / "other.txt", "--vocab-size", 280, "--out", folder / "german.json")
+    return folder
+
+
+def test_train(folder):
+    output = (folder / "train.out").read_text()
+    for word in (
+        "tokens",
+        "seconds",
+        "count",
+        "merge",
+        "peak memory",
+        "bytes per token",
+        "longest",
+    ):
+        assert word in output
+    assert output.splitlines()[-1] == f"Wrote {folder / 'tokenizer.json'}"
+    trained = Tokenizer.load(folder / "tokenizer.json")
+    assert list(trained.merges) == reference.train([TEXT], 280, [END])[1]
+    theirs = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    assert theirs.encode(TEXT).ids == trained.encode(TEXT)
+
+
+def test_train_refuses_and_explains(folder):
+    out = ["--out", folder / "tokenizer.json"]
+    existing = tilth("train", folder / "text.txt", *out)
+    assert existing.returncode == 2
+    assert b"--overwrite" in existing.stderr
+    for words, part in [
+        ([folder / "missing.txt", "--out", folder / "x.json"], b"missing.txt"),
+        ([folder / "text.txt", "--vocab-size", 100, "--out", folder / "x.json"], b"at least 256"),
+        ([folder / "text.txt", "--threads", 0, "--out", folder / "x.json"], b"1 or more"),
+        ([folder / "text.txt", "--out", folder / "no" / "x.json"], b"does not exist"),
+        ([folder / "text.txt", "--vocab-sice", 300, "--out", folder / "x.json"], b"--vocab-size"),
+        (["--out", folder / "x.json"], b"FILES"),
+    ]:
+        done = tilth("train", *words)
+        assert done.returncode == 2, words
+        assert part in done.stderr, done.stderr
+        assert done.stderr.count(b"\n") == 1
+        assert not (folder / "x.json").exists()
+
+
+def test_train_notes_an_early_end(folder):
+    done = tilth(
+        "train", folder / "text.txt", "--vocab-size", 9000, "--out", folder / "early.json", "--json"
+    )
+    assert b"note: No pair is left" in done.stderr
+    assert json.loads(done.stdout)["tokens"] < 9000
+
+
+def test_inspect(folder):
+    done = tilth("inspect", folder / "tokenizer.json", "--text", "the cat 🌱")
+    output = done.stdout.decode()
+    assert "280 (23 merges)" in output
+    assert "the| cat| 🌱" in output
+    found = json.loads(
+        tilth("inspect", folder / "tokenizer.json", "--text", "the", "--json").stdout
+    )
+    assert found["special_tokens"] == {END: 0}
+    assert sum(found["lengths"].values()) == 280
+    assert [piece["token"] for piece in found["text"]] == ["the"]
+
+
+def test_inspect_colours_on_a_terminal(folder):
+    controller, terminal = pty.openpty()
+    subprocess.run(
+        [*TILTH, "inspect", str(folder / "tokenizer.json"), "--text", "the cat"],
+        stdout=terminal,
+        check=True,
+        env={**os.environ, "TERM": "xterm-256color"},
+    )
+    os.close(terminal)
+    assert b"\x1b[" in os.read(controller, 65536)
+    os.close(controller)
+
+
+def test_compare(folder):
+    names = [folder / "tokenizer.json", folder / "german.json"]
+    texts = [folder / "text.txt", folder / "other.txt"]
+    done = tilth("compare", *names, "--text", texts[0], "--text", texts[1], "--json")
+    found = json.loads(done.stdout)
+    english, german = (found["bytes_per_token"][str(name)] for name in names)
+    assert english[str(texts[0])] > german[str(texts[0])]
+    assert german[str(texts[1])] > english[str(texts[1])]
+    (shared,) = found["shared_merges"].values()
+    merges = [set(Tokenizer.load(name).merges) for name in names]
+    assert shared == len(merges[0] & merges[1])
+    speed = found["bytes_per_second"][str(names[0])]
+    assert found["hours_for_the_pile"][str(names[0])] == pytest.approx(825e9 / speed / 3600)
+    assert b"share" in tilth("compare", *names, "--text", texts[0]).stdout
+    assert tilth("compare", names[0], "--text", texts[0]).returncode == 2
+
+
+def test_encode_and_decode_on_pipes(folder):
+    tokenizer = Tokenizer.load(folder / "tokenizer.json")
+    for allow in ([], ["--allow-special"]):
+        done = tilth("encode", folder / "tokenizer.json", *allow, input=TEXT.encode())
+        ids = [int(word) for word in done.stdout.split()]
+        assert ids == (tokenizer.encode(TEXT) if allow else tokenizer.encode_ordinary(TEXT))
+        assert tilth("decode", folder / "tokenizer.json", input=done.stdout).stdout == TEXT.encode()
+    assert tilth("encode", folder / "tokenizer.json", input=b"").stdout == b"\n"
+    large = b"the cat " * 20_000
+    done = tilth("encode", folder / "tokenizer.json", input=large)
+    assert [int(word) for word in done.stdout.split()] == tokenizer.encode(large)
+    assert b"9999" in tilth("decode", folder / "tokenizer.json", input=b"5 9999").stderr
+    assert b"five" in tilth("decode", folder / "tokenizer.json", input=b"five").stderr
+
+
+def test_convert_there_and_back(folder):
+    source = Tokenizer.load(folder / "tokenizer.json")
+    gpt2, ranks = folder / "gpt2", folder / "ranks.tiktoken"
+    assert tilth("convert", folder / "tokenizer.json", "--out", gpt2).returncode == 0
+    done = tilth("convert", folder / "tokenizer.json", "--out", ranks)
+    assert done.stdout.decode().splitlines()[-1] == f"Wrote {ranks}"
+    assert Tokenizer.from_files(gpt2 / "vocab.json", gpt2 / "merges.txt", [END]) == source
+    tilth("convert", gpt2, "--special", END, "--out", folder / "back.json")
+    assert Tokenizer.load(folder / "back.json") == source
+    again = tilth("convert", gpt2, "--special", END, "--out", folder / "back.json")
+    assert again.returncode == 2
+    assert b"--overwrite" in again.stderr
+    done = tilth("encode", ranks, "--pattern", "gpt2", input=b"the cat sat")
+    assert [int(word) for word in done.stdout.split()] == source.encode("the cat sat")
+
+
+def test_damaged_file(folder):
+    (folder / "broken.json").write_text("{")
+    done = tilth("inspect", folder / "broken.json")
+    assert done.returncode == 2
+    assert b"broken.json" in done.stderr
+    assert done.stderr.count(b"\n") == 1

@@ -1,0 +1,206 @@
+"""Training against the specification, and the promises of `train_tokenizer`."""
+
+import doctest
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.tokenizer.texts import ALPHABET, TRICKY
+from tilth.tokenizer import Tokenizer, reference, train_bpe, train_tokenizer, training
+
+END = "<|endoftext|>"
+# Few letters: many ties, many repeats.
+SMALL = st.text(st.sampled_from("aab bc\n'sé"), max_size=60)
+
+
+def test_docstring():
+    assert doctest.testmod(training).failed == 0
+
+
+@given(
+    st.lists(st.one_of(SMALL, TRICKY), max_size=5), st.integers(0, 30), st.sampled_from([1, 2, 8])
+)
+@settings(max_examples=200, deadline=None)
+@pytest.mark.parametrize("pattern", ["gpt2", "cl100k"])
+def test_merges_are_the_references(pattern, texts, num_merges, threads):
+    trained = train_tokenizer(
+        texts=texts, vocab_size=256 + num_merges, pattern=pattern, threads=threads
+    )
+    vocab, merges = reference.train(texts, 256 + num_merges, pattern=pattern)
+    assert list(trained.merges) == merges
+    assert dict(trained.vocab) == vocab
+
+
+@given(st.lists(st.sampled_from([END, "<|", "|>", "a", "b", " ", "<|end|>", "é"]), max_size=40))
+@settings(max_examples=200, deadline=None)
+def test_special_tokens_cut_the_text(parts):
+    text = "".join(parts)
+    special = [END, "<|end|>", END + END]
+    trained = train_tokenizer(texts=[text], vocab_size=280, special_tokens=special)
+    vocab, merges = reference.train([text], 280, special)
+    assert list(trained.merges) == merges
+    assert dict(trained.vocab) == vocab
+    assert list(trained.vocab.values())[:3] == [token.encode() for token in special]
+    assert not any(END.encode() in token for token in list(trained.vocab.values())[3:])
+
+
+def corpus(seed=0, num_documents=200):
+    generator = random.Random(seed)
+    words = [
+        "".join(generator.choices("etaoinshrdlu", k=generator.randrange(1, 9))) for _ in range(300)
+    ]
+    documents = []
+    for _ in range(num_documents):
+        document = " ".join(generator.choices(words, k=generator.randrange(60)))
+        documents.append(document + "".join(generator.choices(ALPHABET, k=20)))
+    return documents
+
+
+def test_files_texts_threads_and_order_make_no_difference(tmp_path):
+    documents = corpus()
+    files = []
+    for number in range(3):
+        file = tmp_path / f"{number}.txt"
+        file.write_text(END.join(documents[number::3]), newline="")
+        files.append(file)
+    expected = reference.train(documents, 600, [END])[1]
+    for threads in (1, 2, 8):
+        assert list(train_tokenizer(files, 600, [END], threads=threads).merges) == expected
+    assert list(train_tokenizer(reversed(files), 600, [END]).merges) == expected
+    assert (
+        list(train_tokenizer(texts=iter(documents), vocab_size=600, special_tokens=[END]).merges)
+        == expected
+    )
+    assert (
+        list(
+            train_tokenizer(
+                files[:1], 600, [END], texts=[*documents[1::3], *documents[2::3]]
+            ).merges
+        )
+        == expected
+    )
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", "cl100k"])
+@pytest.mark.parametrize("separator", ["\n", " ", "", "\u3000", "  \n"])
+def test_a_file_without_special_tokens_is_cut_where_it_may(tmp_path, pattern, separator):
+    """Larger than the parts in which files are read."""
+    text = separator.join(corpus(num_documents=100)) * 600
+    assert len(text.encode()) > 9_000_000
+    file = tmp_path / "text.txt"
+    file.write_text(text, newline="")
+    one = train_tokenizer(texts=[text], vocab_size=500, pattern=pattern, threads=1)
+    for threads in (1, 2):
+        assert train_tokenizer(file, 500, pattern=pattern, threads=threads) == one
+
+
+def test_bytes_that_are_no_utf8_count_as_replacement_characters(tmp_path):
+    data = b"caf\xe9 \xff\xfe na\xc3\xafve \xf0\x9f\x8c \xed\xa0\x80 " * 50
+    file = tmp_path / "latin1.txt"
+    file.write_bytes(data)
+    text = data.decode("utf-8", "replace")
+    assert list(train_tokenizer(file, 300).merges) == reference.train([text], 300)[1]
+
+
+def test_the_example_of_sennrich():
+    words = ["low"] * 5 + ["lower"] * 2 + ["widest"] * 3 + ["newest"] * 6
+    trained = train_tokenizer(texts=[" ".join(words)], vocab_size=256 + 12, pattern=r"\w+|\s")
+    expected = "s t, e st, o w, l ow, w est, n e, ne west, w i, wi d, wid est, low e, lowe r"
+    assert ", ".join(b" ".join(pair).decode() for pair in trained.merges) == expected
+    six = Tokenizer(trained.vocab, trained.merges[:6])
+    assert [six.decode([i]) for i in six.encode("newest")] == ["ne", "west"]
+
+
+def test_ties_go_to_the_greater_pair():
+    counts = {b"AB": 1, b"AC": 1, b"BZ": 1, b"BA": 1}
+    assert reference.learn_merges(counts, 1) == [(b"B", b"Z")]
+    # Among (A, B), (A, C), (B, ZZ), (BA, A) it is (BA, A): after ZZ and BA have been made.
+    texts = ["ZZ"] * 9 + ["BA"] * 8 + ["AB", "AC", "BZZ", "BAA"]
+    merges = train_tokenizer(texts=texts, vocab_size=259).merges
+    assert merges == ((b"Z", b"Z"), (b"B", b"A"), (b"BA", b"A"))
+
+
+def test_train_bpe_is_the_plain_form(tmp_path):
+    file = tmp_path / "text.txt"
+    file.write_text("low low low lower lower")
+    vocab, merges = train_bpe(str(file), 260, [END])
+    assert vocab[0] == END.encode()
+    assert vocab[1] == b"\x00"
+    assert merges == [(b"o", b"w"), (b"l", b"ow"), (b" ", b"low")]
+    assert type(vocab) is dict
+    assert type(merges) is list
+
+
+def test_stops_early_with_a_note(caplog):
+    trained = train_tokenizer(texts=["ab"], vocab_size=1000)
+    assert len(trained.vocab) == 257
+    assert "No pair is left after 1 merges" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"vocab_size": 255}, "cannot hold the 256 bytes"),
+        ({"vocab_size": 256, "special_tokens": [END]}, "at least 257"),
+        ({"vocab_size": 300, "special_tokens": [""]}, "not empty"),
+        ({"vocab_size": 300, "special_tokens": ["A"]}, "choose a longer one"),
+        ({"vocab_size": 300, "special_tokens": [END, END]}, "twice"),
+        ({"vocab_size": 300, "threads": 0}, "1 or more"),
+        ({"vocab_size": 300, "pattern": "("}, "not one that regex reads"),
+    ],
+)
+def test_impossible_requests(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        train_tokenizer(texts=["text"], **arguments)
+
+
+def test_a_misspelt_file_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"missing\.txt"):
+        train_tokenizer([tmp_path / "missing.txt"], 300)
+    with pytest.raises(IsADirectoryError):
+        train_tokenizer(tmp_path, 300)
+
+
+def test_progress_is_told_and_may_stop_the_work(tmp_path):
+    told = []
+    file = tmp_path / "text.txt"
+    file.write_text(" ".join(corpus()) * 20)
+    train_tokenizer(file, 500, progress=lambda *report: told.append(report))
+    assert {phase for phase, _, _ in told} == {"count", "merge"}
+    size = file.stat().st_size
+    assert ("count", size, size) in told
+
+    def stop(*_):
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        train_tokenizer(file, 500, progress=stop)
+
+
+def test_ctrl_c_within_a_second(tmp_path):
+    file = tmp_path / "text.txt"
+    file.write_text("".join(corpus(num_documents=2000)) * 300)
+    program = f"""
+from tilth.tokenizer import train_tokenizer
+print(flush=True)
+while True:
+    train_tokenizer({str(file)!r}, 5000)
+"""
+    child = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    child.stdout.readline()
+    time.sleep(0.5)
+    start = time.perf_counter()
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=20)
+    assert (
+        time.perf_counter() - start < 1.5
+    )  # one for the answer, the rest for the interpreter's end
+    assert errors.endswith("KeyboardInterrupt\n")
