@@ -15,13 +15,14 @@
 #include <unordered_map>
 #include <vector>
 
-#include "characters.hpp"
 #include "count.hpp"
 #include "decode.hpp"
 #include "encode.hpp"
 #include "encode_stream.hpp"
 #include "pretokenize.hpp"
 #include "train.hpp"
+#include "unicode_tables.hpp"
+#include "utf8.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -42,7 +43,7 @@ class Utf8 {
   explicit Utf8(nb::handle text) : text_(nb::borrow(text)) {
     if (PyBytes_Check(text_.ptr())) {
       view_ = view_of(nb::cast<nb::bytes>(text_));
-      if (is_utf8(view_)) return;
+      if (well_formed_size(view_) == view_.size()) return;
       text_ = text_.attr("decode")("utf-8", "replace");
     }
     if (!PyUnicode_Check(text_.ptr())) throw nb::type_error("a text is a str or bytes");
@@ -85,7 +86,9 @@ class Released {
   explicit Released(std::size_t bytes) {
     if (bytes >= 4096) release_.emplace();
   }
-  InterruptCheck check() const { return release_ ? InterruptCheck(check_signals) : InterruptCheck(); }
+  InterruptCheck check() const {
+    return release_ ? InterruptCheck(check_signals) : InterruptCheck();
+  }
 
  private:
   std::optional<nb::gil_scoped_release> release_;
@@ -414,7 +417,9 @@ class Trainer {
   }
 
   // A piece that was cut and counted elsewhere.
-  void add_piece(const nb::bytes& piece, std::uint64_t count) { pieces_.add(view_of(piece), count); }
+  void add_piece(const nb::bytes& piece, std::uint64_t count) {
+    pieces_.add(view_of(piece), count);
+  }
 
   // Pairs of ids, 0 to 255 the bytes and 256 + i the result of merge i.
   nb::list train(std::size_t num_merges) {
@@ -470,7 +475,8 @@ NB_MODULE(_core, m) {
       .def("decode_bytes", &Codec::decode_bytes,
            nb::sig("def decode_bytes(self, ids: object) -> bytes"))
       .def(
-          "stream", [](const Codec& codec, bool allow_special) { return Stream(codec, allow_special); },
+          "stream",
+          [](const Codec& codec, bool allow_special) { return Stream(codec, allow_special); },
           "allow_special"_a, nb::keep_alive<0, 1>());
   nb::class_<Stream>(m, "Stream", "Encodes text that comes in parts; see encode_stream.hpp.")
       .def("feed", &Stream::feed, nb::sig("def feed(self, text: str | bytes) -> list[int]"))
@@ -480,7 +486,8 @@ NB_MODULE(_core, m) {
       .def(nb::init<std::vector<std::string>, std::string_view, unsigned, nb::object>(),
            "special_tokens"_a, "pattern"_a, "threads"_a, "progress"_a.none())
       .def("add_files", &Trainer::add_files, "paths"_a)
-      .def("add_texts", &Trainer::add_texts, nb::sig("def add_texts(self, texts: list[str]) -> None"))
+      .def("add_texts", &Trainer::add_texts,
+           nb::sig("def add_texts(self, texts: list[str]) -> None"))
       .def("add_piece", &Trainer::add_piece, "piece"_a, "count"_a)
       .def("train", &Trainer::train, "num_merges"_a,
            nb::sig("def train(self, num_merges: int) -> list[tuple[int, int]]"))

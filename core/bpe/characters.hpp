@@ -62,25 +62,6 @@ inline Character decode_character(std::string_view text, std::size_t position) {
   return {classify_code_point(code_point), 4};
 }
 
-// Whether all of a text is well-formed; ASCII passes at eight bytes a step.
-inline bool is_utf8(std::string_view text) {
-  std::size_t i = 0;
-  while (i < text.size()) {
-    std::uint64_t eight = 0;
-    if (text.size() - i >= 8) {
-      std::memcpy(&eight, text.data() + i, 8);
-      if ((eight & 0x8080808080808080u) == 0) {
-        i += 8;
-        continue;
-      }
-    }
-    const std::size_t length = decode_character(text, i).length;
-    if (length == 1 && static_cast<unsigned char>(text[i]) >= 0x80) return false;
-    i += length;
-  }
-  return true;
-}
-
 // 64 bytes at once: bit i speaks of byte i. The first four speak of ASCII bytes only.
 struct ByteMasks {
   std::uint64_t letters = 0;

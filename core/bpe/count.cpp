@@ -16,12 +16,14 @@
 #include <thread>
 
 #include "characters.hpp"
+#include "corpus_text.hpp"
+#include "count_table.hpp"
 #include "pretokenize.hpp"
+#include "special_tokens.hpp"
 
 namespace tilth::bpe {
 namespace {
 
-using counting::PieceTable;
 using Clock = std::chrono::steady_clock;
 
 // Reads of this size stay in the second-level cache until they are counted.
@@ -31,189 +33,20 @@ constexpr std::size_t read_bytes = std::size_t{256} << 10;
 // the three letters of a contraction, or a wide space and the character after it (property 2).
 constexpr std::size_t look_ahead_bytes = 16;
 
-// The character or the maximal malformed part at the start of `bytes`, which is not empty.
-struct Utf8Part {
-  std::size_t size;
-  enum { well_formed, malformed, incomplete } state;  // incomplete: the bytes end inside it
-};
-
-Utf8Part read_utf8_part(std::string_view bytes) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
-  const unsigned first = byte(0);
-  if (first < 0x80) return {1, Utf8Part::well_formed};
-  if (first < 0xC2 || first > 0xF4) return {1, Utf8Part::malformed};
-  const std::size_t size = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-  // The second byte is where overlong forms, surrogates and what exceeds U+10FFFF show.
-  const unsigned low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
-  const unsigned high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
-  for (std::size_t i = 1; i < size; ++i) {
-    if (i == bytes.size()) return {i, Utf8Part::incomplete};
-    const bool fits = i == 1 ? low <= byte(i) && byte(i) <= high : (byte(i) & 0xC0) == 0x80;
-    if (!fits) return {i, Utf8Part::malformed};
-  }
-  return {size, Utf8Part::well_formed};
+// Whether malformed bytes, which are replaced after cutting, might then make up a special token.
+bool has_replacement_character(const std::vector<std::string>& tokens) {
+  return std::any_of(tokens.begin(), tokens.end(), [](const std::string& token) {
+    return token.find("\xEF\xBF\xBD") != std::string::npos;
+  });
 }
 
-// How many bytes at the start of `bytes` are well-formed UTF-8.
-std::size_t well_formed_size(std::string_view bytes) {
-  std::size_t i = 0;
-  for (;;) {
-    // ASCII goes by in strides of 32 bytes, at the speed of memory.
-    for (std::uint64_t words[4]; i + 32 <= bytes.size(); i += 32) {
-      std::memcpy(words, bytes.data() + i, 32);
-      if (((words[0] | words[1] | words[2] | words[3]) & 0x8080808080808080u) != 0) break;
-    }
-    const std::size_t stop = std::min(i + 32, bytes.size());
-    if (i == stop) return i;
-    while (i < stop) {
-      const Utf8Part part = read_utf8_part(bytes.substr(i));
-      if (part.state != Utf8Part::well_formed) return i;
-      i += part.size;
-    }
+std::vector<Token> numbered(const std::vector<std::string>& special_tokens) {
+  std::vector<Token> tokens;
+  for (const std::string& token : special_tokens) {
+    tokens.push_back({static_cast<std::uint32_t>(tokens.size()), token});
   }
+  return tokens;
 }
-
-class CorpusText {
- public:
-  std::size_t size() const { return bytes_.size(); }
-  void clear() {
-    bytes_.clear();
-    num_checked_ = 0;
-  }
-
-  void append(std::string_view bytes) { bytes_.insert(bytes_.end(), bytes.begin(), bytes.end()); }
-  // Appends `size` bytes for the caller to fill; shrink takes back what was not filled.
-  char* extend(std::size_t size) {
-    bytes_.resize(bytes_.size() + size);
-    return bytes_.data() + bytes_.size() - size;
-  }
-  void shrink(std::size_t size) { bytes_.resize(bytes_.size() - size); }
-
-  // Reads what was appended, and replaces what is malformed. A character that is cut off by the end
-  // stays unchecked, unless the text ends here.
-  void check(bool is_end) {
-    num_checked_ += well_formed_size({bytes_.data() + num_checked_, bytes_.size() - num_checked_});
-    if (num_checked_ < bytes_.size()) repair(is_end);
-  }
-
-  // What was checked and not removed: well-formed UTF-8.
-  std::string_view checked() const { return {bytes_.data(), num_checked_}; }
-
-  void remove_prefix(std::size_t size) {
-    bytes_.erase(bytes_.begin(), bytes_.begin() + static_cast<std::ptrdiff_t>(size));
-    num_checked_ -= size;
-  }
-
- private:
-  void repair(bool is_end) {
-    const std::string raw(bytes_.begin() + static_cast<std::ptrdiff_t>(num_checked_), bytes_.end());
-    std::string_view rest = raw;
-    bytes_.resize(num_checked_);
-    while (!rest.empty()) {
-      const std::size_t size = well_formed_size(rest);
-      append(rest.substr(0, size));
-      rest.remove_prefix(size);
-      if (rest.empty()) break;
-      const Utf8Part part = read_utf8_part(rest);
-      if (part.state == Utf8Part::incomplete && !is_end) break;
-      append("\xEF\xBF\xBD");
-      rest.remove_prefix(part.size);
-    }
-    num_checked_ = bytes_.size();
-    append(rest);
-  }
-
-  std::vector<char> bytes_;
-  std::size_t num_checked_ = 0;
-};
-
-class SpecialTokens {
- public:
-  explicit SpecialTokens(std::vector<std::string> tokens) : tokens_(std::move(tokens)) {
-    for (const std::string& token : tokens_) {
-      if (token.empty()) throw std::invalid_argument("a special token is empty");
-      max_size_ = std::max(max_size_, token.size());
-      is_cutting_ &= token.find("\xEF\xBF\xBD") == std::string::npos;
-      if (first_bytes_.find(token[0]) == std::string::npos) first_bytes_ += token[0];
-    }
-    std::sort(tokens_.begin(), tokens_.end(),
-              [](const std::string& a, const std::string& b) { return a.size() > b.size(); });
-  }
-
-  std::size_t max_size() const { return max_size_; }
-
-  struct Match {
-    std::size_t position = 0;
-    std::size_t size = 0;  // zero: nothing was found
-  };
-
-  // The first special token that begins in text[start, end), and the longest of those that do.
-  Match find(std::string_view text, std::size_t start, std::size_t end) const {
-    // A window at a time, so that a first byte that is rare is not sought to the end of the text
-    // after each match of another.
-    constexpr std::size_t window = 16384;
-    for (; start < end && max_size_ > 0; start += std::min(window, end - start)) {
-      std::size_t stop = start + std::min(window, end - start);
-      Match first;
-      for (const char byte : first_bytes_) {
-        for (std::size_t i = start; i < stop; ++i) {
-          const void* found = std::memchr(text.data() + i, byte, stop - i);
-          if (found == nullptr) break;
-          i = static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
-          const std::size_t size = match_size(text.substr(i));
-          if (size == 0) continue;
-          first = {i, size};
-          stop = i;  // another one counts only if it begins earlier
-        }
-      }
-      if (first.size != 0) return first;
-    }
-    return {};
-  }
-
-  // The first place in text[start, end) where the text may be cut in two without changing a piece:
-  // between a letter or number and a character that is neither, outside of any special token. The
-  // text must reach max_size() bytes beyond both, or to where it begins and ends. npos if none.
-  std::size_t find_cut(std::string_view text, std::size_t start, std::size_t end) const {
-    if (!is_cutting_) return std::string_view::npos;
-    const auto continues = [&](std::size_t i) { return (text[i] & 0xC0) == 0x80; };
-    // A byte that continues no character begins one, in malformed text as well.
-    while (start < end && continues(start)) ++start;
-    for (bool is_after_word = false; start < end;) {
-      const Character character = decode_character(text, start);
-      const bool is_word =
-          character.kind == CharacterClass::letter || character.kind == CharacterClass::number;
-      if (is_after_word && !is_word && !continues(start) && !is_inside(text, start)) return start;
-      is_after_word = is_word;
-      start += character.length;
-    }
-    return std::string_view::npos;
-  }
-
- private:
-  std::size_t match_size(std::string_view text) const {
-    for (const std::string& token : tokens_) {
-      if (text.starts_with(token)) return token.size();
-    }
-    return 0;
-  }
-
-  // Whether anything that looks like a special token begins before `place` and ends after it.
-  bool is_inside(std::string_view text, std::size_t place) const {
-    for (const std::string& token : tokens_) {
-      for (std::size_t i = 1; i < token.size() && i <= place; ++i) {
-        if (text.substr(place - i).starts_with(token)) return true;
-      }
-    }
-    return false;
-  }
-
-  std::vector<std::string> tokens_;  // the longest first
-  std::string first_bytes_;
-  std::size_t max_size_ = 0;
-  // Malformed bytes are replaced after cutting, and might then be part of a token with U+FFFD.
-  bool is_cutting_ = true;
-};
 
 // A file that is open. A worker keeps one open from task to task.
 class File {
@@ -313,7 +146,8 @@ class CountingEngine {
  public:
   CountingEngine(CountOptions options, CountPieces count_pieces)
       : options_(std::move(options)),
-        special_tokens_(options_.special_tokens),
+        special_tokens_(numbered(options_.special_tokens)),
+        may_cut_(!has_replacement_character(options_.special_tokens)),
         count_pieces_(count_pieces) {
     options_.num_threads = std::max(1u, options_.num_threads);
     options_.chunk_bytes = std::max<std::size_t>(1, options_.chunk_bytes);
@@ -483,14 +317,14 @@ class CountingEngine {
     // A special token that begins no later than `decided` is there in full, and so is any longer
     // one that it might be the beginning of.
     std::size_t decided = text.size();
-    if (!is_end) decided -= std::min(decided, special_tokens_.max_size() + 1);
+    if (!is_end) decided -= std::min(decided, special_tokens_.longest_bytes() + 1);
     std::size_t start = 0;
     for (;;) {
-      const auto match = special_tokens_.find(text, start, decided);
-      if (match.size == 0) break;
-      const auto before = text.substr(start, match.position - start);
+      const auto found = special_tokens_.find(text, start, true);
+      if (found.length == 0 || found.start >= decided) break;
+      const auto before = text.substr(start, found.start - start);
       count_pieces_(before, before.size(), table);
-      start = match.position + match.size;
+      start = found.start + found.length;
     }
     const auto rest = text.substr(start);
     if (is_end) return start + count_pieces_(rest, rest.size(), table);
@@ -512,7 +346,7 @@ class CountingEngine {
                          std::vector<char>& window) const {
     const std::uint64_t chunk_end =
         std::min<std::uint64_t>(chunk_start + options_.chunk_bytes, document.size);
-    const std::uint64_t margin = special_tokens_.max_size() + 8;
+    const std::uint64_t margin = special_tokens_.longest_bytes() + 8;
     const std::uint64_t window_start = chunk_start - std::min(chunk_start, margin);
     for (std::uint64_t reach = 1024;; reach *= 4) {  // text has cuts everywhere: look nearby first
       const std::uint64_t end = std::min(chunk_start + reach, chunk_end);
@@ -528,16 +362,38 @@ class CountingEngine {
         }
         view = {window.data(), size};
       }
-      const std::size_t cut =
-          special_tokens_.find_cut(view, static_cast<std::size_t>(chunk_start - window_start),
-                                   static_cast<std::size_t>(end - window_start));
+      const std::size_t cut = find_cut(view, static_cast<std::size_t>(chunk_start - window_start),
+                                       static_cast<std::size_t>(end - window_start));
       if (cut != std::string_view::npos) return window_start + cut;
       if (end == chunk_end) return UINT64_MAX;
     }
   }
 
+  // The first place in text[start, end) where the text may be cut in two without changing a piece:
+  // between a letter or number and a character that is neither, outside of any special token. The
+  // text must reach a special token's length beyond both, or to where it begins and ends. npos if
+  // there is none.
+  std::size_t find_cut(std::string_view text, std::size_t start, std::size_t end) const {
+    if (!may_cut_) return std::string_view::npos;
+    const auto continues = [&](std::size_t i) { return (text[i] & 0xC0) == 0x80; };
+    // A byte that continues no character begins one, in malformed text as well.
+    while (start < end && continues(start)) ++start;
+    for (bool is_after_word = false; start < end;) {
+      const Character character = decode_character(text, start);
+      const bool is_word =
+          character.kind == CharacterClass::letter || character.kind == CharacterClass::number;
+      if (is_after_word && !is_word && !continues(start) && !special_tokens_.spans(text, start)) {
+        return start;
+      }
+      is_after_word = is_word;
+      start += character.length;
+    }
+    return std::string_view::npos;
+  }
+
   CountOptions options_;
   SpecialTokens special_tokens_;
+  bool may_cut_;
   CountPieces count_pieces_;
   std::vector<Worker> workers_;  // the first belongs to the calling thread
   Clock::time_point last_report_;

@@ -40,7 +40,6 @@ Encoder::Encoder(const EncoderOptions& options)
                                 std::to_string(most_ids - 1) + " is possible");
   }
   lengths_.assign(std::size_t{last_id} + 1, 0);
-  workspaces_.reserve(most_kept_workspaces);
 
   // Ids follow training, so that low ones are frequent: they come first in the table.
   Merger merger;
@@ -65,7 +64,9 @@ Encoder::Encoder(const EncoderOptions& options)
   }
 }
 
-Encoder::~Encoder() = default;
+Encoder::~Encoder() {
+  for (auto& slot : workspaces_) delete slot.load();
+}
 
 void Encoder::encode(std::string_view text, bool allow_special, TokenIds& ids,
                      const InterruptCheck& check) const {

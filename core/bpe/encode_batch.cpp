@@ -1,8 +1,11 @@
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <exception>
+#include <mutex>
 #include <system_error>
 #include <thread>
+#include <vector>
 
 #include "characters.hpp"
 #include "encode.hpp"

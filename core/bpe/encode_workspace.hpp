@@ -1,14 +1,15 @@
 // encode_workspace: what one thread needs while it encodes, and how it borrows that from an
 // Encoder.
 //
-//     Encoder::Checkout workspace(encoder);   // the mutex is held here and when it ends, nowhere
-//     else workspace->cache.find(...);
+//     Encoder::Checkout workspace(encoder);
+//     workspace->cache.find(...);
 //
 // Only for encode*.cpp. No two threads ever share a workspace, so its cache needs no lock and no
 // line of it travels between cores.
 #pragma once
 
-#include <utility>
+#include <atomic>
+#include <memory>
 
 #include "encode.hpp"
 
@@ -23,22 +24,23 @@ struct Encoder::Workspace {
 class Encoder::Checkout {
  public:
   explicit Checkout(const Encoder& encoder) : encoder_(encoder) {
-    {
-      const std::lock_guard lock(encoder.workspaces_mutex_);
-      if (!encoder.workspaces_.empty()) {
-        workspace_ = std::move(encoder.workspaces_.back());
-        encoder.workspaces_.pop_back();
-      }
+    for (auto& slot : encoder.workspaces_) {
+      if (slot.load(std::memory_order_relaxed) == nullptr) continue;
+      workspace_.reset(slot.exchange(nullptr, std::memory_order_acquire));
+      if (workspace_ != nullptr) return;
     }
-    if (workspace_ == nullptr) workspace_ = std::make_unique<Workspace>();
+    workspace_ = std::make_unique<Workspace>();
   }
 
   ~Checkout() {
     workspace_->merger.forget_long_pieces();
-    const std::lock_guard lock(encoder_.workspaces_mutex_);
-    // The room was made with the Encoder, so that nothing is allocated, and nothing throws, here.
-    if (encoder_.workspaces_.size() < most_kept_workspaces) {
-      encoder_.workspaces_.push_back(std::move(workspace_));
+    for (auto& slot : encoder_.workspaces_) {
+      Workspace* empty = nullptr;
+      if (slot.compare_exchange_strong(empty, workspace_.get(), std::memory_order_release,
+                                       std::memory_order_relaxed)) {
+        static_cast<void>(workspace_.release());
+        return;
+      }
     }
   }
 

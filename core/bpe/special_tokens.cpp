@@ -55,7 +55,7 @@ SpecialTokens::Found SpecialTokens::find(std::string_view text, std::size_t from
                                          bool is_whole) const {
   if (nodes_.empty()) return {text.size(), 0, 0};
   for (std::size_t start = from; start < text.size(); ++start) {
-    if (only_beginning_ >= 0) {  // 10 GB/s against 1 for the loop
+    if (only_beginning_ >= 0) {  // the C library searches by vectors
       const void* next = std::memchr(text.data() + start, only_beginning_, text.size() - start);
       if (next == nullptr) break;
       start = static_cast<std::size_t>(static_cast<const char*>(next) - text.data());
@@ -75,6 +75,18 @@ SpecialTokens::Found SpecialTokens::find(std::string_view text, std::size_t from
     if (found.length > 0) return found;
   }
   return {text.size(), 0, 0};
+}
+
+bool SpecialTokens::spans(std::string_view text, std::size_t place) const {
+  for (std::size_t before = 1; before < longest_bytes_ && before <= place; ++before) {
+    std::uint32_t node = 0;
+    for (std::size_t i = place - before; i < text.size(); ++i) {
+      node = child(node, static_cast<unsigned char>(text[i]));
+      if (node == 0) break;
+      if (nodes_[node].is_end && i >= place) return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace tilth::bpe

@@ -35,6 +35,9 @@ class SpecialTokens {
   // longer one.
   Found find(std::string_view text, std::size_t from, bool is_whole) const;
 
+  // Whether a special token begins before `place` and ends behind it.
+  bool spans(std::string_view text, std::size_t place) const;
+
   bool empty() const { return nodes_.empty(); }
   std::size_t longest_bytes() const { return longest_bytes_; }
 

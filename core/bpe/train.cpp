@@ -5,6 +5,8 @@
 #include <limits>
 #include <string>
 
+#include "train_tables.hpp"
+
 // How it works.
 //
 // All pieces lie one after the other in `slots_`, a slot a byte, with an edge between them. A token
@@ -32,7 +34,6 @@
 namespace tilth::bpe {
 namespace {
 
-using counting::HugeArray;
 using Clock = std::chrono::steady_clock;
 using training::Pair;
 using training::PairTable;

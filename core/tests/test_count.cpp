@@ -305,7 +305,7 @@ int main() {
     CHECK_EQUAL(message.starts_with("cannot read " + path + ": "), true);
   }
   CHECK_EQUAL(message_of<std::invalid_argument>([] { count_text("a", make_options({""}, 1, 1)); }),
-              "a special token is empty");
+              "special token 0 is empty");
 
   // Interruption, by an answer or by an exception.
   std::string endless;

@@ -94,7 +94,9 @@ def _check(vocab_size: int, special_tokens: list[str], num_merges: int) -> None:
             f"A vocabulary of {vocab_size} cannot hold the 256 bytes and {len(special_tokens)} "
             f"special tokens; make vocab_size at least {256 + len(special_tokens)}."
         )
-    for token in special_tokens:
+    for place, token in enumerate(special_tokens):
+        if token in special_tokens[:place]:
+            raise ValueError(f"The special token {token!r} is given twice; name it once.")
         if not isinstance(token, str) or not token:
             raise ValueError(f"A special token is a text that is not empty, but one is {token!r}.")
         if len(token.encode("utf-8", "surrogatepass")) == 1:
