@@ -27,8 +27,7 @@ MissingByte::MissingByte(unsigned char byte, std::size_t offset)
 
 Encoder::Encoder(const EncoderOptions& options)
     : pattern_(options.pattern),
-      rules_(options.merge_by_rank ? MergeRules::from_ranks(options.tokens)
-                                   : MergeRules::from_merges(options.tokens, options.merges)),
+      rules_(MergeRules::from_merges(options.tokens, options.merges)),
       special_tokens_(options.special_tokens),
       table_(options.tokens.size()) {
   std::vector<Token> by_id(options.tokens.begin(), options.tokens.end());

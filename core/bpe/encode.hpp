@@ -43,10 +43,9 @@ enum class Pattern { gpt2, cl100k, none };
 
 struct EncoderOptions {
   std::span<const Token> tokens = {};  // in any order; ids may have holes, bytes may lack a token
-  std::span<const Merge> merges = {};  // in rank order; unused if merge_by_rank
+  std::span<const Merge> merges = {};  // in rank order
   std::span<const Token> special_tokens = {};
   Pattern pattern = Pattern::gpt2;
-  bool merge_by_rank = false;      // tiktoken: parts merge if together a token, its id is the rank
   bool whole_piece_first = false;  // a piece that is a token is taken whole, before any merge
 };
 

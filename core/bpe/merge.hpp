@@ -47,9 +47,6 @@ class MergeRules {
   // The rules of a merges list (GPT-2, Hugging Face). A pair listed twice counts where it is first.
   static MergeRules from_merges(std::span<const Token> tokens, std::span<const Merge> merges);
 
-  // The rules of tiktoken: two parts merge if together they are a token, whose id is the rank.
-  static MergeRules from_ranks(std::span<const Token> tokens);
-
   std::uint32_t rank_of(Symbol left, Symbol right) const {
     const std::uint64_t pair = std::uint64_t{left} << 20 | right;
     std::size_t place = (pair * multiplier) >> shift_;

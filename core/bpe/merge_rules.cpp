@@ -116,41 +116,4 @@ MergeRules MergeRules::from_merges(std::span<const Token> tokens, std::span<cons
   return made;
 }
 
-MergeRules MergeRules::from_ranks(std::span<const Token> tokens) {
-  MergeRules made(tokens);
-  std::vector<Symbol> by_id(tokens.size());
-  for (std::size_t i = 0; i < tokens.size(); ++i) by_id[i] = static_cast<Symbol>(i);
-  std::sort(by_id.begin(), by_id.end(),
-            [&](Symbol a, Symbol b) { return tokens[a].id < tokens[b].id; });
-
-  std::unordered_map<std::string_view, Symbol> symbols;
-  symbols.reserve(tokens.size());
-  for (std::size_t i = 0; i < by_id.size(); ++i) {
-    if (i > 0 && tokens[by_id[i]].id == tokens[by_id[i - 1]].id) {
-      refuse(name_of(tokens[by_id[i]].id) + " is given twice");
-    }
-    symbols.emplace(tokens[by_id[i]].bytes, by_id[i]);  // of two ids for the same bytes, the lower
-  }
-  const auto part = [&](std::string_view bytes) {
-    if (bytes.size() == 1) return made.byte_symbols_[static_cast<unsigned char>(bytes[0])];
-    const auto found = symbols.find(bytes);
-    return found == symbols.end() ? Symbol{no_rank} : found->second;
-  };
-  std::vector<Rule> rules;
-  for (const Symbol result : by_id) {
-    const std::string_view bytes = tokens[result].bytes;
-    if (symbols.find(bytes)->second != result) continue;
-    const auto rank = static_cast<std::uint32_t>(made.results_.size());
-    made.results_.push_back(result);
-    for (std::size_t i = 1; i < bytes.size(); ++i) {
-      const Symbol left = part(bytes.substr(0, i));
-      if (left == no_rank) continue;
-      const Symbol right = part(bytes.substr(i));
-      if (right != no_rank) rules.push_back({left, right, result, rank});
-    }
-  }
-  made.add_rules(tokens, rules);
-  return made;
-}
-
 }  // namespace tilth::bpe

@@ -37,7 +37,8 @@ class Gpt2Splitter {
     }
     const std::size_t start = block_ + static_cast<std::size_t>(std::countr_zero(starts_));
     starts_ &= starts_ - 1;
-    const auto piece = text_.substr(piece_start_, start - piece_start_);
+    // Not substr, whose check of the place is a tenth of the instructions here.
+    const std::string_view piece(text_.data() + piece_start_, start - piece_start_);
     piece_start_ = start;
     return piece;
   }

@@ -22,7 +22,6 @@ struct Vocabulary {
   std::vector<std::pair<std::uint32_t, std::string>> entries;
   std::vector<Merge> merges;
   std::vector<std::pair<std::uint32_t, std::string>> special;
-  bool merge_by_rank = false;
   bool whole_piece_first = false;
   Pattern pattern = Pattern::gpt2;
 
@@ -42,7 +41,6 @@ inline Encoder make_encoder(const Vocabulary& vocabulary) {
                   .merges = vocabulary.merges,
                   .special_tokens = special,
                   .pattern = vocabulary.pattern,
-                  .merge_by_rank = vocabulary.merge_by_rank,
                   .whole_piece_first = vocabulary.whole_piece_first});
 }
 
@@ -65,7 +63,7 @@ class ReferenceEncoder {
 
   std::optional<Ids> encode_piece(const std::string& piece) const {
     if (vocabulary_.whole_piece_first && ids_.contains(piece)) return Ids{ids_.at(piece)};
-    return vocabulary_.merge_by_rank ? merge_by_rank(piece) : merge_by_list(piece);
+    return merge_by_list(piece);
   }
 
   std::optional<Ids> encode(std::string_view text, bool allow_special) const {
@@ -132,28 +130,6 @@ class ReferenceEncoder {
     }
   }
 
-  std::optional<Ids> merge_by_rank(const std::string& piece) const {
-    std::vector<std::string> parts;
-    for (const char byte : piece) parts.emplace_back(1, byte);
-    while (true) {
-      std::pair<std::uint64_t, std::size_t> best(~std::uint64_t{0}, 0);
-      for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
-        const auto token = ids_.find(parts[i] + parts[i + 1]);
-        if (token != ids_.end()) best = std::min(best, {token->second, i});
-      }
-      if (best.first == ~std::uint64_t{0}) break;
-      parts[best.second] += parts[best.second + 1];
-      parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(best.second) + 1);
-    }
-    Ids ids;
-    for (const std::string& part : parts) {
-      const auto found = ids_.find(part);
-      if (found == ids_.end()) return std::nullopt;
-      ids.push_back(found->second);
-    }
-    return ids;
-  }
-
   const Vocabulary& vocabulary_;
   std::map<std::string, std::uint32_t> ids_;
   std::map<std::uint32_t, std::string> bytes_;
@@ -197,32 +173,6 @@ inline Vocabulary random_vocabulary(std::mt19937& random, Oddity oddity) {
     std::shuffle(vocabulary.merges.begin(), vocabulary.merges.end(), random);
   }
   std::shuffle(vocabulary.entries.begin(), vocabulary.entries.end(), random);
-  return vocabulary;
-}
-
-// Ranks: any strings with ids in any order, unlike what training gives.
-inline Vocabulary random_ranks(std::mt19937& random) {
-  Vocabulary vocabulary;
-  vocabulary.merge_by_rank = true;
-  std::vector<std::string> strings;
-  for (const char byte : reference_alphabet) {
-    if (random() % 20 != 0) strings.emplace_back(1, byte);
-  }
-  const std::size_t num_tokens = random() % 80;
-  for (std::size_t i = 0; i < num_tokens; ++i) {
-    std::string bytes;
-    const std::size_t length = 2 + random() % (i % 8 == 0 ? 12 : 3);
-    for (std::size_t k = 0; k < length; ++k) {
-      bytes += reference_alphabet[random() % reference_alphabet.size()];
-    }
-    strings.push_back(bytes);
-  }
-  if (random() % 2 == 0) std::shuffle(strings.begin(), strings.end(), random);
-  std::uint32_t id = 0;
-  for (const std::string& bytes : strings) {
-    id += static_cast<std::uint32_t>(1 + random() % 2);
-    vocabulary.entries.emplace_back(id, bytes);
-  }
   return vocabulary;
 }
 

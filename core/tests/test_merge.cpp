@@ -12,8 +12,7 @@ namespace {
 
 MergeRules make_rules(const Vocabulary& vocabulary) {
   const auto tokens = Vocabulary::as_tokens(vocabulary.entries);
-  return vocabulary.merge_by_rank ? MergeRules::from_ranks(tokens)
-                                  : MergeRules::from_merges(tokens, vocabulary.merges);
+  return MergeRules::from_merges(tokens, vocabulary.merges);
 }
 
 std::optional<Ids> as_ids(const MergeRules& rules, std::span<const Symbol> symbols) {
@@ -52,12 +51,10 @@ int main() {
   int num_unordered = 0;
   for (int round = 0; round < 300; ++round) {
     const auto oddity = static_cast<Oddity>(round % 4);
-    const Vocabulary vocabulary =
-        round % 5 == 4 ? random_ranks(random) : random_vocabulary(random, oddity);
+    const Vocabulary vocabulary = random_vocabulary(random, oddity);
     const MergeRules rules = make_rules(vocabulary);
     num_unordered += rules.is_well_ordered() ? 0 : 1;
-    if (!vocabulary.merge_by_rank && oddity == Oddity::none)
-      CHECK_EQUAL(rules.is_well_ordered(), true);
+    if (oddity == Oddity::none) CHECK_EQUAL(rules.is_well_ordered(), true);
     const ReferenceEncoder reference(vocabulary);
     Merger merger;
     for (int i = 0; i < 40; ++i) {
