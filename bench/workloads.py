@@ -9,6 +9,10 @@ ASCII. Bytes a piece, generated and real: 4.9 and 4.8 (OpenWebText), 5.3 and 6.0
 
     write_once(folder / "english.txt", lambda: english(20_000_000))
 
+Real text stands in for it where it lies beside the project (`REAL_TEXT`), which is never needed:
+`tokenizer_texts` are the texts to encode and decode, beside the vocabulary in every format that a
+peer reads, and `with_rare_words` makes a corpus to train on from a few megabytes.
+
 Only `Random.random` is used, whose sequence Python promises to keep. Changing this file gives every
 benchmark a new cache folder.
 """
@@ -23,6 +27,11 @@ from typing import TypeVar
 
 Sentence = Callable[[], str]
 T = TypeVar("T")
+
+REAL_TEXT = Path(__file__).resolve().parents[2] / "shared" / "data"
+PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"  # GPT-2
+SPECIAL_TOKEN = "<|endoftext|>"
+VOCAB_SIZE = 32_000
 
 COMMON = (
     "the of and to a in that is was he for it with as his on be at by i this had not are but from "
@@ -151,6 +160,65 @@ def mixed_scripts(size_bytes: int, seed: int = 2) -> str:
         return pick(random, speakers)()
 
     return documents(random, size_bytes, anyone)
+
+
+def with_rare_words(texts: Sequence[str], size_bytes: int, seed: int = 3) -> str:
+    """Repeat the documents of texts, shuffled anew each time, until there are enough bytes.
+
+    A text alone has too few words for its size if it is repeated, so about one in twenty is given
+    a syllable more: 216 MB made of 30 have 1.1 million different pieces, most of them seen once.
+    """
+    random = Random(seed)
+    syllables = [onset + nucleus for onset in ONSETS.split() for nucleus in NUCLEI.split()]
+    originals = [document for text in texts for document in text.split(SPECIAL_TOKEN)]
+    changed: list[str] = []
+    written = 0
+    while written < size_bytes:
+        for document in sorted(originals, key=lambda _: random.random()):
+            words = document.split(" ")
+            place = int(random.random() * 40)
+            while place < len(words):
+                word = words[place]
+                cut = int(random.random() * (len(word) + 1))
+                words[place] = word[:cut] + pick(random, syllables) + word[cut:]
+                place += 1 + int(random.random() * 40)
+            changed.append(" ".join(words))
+            written += len(changed[-1].encode()) + len(SPECIAL_TOKEN)
+    return SPECIAL_TOKEN.join(changed)
+
+
+def tokenizer_texts(folder: Path) -> dict[str, Path]:
+    """Name texts to encode, and lay `tokenizer.json` and `ranks.tiktoken` beside them.
+
+    Real text and GPT-2's vocabulary where they are there, else generated text and a vocabulary
+    that tilth learns from it.
+    """
+    from tilth.tokenizer import Tokenizer, train_tokenizer
+
+    if REAL_TEXT.exists():
+        texts = {
+            "English, OpenWebText": copy_once(folder, "openwebtext_sample.txt"),
+            "English, TinyStories": copy_once(folder, "tinystories_train.txt"),
+            "mixed scripts": copy_once(folder, "mixed_scripts.txt"),
+        }
+        vocab, merges = REAL_TEXT / "gpt2_vocab.json", REAL_TEXT / "gpt2_merges.txt"
+        tokenizer = Tokenizer.from_files(vocab, merges, [SPECIAL_TOKEN])
+    else:
+        texts = {
+            "English, generated": write_once(folder / "english.txt", lambda: english(10_000_000)),
+            "mixed scripts, generated": write_once(
+                folder / "mixed_scripts.txt", lambda: mixed_scripts(6_000_000)
+            ),
+        }
+        tokenizer = train_tokenizer(texts.values(), VOCAB_SIZE, [SPECIAL_TOKEN])
+    tokenizer.save(folder / "tokenizer.json", overwrite=True)
+    tokenizer.save_tiktoken(folder / "ranks.tiktoken", overwrite=True)
+    return texts
+
+
+def copy_once(folder: Path, name: str) -> Path:
+    """Put a real text where the vocabulary is."""
+    return write_once(folder / name, lambda: read_text(REAL_TEXT / name))
 
 
 def pick(random: Random, choices: Sequence[T]) -> T:

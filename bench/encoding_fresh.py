@@ -1,0 +1,18 @@
+"""How fast text becomes token ids for the first time in a process, beside its peers.
+
+As `encoding`, but nothing has been encoded before, so that no piece is known. Loading the
+vocabulary is not counted.
+Target: at least 1.3 times as fast as gigatoken.
+"""
+
+from bench.declaration import Benchmark, Target
+from bench.encoding import ONE_THREAD, contenders
+from bench.workloads import tokenizer_texts
+
+BENCHMARK = Benchmark(
+    prepare=tokenizer_texts,
+    contenders=contenders(warmup=0),
+    threads=1,
+    environment=ONE_THREAD,
+    targets=[Target("gigatoken", at_least=1.3)],
+)

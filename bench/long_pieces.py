@@ -1,0 +1,42 @@
+"""How fast a single piece of a megabyte is encoded: what a hostile or broken text may hold.
+
+Text that no pattern cuts is merged in one go, where a simple implementation takes quadratic time.
+One thread, GPT-2's vocabulary, the first pass in its process.
+Target: at least 10 MB/s (the column MB/s of tilth) on each of the four.
+"""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from random import Random
+
+from bench.declaration import Benchmark
+from bench.encoding import ONE_THREAD, contenders
+from bench.workloads import pick, tokenizer_texts, write_once
+
+SIZE_BYTES = 1_000_000
+
+
+def prepare(folder: Path) -> dict[str, Path]:
+    """Make four pieces, beside the vocabulary."""
+    tokenizer_texts(folder)
+    random = Random(4)
+    letters = "".join(pick(random, "abcdefghijklmnopqrstuvwxyz") for _ in range(SIZE_BYTES))
+    pieces = {
+        "one letter": "a" * SIZE_BYTES,
+        "random letters": letters,
+        "spaces": " " * SIZE_BYTES,
+        "one emoji": "😀" * (SIZE_BYTES // 4),
+    }
+    return {
+        name: write_once(folder / f"{name}.txt", partial(str, piece))
+        for name, piece in pieces.items()
+    }
+
+
+BENCHMARK = Benchmark(
+    prepare=prepare,
+    contenders=[replace(contender, sample=1.0) for contender in contenders(warmup=0)],
+    threads=1,
+    environment=ONE_THREAD,
+)
