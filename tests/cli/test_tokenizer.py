@@ -72,6 +72,7 @@ def test_train_refuses_and_explains(folder):
         ([folder / "text.txt", "--threads", 0, "--out", folder / "x.json"], b"1 or more"),
         ([folder / "text.txt", "--out", folder / "no" / "x.json"], b"does not exist"),
         ([folder / "text.txt", "--vocab-sice", 300, "--out", folder / "x.json"], b"--vocab-size"),
+        ([folder / "text.txt", "--pattern", "a$", "--out", folder / "x.json"], b"differently"),
         (["--out", folder / "x.json"], b"FILES"),
     ]:
         done = tilth("train", *words)

@@ -235,6 +235,11 @@ def test_pickle_equality_and_repr(trained):
     assert f"{len(trained.vocab)} tokens" in repr(trained)
 
 
+def test_a_batch_is_a_list(trained):
+    with pytest.raises(ValueError, match="for one, call encode"):
+        trained.encode_batch("one text")
+
+
 def test_it_cannot_be_changed(trained):
     with pytest.raises(TypeError):
         trained.vocab[0] = b"x"

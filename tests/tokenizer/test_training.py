@@ -151,13 +151,15 @@ def test_stops_early_with_a_note(caplog):
         ({"vocab_size": 300, "special_tokens": [""]}, "not empty"),
         ({"vocab_size": 300, "special_tokens": ["A"]}, "choose a longer one"),
         ({"vocab_size": 300, "special_tokens": [END, END]}, "twice"),
+        ({"vocab_size": 300, "special_tokens": END}, "one string"),
+        ({"vocab_size": 300, "texts": "one text"}, "one string"),
         ({"vocab_size": 300, "threads": 0}, "1 or more"),
         ({"vocab_size": 300, "pattern": "("}, "not one that regex reads"),
     ],
 )
 def test_impossible_requests(arguments, message):
     with pytest.raises(ValueError, match=message):
-        train_tokenizer(texts=["text"], **arguments)
+        train_tokenizer(**{"texts": ["text"], **arguments})
 
 
 def test_a_misspelt_file_is_an_error(tmp_path):

@@ -56,8 +56,13 @@ def train(
     from tilth.cli.progress import progress
     from tilth.files import check_target
     from tilth.tokenizer import inspection, train_tokenizer
+    from tilth.tokenizer.oniguruma import check_read_alike
+    from tilth.tokenizer.splitting import NATIVE_PATTERNS
 
-    check_target(out, overwrite=overwrite)  # before the work, not after it
+    # What would be refused after the work is refused before it.
+    check_target(out, overwrite=overwrite)
+    if pattern not in NATIVE_PATTERNS:
+        check_read_alike(pattern)
     phases = Stopwatch()
     with progress() as report:
 

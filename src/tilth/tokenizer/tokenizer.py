@@ -146,6 +146,8 @@ class Tokenizer:
         self, texts: Sequence[Text], *, allow_special: bool = True, threads: int | None = None
     ) -> list[list[int]]:
         """The ids of each text, on several threads (default: one for each core)."""
+        if isinstance(texts, str | bytes):  # it would be taken for a list of characters
+            raise ValueError("encode_batch takes a list of texts; for one, call encode.")
         if self._custom:
             return [self._encode_custom(text, allow_special) for text in texts]
         return self._encoder.encode_batch(list(texts), allow_special, checked_threads(threads))

@@ -43,6 +43,9 @@ def train_tokenizer(
     Special tokens cut the text before anything is counted. Files are read in parts, never whole;
     memory grows with the number of different pieces.
     """
+    for name, value in (("texts", texts), ("special_tokens", special_tokens)):
+        if isinstance(value, str):  # it would be taken for a list of characters
+            raise ValueError(f"{name} is one string; give a list of strings.")
     special_tokens = list(special_tokens or [])
     num_merges = vocab_size - 256 - len(special_tokens)
     _check(vocab_size, special_tokens, num_merges)
