@@ -164,10 +164,12 @@ std::size_t Encoder::split_and_encode(std::string_view text, std::size_t limit,
   std::uint32_t found_ids[block_size + ids_at_once];
   std::uint8_t missing[block_size + 1];  // the places of those that are not in the table
 
-  // Up to here 16 bytes may be read. The whole text counts, not only what lies between two
-  // specials.
-  const char* const text_end = workspace.text.data() + workspace.text.size();
   const char* const limit_end = text.data() + limit;
+  // Of a piece that ends here or before, 16 bytes may be read. The whole text counts, not only what
+  // lies between two specials.
+  const char* const text_end = workspace.text.data() + workspace.text.size();
+  const char* const all_readable = std::min(
+      limit_end, text_end - std::min<std::ptrdiff_t>(16, text_end - workspace.text.data()));
   const char* done = text.data();
   const bool may_cut = whole_pieces_.empty();
   std::string_view rest;  // of a long piece that is being cut
@@ -179,10 +181,12 @@ std::size_t Encoder::split_and_encode(std::string_view text, std::size_t limit,
       Pending& pending = block[filled];
       const bool is_rest = !rest.empty();
       std::string_view piece = is_rest ? rest : splitter.next();
-      if (piece.empty() || piece.data() + piece.size() > limit_end) break;
-      done = piece.data() + piece.size();
-      if (piece.size() > longest_key || is_rest) [[unlikely]] {
-        if (may_cut) {
+      const char* const end = piece.data() + piece.size();
+      // One branch for all that is rare: the end of the text, a long piece, a part of one.
+      if (piece.size() - 1 >= longest_key || end > all_readable || is_rest) [[unlikely]] {
+        if (piece.empty() || end > limit_end) break;
+        done = end;
+        if (may_cut && (is_rest || piece.size() > longest_key)) {
           const std::size_t part = first_part(piece);
           rest = piece.substr(part);
           piece = piece.substr(0, part);
@@ -191,10 +195,13 @@ std::size_t Encoder::split_and_encode(std::string_view text, std::size_t limit,
           pending = {no_key, piece.size(), piece.data()};
           continue;
         }
+        const bool is_readable = text_end - piece.data() >= 16;
+        pending.key = is_readable ? make_key(piece.data(), piece.size())
+                                  : make_key_at_end(piece.data(), piece.size());
+      } else {
+        done = end;
+        pending.key = make_key(piece.data(), piece.size());
       }
-      const bool is_readable = text_end - piece.data() >= 16;
-      pending.key = is_readable ? make_key(piece.data(), piece.size())
-                                : make_key_at_end(piece.data(), piece.size());
       pending.hash = hash_key(pending.key);
       pending.start = piece.data();
       __builtin_prefetch(table_.address(pending.hash));
