@@ -66,6 +66,15 @@ def test_ids_are_the_references(trained, text):
     assert trained.decode(ids) == text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
+@pytest.mark.slow
+def test_a_million_random_texts(trained):
+    generator = random.Random(0)
+    parts = [*ALPHABET, *SPECIAL, "the ", "cat", "and", "123", "<|"]
+    for _ in range(1_000_000):
+        text = "".join(generator.choices(parts, k=generator.randrange(30)))
+        assert trained.encode(text) == expected_ids(trained, text), text
+
+
 @given(st.binary(max_size=60))
 @settings(deadline=None)
 def test_bytes_are_text_with_replacement_characters(trained, data):
