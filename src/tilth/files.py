@@ -22,7 +22,9 @@ import json
 import math
 import os
 import re
+import reprlib
 import stat
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -280,7 +282,7 @@ def _parse(data: bytes) -> object:
     """Read strict JSON: UTF-8, finite numbers, no key twice."""
     text = data.decode("utf-8")  # given bytes, json would guess at UTF-16 and UTF-32
     return json.loads(
-        text, parse_float=_finite, parse_constant=_finite, object_pairs_hook=_unique_keys
+        text, parse_float=_finite, parse_constant=_finite, object_pairs_hook=unique_keys
     )
 
 
@@ -291,10 +293,11 @@ def _finite(literal: str) -> float:
     return number
 
 
-def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    unique: dict[str, object] = {}
-    for key, value in pairs:
-        if key in unique:
-            raise ValueError(f"the key {key!r} appears twice")
-        unique[key] = value
+def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """For `json.loads(object_pairs_hook=...)`: a key that comes twice is an error."""
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        key = next(key for key, count in counts.items() if count > 1)
+        raise ValueError(f"the key {reprlib.repr(key)} appears twice")
     return unique

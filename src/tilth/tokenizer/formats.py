@@ -20,9 +20,9 @@ True
 from collections.abc import Iterable
 from pathlib import Path
 
+from tilth.files import StrPath
 from tilth.tokenizer.gpt2_files import load_gpt2, save_gpt2
 from tilth.tokenizer.huggingface_file import load_tokenizer_json, save_tokenizer_json
-from tilth.tokenizer.reading import StrPath
 from tilth.tokenizer.tiktoken_file import load_tiktoken, recover_merges, save_tiktoken
 from tilth.tokenizer.vocabulary import Vocabulary
 

@@ -17,8 +17,8 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from tilth.files import check_target, write_text_atomically
-from tilth.tokenizer.reading import StrPath, explained, read_json, read_text
+from tilth.files import StrPath, check_target, write_text_atomically
+from tilth.tokenizer.reading import explained, read_json, read_text
 from tilth.tokenizer.vocabulary import Pair, Vocabulary, shown
 
 # A byte whose Latin-1 character is visible stands for itself; the others (controls, blanks, the

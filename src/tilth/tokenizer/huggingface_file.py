@@ -16,10 +16,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Set
 from itertools import chain
 
-from tilth.files import write_text_atomically
+from tilth.files import StrPath, write_text_atomically
 from tilth.tokenizer.gpt2_files import is_spelling, merge_of, spell, tokens_by_id, unspell
 from tilth.tokenizer.oniguruma import check_read_alike
-from tilth.tokenizer.reading import StrPath, explained, read_json
+from tilth.tokenizer.reading import explained, read_json
 from tilth.tokenizer.vocabulary import Pair, Vocabulary, shown
 
 # reference.CL100K_PATTERN as Oniguruma reads it. Nothing needs to be possessive: wherever one part

@@ -11,15 +11,11 @@ tilth.files.FileError: words.json cannot be used because token 7 is empty; leave
 """
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tilth.files import FileError
-from tilth.tokenizer.vocabulary import shown
-
-StrPath = str | os.PathLike[str]
+from tilth.files import FileError, StrPath, unique_keys
 
 
 @contextmanager
@@ -66,7 +62,7 @@ def read_json(path: StrPath) -> dict[str, object]:
     """The object of a JSON file, in which no key comes twice."""
     text = read_text(path)
     try:
-        content = json.loads(text, object_pairs_hook=_unique_keys)
+        content = json.loads(text, object_pairs_hook=unique_keys)
     except RecursionError:
         raise FileError(path, "is nested too deeply", "check the path") from None
     except ValueError as error:
@@ -75,14 +71,3 @@ def read_json(path: StrPath) -> dict[str, object]:
     if not isinstance(content, dict):
         raise FileError(path, "is not a JSON object", "check the path")
     return content
-
-
-def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    unique = dict(pairs)
-    if len(unique) < len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise ValueError(f"the key {shown(key)} appears twice")
-            seen.add(key)
-    return unique

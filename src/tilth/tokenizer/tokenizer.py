@@ -17,6 +17,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
+from tilth.files import StrPath
 from tilth.tokenizer._core import Encoder
 from tilth.tokenizer.formats import (
     load_gpt2,
@@ -32,7 +33,6 @@ from tilth.tokenizer.vocabulary import Vocabulary
 if TYPE_CHECKING:
     import numpy as np
 
-StrPath = str | os.PathLike[str]
 Text = str | bytes
 
 

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
+from tilth.files import StrPath
 from tilth.tokenizer._core import Trainer
 from tilth.tokenizer.splitting import NATIVE_PATTERNS, CustomSplitter
-from tilth.tokenizer.tokenizer import StrPath, Tokenizer, checked_threads
+from tilth.tokenizer.tokenizer import Tokenizer, checked_threads
 
 Progress = Callable[[str, int, int], None]
 """Called at both ends of a phase ("count", "merge") and ten times a second: done, of how much."""
