@@ -19,8 +19,10 @@
 #include "count.hpp"
 #include "decode.hpp"
 #include "encode.hpp"
+#include "encode_documents.hpp"
 #include "encode_stream.hpp"
 #include "pretokenize.hpp"
+#include "text_hash.hpp"
 #include "train.hpp"
 #include "unicode_tables.hpp"
 #include "utf8.hpp"
@@ -81,6 +83,26 @@ void check_signals() {
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
+// A list of texts as views, valid while this object lives.
+class Utf8List {
+ public:
+  explicit Utf8List(const nb::list& texts) {
+    texts_.reserve(texts.size());
+    views_.reserve(texts.size());
+    for (nb::handle text : texts) {
+      views_.push_back(texts_.emplace_back(text).view());
+      bytes_ += views_.back().size();
+    }
+  }
+  std::span<const std::string_view> views() const { return views_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::vector<Utf8> texts_;
+  std::vector<std::string_view> views_;
+  std::size_t bytes_ = 0;
+};
+
 // Long work releases the interpreter; for short texts the handing over would cost more than they.
 class Released {
  public:
@@ -108,14 +130,16 @@ nb::list list_of(std::span<const std::uint32_t> ids) {
   return nb::borrow<nb::list>(list);
 }
 
-using IdArray = nb::ndarray<nb::numpy, std::uint32_t, nb::ndim<1>>;
+template <typename T>
+using Array = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
 
-IdArray array_of(TokenIds ids) {
-  ids.shrink();
-  const std::size_t size = ids.size();
-  std::uint32_t* data = ids.release();
+template <typename T>
+Array<T> array_of(Buffer<T> buffer) {
+  buffer.shrink();
+  const std::size_t size = buffer.size();
+  T* data = buffer.release();
   const nb::capsule owner(data, [](void* memory) noexcept { std::free(memory); });
-  return IdArray(data, {size}, owner);
+  return Array<T>(data, {size}, owner);
 }
 
 // --- splitting -----------------------------------------------------------------------------------
@@ -159,6 +183,16 @@ std::size_t count_pieces(nb::handle text, std::string_view pattern_name) {
   std::size_t count = 0;
   for_each_piece(pattern, utf8.view(), [&](std::string_view) { ++count; });
   return count;
+}
+
+Array<std::uint64_t> text_hashes(const nb::list& texts) {
+  const Utf8List utf8(texts);
+  Buffer<std::uint64_t> hashes;
+  {
+    const Released released(utf8.bytes());
+    for (const std::string_view text : utf8.views()) hashes.append(text_hash(text));
+  }
+  return array_of(std::move(hashes));
 }
 
 // --- encoding and decoding -----------------------------------------------------------------------
@@ -258,29 +292,30 @@ class Codec {
     return list_of(ids_of_text(text, allow_special, 1).view());
   }
 
-  IdArray encode_array(nb::handle text, bool allow_special, std::size_t threads) const {
+  Array<std::uint32_t> encode_array(nb::handle text, bool allow_special,
+                                    std::size_t threads) const {
     return array_of(ids_of_text(text, allow_special, threads));
   }
 
   nb::list encode_batch(const nb::list& texts, bool allow_special, std::size_t threads) const {
-    std::vector<Utf8> utf8;
-    std::vector<std::string_view> views;
-    std::size_t bytes = 0;
-    for (nb::handle text : texts) {
-      views.push_back(utf8.emplace_back(text).view());
-      bytes += views.back().size();
-    }
+    const Utf8List utf8(texts);
     Encoder::Batch batch;
     {
-      const Released released(bytes);
-      batch = encoder_.encode_batch(views, allow_special, threads, released.check());
+      const Released released(utf8.bytes());
+      batch = encoder_.encode_batch(utf8.views(), allow_special, threads, released.check());
     }
     nb::list rows;
-    for (std::size_t i = 0; i < views.size(); ++i) {
+    for (std::size_t i = 0; i < utf8.views().size(); ++i) {
       const std::size_t first = batch.row_offsets[i], last = batch.row_offsets[i + 1];
       rows.append(list_of(batch.ids.view().subspan(first, last - first)));
     }
     return rows;
+  }
+
+  nb::tuple encode_documents(const nb::list& documents, std::uint32_t end_id, bool wide,
+                             std::size_t threads) const {
+    return wide ? documents_as<std::uint32_t>(documents, end_id, threads)
+                : documents_as<std::uint16_t>(documents, end_id, threads);
   }
 
   nb::tuple encode_with_offsets(nb::handle text, bool allow_special) const {
@@ -348,6 +383,19 @@ class Codec {
     TokenIds ids;
     encoder_.encode(utf8.view(), allow_special, ids, released.check());
     return ids;
+  }
+
+  template <typename Id>
+  nb::tuple documents_as(const nb::list& documents, std::uint32_t end_id,
+                         std::size_t threads) const {
+    const Utf8List utf8(documents);
+    EncodedDocuments<Id> encoded;
+    {
+      const Released released(utf8.bytes());
+      encoded = tilth::bpe::encode_documents<Id>(encoder_, utf8.views(), end_id, threads,
+                                                 released.check());
+    }
+    return nb::make_tuple(array_of(std::move(encoded.ids)), array_of(std::move(encoded.ends)));
   }
 
   Encoder encoder_;
@@ -442,12 +490,10 @@ class Trainer {
   }
 
   void add_texts(const nb::list& texts) {
-    std::vector<Utf8> utf8;
-    std::vector<std::string_view> views;
-    for (nb::handle text : texts) views.push_back(utf8.emplace_back(text).view());
+    const Utf8List utf8(texts);
     progress_.run([&] {
-      if (gpt2_) gpt2_->add_texts(views);
-      if (cl100k_) cl100k_->add_texts(views);
+      if (gpt2_) gpt2_->add_texts(utf8.views());
+      if (cl100k_) cl100k_->add_texts(utf8.views());
     });
   }
 
@@ -490,6 +536,11 @@ NB_MODULE(_core, m) {
         nb::sig("def count_pieces(text: str | bytes, pattern: str = 'gpt2') -> int"),
         "The number of pieces that split would return, without making them.");
 
+  m.def("text_hashes", &text_hashes, "texts"_a,
+        nb::sig("def text_hashes(texts: list[str] | list[bytes]) -> "
+                "NDArray[numpy.uint64]"),
+        "64 bits for each text that depend on its UTF-8 alone; see text_hash.hpp.");
+
   nb::class_<Codec>(m, "Encoder", "Encodes and decodes by one vocabulary; see encode.hpp.")
       .def(nb::init<nb::list, nb::list, nb::list, std::string_view, bool>(), "tokens"_a, "merges"_a,
            "special_tokens"_a, "pattern"_a, "whole_piece_first"_a,
@@ -502,6 +553,11 @@ NB_MODULE(_core, m) {
       .def("encode_batch", &Codec::encode_batch,
            nb::sig("def encode_batch(self, texts: list[str | bytes], allow_special: bool, "
                    "threads: int) -> list[list[int]]"))
+      .def("encode_documents", &Codec::encode_documents,
+           nb::sig("def encode_documents(self, documents: list[str | bytes], end_id: int, "
+                   "wide: bool, threads: int) -> tuple[NDArray[numpy.uint32] | "
+                   "NDArray[numpy.uint16], NDArray[numpy.uint64]]"),
+           "The ids of each document, then end_id, in 16 or 32 bits; and where each ends.")
       .def("encode_with_offsets", &Codec::encode_with_offsets,
            nb::sig("def encode_with_offsets(self, text: str | bytes, allow_special: bool) -> "
                    "tuple[list[int], list[tuple[int, int]]]"))
@@ -522,7 +578,7 @@ NB_MODULE(_core, m) {
            "special_tokens"_a, "pattern"_a, "threads"_a, "progress"_a.none())
       .def("add_files", &Trainer::add_files, "paths"_a)
       .def("add_texts", &Trainer::add_texts,
-           nb::sig("def add_texts(self, texts: list[str]) -> None"))
+           nb::sig("def add_texts(self, texts: list[str] | list[bytes]) -> None"))
       .def("add_piece", &Trainer::add_piece, "piece"_a, "count"_a)
       .def("train", &Trainer::train, "num_merges"_a,
            nb::sig("def train(self, num_merges: int) -> list[tuple[int, int]]"))

@@ -104,6 +104,12 @@ class Encoder {
   TokenIds encode_parallel(std::string_view text, bool allow_special, std::size_t num_threads,
                            const InterruptCheck& check = {}) const;
 
+  // Slices of a text of at least `slice_bytes`, the last one apart, whose ids joined are the ids of
+  // the text: cut at blanks, where a piece must end. One slice, if pieces or special tokens might
+  // lie across; none of an empty text.
+  std::vector<std::string_view> cut_at_blanks(std::string_view text, bool allow_special,
+                                              std::size_t slice_bytes) const;
+
   // For text that goes on elsewhere (encode_stream.hpp): append the ids of the pieces that end at
   // or before `limit`, special tokens taken for text, and return where the last of them ends.
   std::size_t encode_until(std::string_view text, std::size_t limit, TokenIds& ids,
@@ -128,8 +134,6 @@ class Encoder {
   std::size_t first_part(std::string_view piece) const;
   void encode_part(std::string_view part, Workspace& workspace, TokenIds& ids) const;
   void merge_part(std::string_view part, Workspace& workspace, TokenIds& ids) const;
-  std::vector<std::string_view> cut_at_blanks(std::string_view text, bool allow_special,
-                                              std::size_t slice_bytes) const;
 
   struct HashBytes {
     using is_transparent = void;

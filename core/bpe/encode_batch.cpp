@@ -89,7 +89,6 @@ void run_jobs(std::size_t num_jobs, std::size_t num_workers, const InterruptChec
 
 }  // namespace
 
-// One slice if pieces or special tokens might lie across the cuts.
 std::vector<std::string_view> Encoder::cut_at_blanks(std::string_view text, bool allow_special,
                                                      std::size_t slice_bytes) const {
   std::vector<std::string_view> slices;

@@ -71,7 +71,7 @@ def atomic_write(path: StrPath, *, overwrite: bool = False) -> Iterator[BinaryIO
             file.close()
             os.fsync(descriptor)  # before the rename: a name never points to unwritten blocks
             _publish(path, temporary, target, overwrite)
-            _sync_folder(target.parent)  # after it: the new name itself survives a power cut
+            sync_folder(target.parent)  # after it: the new name itself survives a power cut
     finally:
         # These fail only after an earlier error, which is the one to report; what stays behind is
         # removed by the next writer. The file closes before its descriptor, as bytes left in its
@@ -199,7 +199,8 @@ def _publish(path: StrPath, temporary: Path, target: Path, overwrite: bool) -> N
         temporary.unlink()
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a power cut, where the system can."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -235,21 +236,26 @@ def save_manifest(
     path: StrPath, content: dict[str, Any], *, kind: str, version: int, overwrite: bool = False
 ) -> None:
     """Write `content` as indented JSON that begins with its format (`kind`) and its version."""
-    manifest = {"format": kind, "version": version, **content}
     try:
-        if not content.keys().isdisjoint({"format", "version"}):
-            raise ValueError("the keys 'format' and 'version' are reserved; rename yours")
-        # No newline at the end: then every part of the file is invalid JSON, and cannot pass.
-        text = json.dumps(manifest, indent=2, ensure_ascii=False, allow_nan=False)
-        # UTF-8 lacks only the surrogates that Python puts into undecodable file names, and their
-        # backslash form is JSON's own.
-        data = text.encode("utf-8", "backslashreplace")
-        if _parse(data) != manifest:
+        data = manifest_bytes(content, kind=kind, version=version)
+        if _parse(data) != {"format": kind, "version": version, **content}:
             raise ValueError("JSON would change it; use strings as keys and lists for tuples")
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"cannot save the manifest {path}: {error}") from error
     with atomic_write(path, overwrite=overwrite) as file:
         file.write(data)
+
+
+def manifest_bytes(content: dict[str, Any], *, kind: str, version: int) -> bytes:
+    """What `save_manifest` writes."""
+    if not content.keys().isdisjoint({"format", "version"}):
+        raise ValueError("the keys 'format' and 'version' are reserved; rename yours")
+    manifest = {"format": kind, "version": version, **content}
+    # No newline at the end: then every part of the file is invalid JSON, and cannot pass.
+    text = json.dumps(manifest, indent=2, ensure_ascii=False, allow_nan=False)
+    # UTF-8 lacks only the surrogates that Python puts into undecodable file names, and their
+    # backslash form is JSON's own.
+    return text.encode("utf-8", "backslashreplace")
 
 
 def load_manifest(path: StrPath, *, kind: str, version: int) -> dict[str, Any]:

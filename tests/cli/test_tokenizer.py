@@ -1,5 +1,6 @@
 """`tilth tokenizer` as a person would use it."""
 
+import gzip
 import json
 import os
 import pty
@@ -73,13 +74,38 @@ def test_train_refuses_and_explains(folder):
         ([folder / "text.txt", "--out", folder / "no" / "x.json"], b"does not exist"),
         ([folder / "text.txt", "--vocab-sice", 300, "--out", folder / "x.json"], b"--vocab-size"),
         ([folder / "text.txt", "--pattern", "a$", "--out", folder / "x.json"], b"differently"),
-        (["--out", folder / "x.json"], b"FILES"),
+        (["--out", folder / "x.json"], b"CORPUS"),
     ]:
         done = tilth("train", *words)
         assert done.returncode == 2, words
         assert part in done.stderr, done.stderr
         assert done.stderr.count(b"\n") == 1
         assert not (folder / "x.json").exists()
+
+
+def test_train_on_other_forms_of_a_corpus(folder):
+    lines = [json.dumps({"story": text}) for text in TEXT.split(END)]
+    (folder / "text.jsonl.gz").write_bytes(gzip.compress("\n".join([*lines, "no JSON"]).encode()))
+    out = ["--special", END, "--vocab-size", 280, "--out", folder / "lines.json"]
+    words = ["train", folder / "text.jsonl.gz", "--field", "story", *out]
+    done = tilth(*words)
+    assert done.returncode == 2
+    assert b"text.jsonl.gz is not JSON" in done.stderr
+    assert b"on line 22; " in done.stderr
+    assert not (folder / "lines.json").exists()
+    done = tilth(*words, "--on-error", "skip", "--json")
+    assert done.returncode == 0
+    assert b"note: Skipped 1 documents in all." in done.stderr
+    assert json.loads(done.stdout)["bytes_per_token"] > 1
+    assert Tokenizer.load(folder / "lines.json") == Tokenizer.load(folder / "tokenizer.json")
+
+
+def test_train_on_a_pipe(folder):
+    out = folder / "pipe.json"
+    words = ["--special", END, "--vocab-size", 280, "--out", out]
+    done = tilth("train", "/dev/stdin", *words, input=TEXT.encode())
+    assert done.returncode == 0, done.stderr
+    assert Tokenizer.load(out) == Tokenizer.load(folder / "tokenizer.json")
 
 
 def test_train_notes_an_early_end(folder):

@@ -1,17 +1,23 @@
 """Training against the specification, and the promises of `train_tokenizer`."""
 
 import doctest
+import gzip
+import json
 import random
 import signal
 import subprocess
 import sys
 import time
 
+import pyarrow
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from tests.tokenizer.texts import ALPHABET, TRICKY
+from tilth.files import FileError
 from tilth.tokenizer import Tokenizer, reference, train_bpe, train_tokenizer, training
 
 END = "<|endoftext|>"
@@ -163,10 +169,83 @@ def test_impossible_requests(arguments, message):
 
 
 def test_a_misspelt_file_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"missing\.txt"):
-        train_tokenizer([tmp_path / "missing.txt"], 300)
-    with pytest.raises(IsADirectoryError):
+    for name in ("missing.txt", "missing.jsonl"):
+        with pytest.raises(FileNotFoundError, match=f"{name} does not exist; check the path"):
+            train_tokenizer([tmp_path / name], 300)
+    with pytest.raises(FileError, match="has no files in it"):
         train_tokenizer(tmp_path, 300)
+    (tmp_path / "a.txt").touch()
+    with pytest.raises(FileNotFoundError, match=r"did you mean .*a\.txt"):
+        train_tokenizer(tmp_path / "b.txt", 300)
+
+
+@pytest.fixture(scope="module")
+def one_corpus_in_many_forms(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("forms")
+    documents = [*corpus(), f"one that holds {END} itself", "naïve 🌱 \n"]
+    data = END.join(documents).encode()
+    (folder / "a.txt").write_bytes(data)
+    (folder / "a.txt.gz").write_bytes(gzip.compress(data))
+    (folder / "a.txt.zst").write_bytes(zstandard.ZstdCompressor().compress(data))
+    lines = "\n".join(json.dumps({"story": text}) for text in documents).encode()
+    (folder / "a.jsonl").write_bytes(lines)
+    (folder / "a.jsonl.gz").write_bytes(gzip.compress(lines))
+    parquet.write_table(pyarrow.table({"story": documents}), folder / "a.parquet")
+    for name, number in (("one", 1), ("many", len(documents))):
+        (folder / name).mkdir()
+        for part in range(number):
+            (folder / name / f"{part}.txt").write_text(
+                END.join(documents[part::number]), newline=""
+            )
+    return folder, documents
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", r"\w+|\W"])
+def test_one_corpus_in_many_forms_is_one_tokenizer(one_corpus_in_many_forms, pattern):
+    folder, documents = one_corpus_in_many_forms
+    expected = train_tokenizer(
+        texts=documents, vocab_size=500, special_tokens=[END], pattern=pattern
+    )
+    if pattern == "gpt2":
+        assert list(expected.merges) == reference.train(documents, 500, [END])[1]
+    forms = sorted(folder.iterdir())
+    assert len(forms) == 8
+    options = {"vocab_size": 500, "special_tokens": [END], "pattern": pattern, "field": "story"}
+    for path in forms:
+        assert train_tokenizer(path, **options) == expected, path
+    told = []
+    several = train_tokenizer(
+        [folder / "a.jsonl", folder / "a.txt", folder / "many"],
+        **options,
+        progress=lambda *report: told.append(report),
+    )
+    thrice = train_tokenizer(
+        texts=documents * 3, vocab_size=500, special_tokens=[END], pattern=pattern
+    )
+    assert several == thrice
+    counted = [(done, total) for phase, done, total in told if phase == "count"]
+    files = [folder / "a.jsonl", folder / "a.txt", *(folder / "many").iterdir()]
+    size = sum(file.stat().st_size for file in files)
+    assert counted == sorted(counted)
+    assert {total for _, total in counted} == {size}
+    assert counted[-1] == (size, size)
+
+
+def test_bad_documents_stop_the_training_or_are_told(tmp_path, caplog):
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"text": "low low lower"}\n' + "x\n" * 20 + '{"text": "low"}')
+    with pytest.raises(FileError, match=r"a\.jsonl is not JSON .* on line 2;"):
+        train_tokenizer(file, 258)
+    trained = train_tokenizer(file, 258, on_error="skip")
+    assert trained == train_tokenizer(texts=["low low lower", "low"], vocab_size=258)
+    assert caplog.text.count("a.jsonl is not JSON") == 5
+    assert "Skipped 20 documents in all." in caplog.text
+
+
+def test_another_separator(tmp_path):
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"low low low###lower lower"))
+    expected = train_tokenizer(texts=["low low low", "lower lower"], vocab_size=260)
+    assert train_tokenizer(tmp_path / "a.txt.gz", 260, separator="###") == expected
 
 
 def test_progress_is_told_and_may_stop_the_work(tmp_path):

@@ -7,6 +7,9 @@ from contextlib import contextmanager
 
 SECONDS_BETWEEN_LINES = 5.0
 
+IN_BYTES = {"check", "count", "fetch", "read", "tokenize", "verify", "write"}
+"""The phases whose work is counted in bytes: they show megabytes, and how many a second."""
+
 Report = Callable[[str, int, int], None]
 """Given a phase, what is done of it, and of how much (0: unknown)."""
 
@@ -29,7 +32,7 @@ def _bar() -> Iterator[Report]:
     columns = (
         TextColumn("{task.description:<8}"),
         BarColumn(),
-        TextColumn("{task.completed:,} of {task.total:,}"),
+        TextColumn("{task.fields[amount]}"),
         TimeRemainingColumn(),
     )
     tasks: dict[str, TaskID] = {}
@@ -37,21 +40,40 @@ def _bar() -> Iterator[Report]:
 
         def report(phase: str, done: int, total: int) -> None:
             if phase not in tasks:
-                tasks[phase] = bar.add_task(phase)
-            bar.update(tasks[phase], completed=done, total=total or max(done, 1))
+                tasks[phase] = bar.add_task(phase, amount="")
+            amount = amounts(phase, done, total)
+            bar.update(tasks[phase], completed=done, total=total or max(done, 1), amount=amount)
 
+        amounts = _amounts()
         yield report
 
 
 def _lines() -> Report:
     last = time.monotonic()
+    amounts = _amounts()
 
     def report(phase: str, done: int, total: int) -> None:
         nonlocal last
+        amount = amounts(phase, done, total)
         if time.monotonic() - last < SECONDS_BETWEEN_LINES:
             return
         last = time.monotonic()
         share = f" ({done / total:.0%})" if total else ""
-        print(f"{phase}: {done:,} of {total:,}{share}", file=sys.stderr, flush=True)
+        print(f"{phase}: {amount}{share}", file=sys.stderr, flush=True)
 
     return report
+
+
+def _amounts() -> Callable[[str, int, int], str]:
+    """The function that says how much is done, and how fast since the phase was first heard of."""
+    began: dict[str, tuple[float, int]] = {}
+
+    def amount(phase: str, done: int, total: int) -> str:
+        if phase not in IN_BYTES:
+            return f"{done:,} of {total:,}"
+        then, done_then = began.setdefault(phase, (time.monotonic(), done))
+        seconds = time.monotonic() - then
+        rate = f", {(done - done_then) / 1e6 / seconds:,.0f} MB/s" if seconds > 0.1 else ""
+        return f"{done / 1e6:,.1f} of {total / 1e6:,.1f} MB{rate}"
+
+    return amount

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
+from tilth.cli.options import CorpusPaths, Field, Json, OnError, Overwrite, Separator, Threads
+
 if TYPE_CHECKING:
     from rich.console import Console
 
     from tilth.tokenizer import Tokenizer
 
+SAMPLE_BYTES = 10_000_000  # of a corpus, to measure compression on
+
 app = App(name="tokenizer", help="Text to token ids and back: train, inspect, compare, convert.")
 
-Files = Annotated[list[Path], Parameter(help="UTF-8 text files.")]
 TokenizerPath = Annotated[
     Path,
     Parameter(help="A tokenizer.json, a folder with vocab.json and merges.txt, or a .tiktoken."),
@@ -29,15 +32,12 @@ Special = Annotated[
 Pattern = Annotated[
     str, Parameter(help="How text is cut: gpt2, cl100k, or a pattern for the regex package.")
 ]
-Threads = Annotated[int | None, Parameter(help="How many threads to use; default: all cores.")]
 Out = Annotated[Path, Parameter(help="What to write.")]
-Overwrite = Annotated[bool, Parameter(negative=(), help="Replace --out if it exists.")]
-Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print JSON.")]
 
 
 @app.command
 def train(
-    files: Files,
+    corpus: CorpusPaths,
     /,
     *,
     out: Out,
@@ -46,11 +46,14 @@ def train(
     ] = 10_000,
     special: Special = [],  # noqa: B006, cyclopts copies it
     pattern: Pattern = "gpt2",
+    separator: Separator = "<|endoftext|>",
+    field: Field = "text",
+    on_error: OnError = "stop",
     threads: Threads = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Learn a vocabulary from text files."""
+    """Learn a vocabulary from a corpus."""
     import resource
 
     from tilth.cli.progress import progress
@@ -72,7 +75,15 @@ def train(
 
         phases.enter("count")
         tokenizer = train_tokenizer(
-            files, vocab_size, special, pattern=pattern, threads=threads, progress=watch
+            corpus,
+            vocab_size,
+            special,
+            pattern=pattern,
+            separator=separator,
+            field=field,
+            on_error=on_error,
+            threads=threads,
+            progress=watch,
         )
     phases.enter("save")
     tokenizer.save(out, overwrite=overwrite)
@@ -80,7 +91,7 @@ def train(
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     peak_bytes = peak if sys.platform == "darwin" else peak * 1024
-    sample = _beginning(files)
+    sample = _beginning(corpus, separator, field)
     results: dict[str, Any] = {
         "tokens": len(tokenizer.vocab),
         "merges": len(tokenizer.merges),
@@ -310,13 +321,22 @@ def _stdin_parts() -> Iterator[bytes]:
         yield part
 
 
-def _beginning(files: list[Path], most_bytes: int = 10_000_000) -> bytes:
-    """The first bytes of a corpus, to measure compression on."""
+def _beginning(paths: list[Path], separator: str, field: str) -> bytes:
+    """The first bytes of a corpus, to measure compression on; a pipe has none any more."""
+    from tilth.corpus import Corpus
+    from tilth.corpus.listing import compression_of, kind_of
+
     beginning = b""
-    for file in files:
-        with file.open("rb") as stream:
-            beginning += stream.read(most_bytes - len(beginning))
-    return beginning
+    for path in paths:
+        if path.is_file() and kind_of(path) == "text" and not compression_of(path):
+            with path.open("rb") as file:  # it may be one document of any size
+                beginning += file.read(max(0, SAMPLE_BYTES - len(beginning)))
+        elif path.is_file() or path.is_dir():
+            for block in Corpus(path, separator=separator, field=field, on_error="skip").blocks():
+                beginning += separator.encode().join(block.documents().texts)
+                if len(beginning) >= SAMPLE_BYTES:
+                    break
+    return beginning[:SAMPLE_BYTES]
 
 
 def print_pieces(console: "Console", pieces: Sequence[bytes]) -> None:

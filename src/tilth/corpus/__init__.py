@@ -1,8 +1,13 @@
 """Names and paths to documents of text.
 
-What enters, so far: nothing. What leaves: `SAMPLE`, a few lines in several scripts.
+What enters: paths of users' own texts, names of corpora to fetch, a seed for `stories`. What
+leaves: files of text, a `Corpus`, which is a stream of documents, and `SAMPLE`, a few lines in
+several scripts.
 """
 
+from tilth.corpus.documents import Block, Corpus, Documents, Position
+from tilth.corpus.listing import Source
 from tilth.corpus.sample import SAMPLE
+from tilth.corpus.sources import fetch
 
-__all__ = ["SAMPLE"]
+__all__ = ["SAMPLE", "Block", "Corpus", "Documents", "Position", "Source", "fetch"]

@@ -17,6 +17,11 @@ def split(text: str | bytes, pattern: str = 'gpt2') -> list[str]:
 def count_pieces(text: str | bytes, pattern: str = 'gpt2') -> int:
     """The number of pieces that split would return, without making them."""
 
+def text_hashes(texts: list[str] | list[bytes]) -> NDArray[numpy.uint64]:
+    """
+    64 bits for each text that depend on its UTF-8 alone; see text_hash.hpp.
+    """
+
 class Encoder:
     """Encodes and decodes by one vocabulary; see encode.hpp."""
 
@@ -27,6 +32,11 @@ class Encoder:
     def encode_array(self, text: object, allow_special: bool, threads: int) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,))]: ...
 
     def encode_batch(self, texts: list[str | bytes], allow_special: bool, threads: int) -> list[list[int]]: ...
+
+    def encode_documents(self, documents: list[str | bytes], end_id: int, wide: bool, threads: int) -> tuple[NDArray[numpy.uint32] | NDArray[numpy.uint16], NDArray[numpy.uint64]]:
+        """
+        The ids of each document, then end_id, in 16 or 32 bits; and where each ends.
+        """
 
     def encode_with_offsets(self, text: str | bytes, allow_special: bool) -> tuple[list[int], list[tuple[int, int]]]: ...
 
@@ -50,7 +60,7 @@ class Trainer:
 
     def add_files(self, paths: Sequence[str]) -> None: ...
 
-    def add_texts(self, texts: list[str]) -> None: ...
+    def add_texts(self, texts: list[str] | list[bytes]) -> None: ...
 
     def add_piece(self, piece: bytes, count: int) -> None: ...
 

@@ -152,6 +152,31 @@ class Tokenizer:
             return [self._encode_custom(text, allow_special) for text in texts]
         return self._encoder.encode_batch(list(texts), allow_special, checked_threads(threads))
 
+    def encode_documents(
+        self, documents: Sequence[Text], end_token: str = "<|endoftext|>", *, threads: int = 1
+    ) -> "tuple[np.ndarray, np.ndarray]":
+        """The ids of each document, then the end token's: one array, and where each ends in it.
+
+        What a document says is text, never a special token. The ids are uint16 while the vocabulary
+        fits, else uint32.
+        """
+        end_id = self.special_tokens.get(end_token)
+        if end_id is None:
+            names = ", ".join(self.special_tokens) or "none"
+            raise ValueError(
+                f"The tokenizer has no special token {end_token!r} to end documents with; "
+                f"name one that it has ({names}), or train it with this one."
+            )
+        is_wide = self.vocab_size > 1 << 16
+        if self._custom is None:
+            threads = checked_threads(threads)
+            return self._encoder.encode_documents(list(documents), end_id, is_wide, threads)
+        import numpy as np  # noqa: PLC0415, only arrays need it
+
+        rows = [[*self._encode_custom(text, False), end_id] for text in documents]
+        ids = np.array([i for row in rows for i in row], np.uint32 if is_wide else np.uint16)
+        return ids, np.cumsum([len(row) for row in rows], dtype=np.uint64)
+
     def encode_with_offsets(
         self, text: str, *, allow_special: bool = True
     ) -> tuple[list[int], list[tuple[int, int]]]:

@@ -1,7 +1,8 @@
 """Train a tokenizer: texts or files to merges.
 
-What enters: files of UTF-8 text, or an iterable of strings. What leaves: a `Tokenizer` whose merges
-are those of `reference.train`, for any number of threads and any order of the files.
+What enters: a corpus (text files, folders, JSON lines, Parquet, compressed ones), or an iterable of
+strings. What leaves: a `Tokenizer` whose merges are those of `reference.train`, for any number of
+threads and any order of the files.
 
 >>> tokenizer = train_tokenizer(texts=["low low low lower lower"], vocab_size=259)
 >>> tokenizer.merges
@@ -12,9 +13,11 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
+from tilth.corpus.documents import Corpus
+from tilth.corpus.listing import compression_of, kind_of, listed
 from tilth.files import StrPath
 from tilth.tokenizer._core import Trainer
 from tilth.tokenizer.splitting import NATIVE_PATTERNS, CustomSplitter
@@ -24,6 +27,7 @@ Progress = Callable[[str, int, int], None]
 """Called at both ends of a phase ("count", "merge") and ten times a second: done, of how much."""
 
 TEXTS_AT_ONCE = 1024  # shared between the threads: enough for all, and little to hold
+SHOWN_SENTENCES = 5  # of skipped documents; a million bad lines need not be read one by one
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +39,9 @@ def train_tokenizer(
     *,
     texts: Iterable[str] | None = None,
     pattern: str = "gpt2",
+    separator: str = "<|endoftext|>",
+    field: str = "text",
+    on_error: str = "stop",
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Tokenizer:
@@ -43,6 +50,10 @@ def train_tokenizer(
     `vocab_size` counts everything: the special tokens (the first ids), the 256 bytes, the merges.
     Special tokens cut the text before anything is counted. Files are read in parts, never whole;
     memory grows with the number of different pieces.
+
+    Files of plain text go straight to the core: what is not UTF-8 in them counts as U+FFFD. Of all
+    others the documents are counted, as `tilth.corpus.Corpus` reads them by `separator`, `field`
+    and `on_error`.
     """
     for name, value in (("texts", texts), ("special_tokens", special_tokens)):
         if isinstance(value, str):  # it would be taken for a list of characters
@@ -50,21 +61,40 @@ def train_tokenizer(
     special_tokens = list(special_tokens or [])
     num_merges = vocab_size - 256 - len(special_tokens)
     _check(vocab_size, special_tokens, num_merges)
-    files = _files(paths)
+    files, others = _plain_and_others(paths)
+    corpus = Corpus(others, separator=separator, field=field, on_error=on_error) if others else None
+    files_bytes = sum(file.stat().st_size for file in files)
+    size_bytes = files_bytes + (corpus.size_bytes if corpus else 0)
     tell = progress or (lambda _phase, _done, _total: None)
-    trainer = Trainer(special_tokens, pattern, checked_threads(threads), progress)
+    done_bytes: int | None = None  # while None, the core itself knows
+
+    def watch(phase: str, done: int, total: int) -> None:
+        if phase == "count":
+            done, total = done if done_bytes is None else done_bytes, size_bytes
+        tell(phase, done, total)
+
+    trainer = Trainer(special_tokens, pattern, checked_threads(threads), watch)
+    tell("count", 0, size_bytes)
     if pattern in NATIVE_PATTERNS:
-        size_bytes = sum(file.stat().st_size for file in files)
-        tell("count", 0, size_bytes)
         trainer.add_files([str(file) for file in files])
-        tell("count", size_bytes, size_bytes)
+        done_bytes = files_bytes
+        for documents, read_bytes in _batches(corpus):
+            trainer.add_texts(documents)
+            done_bytes = files_bytes + read_bytes
+            tell("count", done_bytes, size_bytes)
         remaining = iter(texts or ())
         while batch := list(islice(remaining, TEXTS_AT_ONCE)):
             trainer.add_texts(batch)
     else:
         log.warning("The pattern %r goes through the regex package, which is slower.", pattern)
-        for piece, count in _count_custom(files, texts, pattern, special_tokens).items():
+        all_texts: Iterable[str | bytes] = chain(
+            (file.read_bytes() for file in files),
+            (text for documents, _ in _batches(corpus) for text in documents),
+            texts or (),
+        )
+        for piece, count in _count_custom(all_texts, pattern, special_tokens).items():
             trainer.add_piece(piece.encode(), count)
+    tell("count", size_bytes, size_bytes)
     tell("merge", 0, num_merges)
     pairs = trainer.train(num_merges)
     tell("merge", len(pairs), num_merges)
@@ -109,29 +139,44 @@ def _check(vocab_size: int, special_tokens: list[str], num_merges: int) -> None:
             )
 
 
-def _files(paths: StrPath | Iterable[StrPath] | None) -> list[Path]:
-    if paths is None:
-        return []
-    files = [Path(paths)] if isinstance(paths, str | os.PathLike) else [Path(p) for p in paths]
-    for file in files:
-        with file.open("rb"):  # a misspelt name is an error now, not after an hour of counting
-            pass
-    return files
+def _plain_and_others(
+    paths: StrPath | Iterable[StrPath] | None,
+) -> tuple[list[Path], list[Path]]:
+    """The files that are text as they stand, a pipe too; and all other paths."""
+    if isinstance(paths, str | os.PathLike):
+        paths = [paths]
+    files, others = [], []
+    for path in map(Path, paths or ()):
+        if path.is_dir() or kind_of(path) != "text" or compression_of(path):
+            others.append(path)
+            continue
+        if not path.exists():
+            listed(path)  # says so, and which name is meant
+        with path.open("rb"):  # what cannot be read is an error now, not after an hour of counting
+            files.append(path)
+    return files, others
+
+
+def _batches(corpus: Corpus | None) -> Iterator[tuple[list[bytes], int]]:
+    """The documents of a corpus, and the bytes that are read so far."""
+    skipped = 0
+    for block in corpus.blocks() if corpus else ():
+        found = block.documents()
+        for sentence in found.skipped[: max(0, SHOWN_SENTENCES - skipped)]:
+            log.warning("Skipped: %s.", sentence)
+        skipped += len(found.skipped)
+        yield found.texts, block.read_bytes
+    if skipped:
+        log.warning("Skipped %d documents in all.", skipped)
 
 
 def _count_custom(
-    files: list[Path], texts: Iterable[str] | None, pattern: str, special_tokens: list[str]
+    texts: Iterable[str | bytes], pattern: str, special_tokens: list[str]
 ) -> Counter[str]:
-    """Count pieces of a pattern that may look anywhere: each file is read whole."""
+    """Count pieces of a pattern that may look anywhere: each text is taken whole."""
     splitter = CustomSplitter(pattern, dict.fromkeys(special_tokens, 0))
     counts: Counter[str] = Counter()
-    for text in _all_texts(files, texts):
+    for text in texts:
         pieces = splitter.split(text, allow_special=True)
         counts.update(piece for piece, special_id in pieces if special_id is None)
     return counts
-
-
-def _all_texts(files: list[Path], texts: Iterable[str] | None) -> Iterator[str | bytes]:
-    for file in files:
-        yield file.read_bytes()
-    yield from texts or ()

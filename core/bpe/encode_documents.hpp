@@ -1,0 +1,35 @@
+// encode_documents: documents to what a token file holds: the ids of each, then the end token.
+//
+//     const auto encoded = encode_documents<std::uint16_t>(encoder, {"a b", "c"}, 0, 1);
+//     encoded.ids.view();   // a, " b", 0, c, 0
+//     encoded.ends.view();  // 3, 5
+//
+// Promise: special tokens in a document are text like any other; the same for any number of
+// threads. Memory beyond the documents and what is returned is some tens of megabytes, however long
+// a document is (one piece of text apart, see merge.hpp). Throws what Encoder::encode throws, and
+// std::invalid_argument for an id that does not fit: no id ever wraps.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "buffer.hpp"
+#include "encode.hpp"
+
+namespace tilth::bpe {
+
+template <typename Id>
+struct EncodedDocuments {
+  Buffer<Id> ids;
+  Buffer<std::uint64_t> ends;  // where each document ends in `ids`, its end token included
+};
+
+// Defined for std::uint16_t and std::uint32_t.
+template <typename Id>
+EncodedDocuments<Id> encode_documents(const Encoder& encoder,
+                                      std::span<const std::string_view> documents,
+                                      std::uint32_t end_id, std::size_t num_threads,
+                                      const InterruptCheck& check = {});
+
+}  // namespace tilth::bpe

@@ -1,0 +1,167 @@
+"""Paths to sources: what stands there, of which kind, how large, and when it last changed.
+
+What enters: paths of files and folders. What leaves: a `Source` for each, checked before anything
+is read. The name of a file says what it holds; `.gz` and `.zst` may follow:
+
+| name | kind | its documents |
+|---|---|---|
+| `.jsonl`, `.ndjson`, `.json` | "json lines" | a field of the object on each line |
+| `.parquet` | "parquet" | the rows of a column |
+| any other | "text" | what stands between separators |
+| a folder | "folder" | its text files, one document each |
+
+Files of a folder that are not text become sources of their own, behind it.
+
+>>> import tempfile
+>>> with tempfile.TemporaryDirectory() as folder:
+...     for name in ("b.txt", "a.txt.gz", "c.jsonl", ".hidden"):
+...         _ = Path(folder, name).write_bytes(b"")
+...     [(source.kind, [file.path.name for file in source.files]) for source in listed(folder)]
+[('folder', ['a.txt.gz', 'b.txt']), ('json lines', ['c.jsonl'])]
+"""
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from tilth.files import FileError, StrPath
+
+Kind = Literal["text", "json lines", "parquet", "folder"]
+Compression = Literal["", "gz", "zst"]
+
+KINDS: dict[str, Kind] = {
+    # A .json that is one large object is refused at its first line; read as text, it would teach a
+    # model commas and brackets without a word.
+    ".json": "json lines",
+    ".jsonl": "json lines",
+    ".ndjson": "json lines",
+    ".parquet": "parquet",
+}
+COMPRESSIONS: dict[str, Compression] = {".gz": "gz", ".zst": "zst"}
+
+
+class ListedFile(NamedTuple):
+    """A file as it was when it was listed; whoever reads it finds the same one or says so."""
+
+    path: Path
+    size_bytes: int
+    modified_ns: int
+
+    @property
+    def kind(self) -> Kind:
+        """What the name says that it holds."""
+        return kind_of(self.path)
+
+    @property
+    def compression(self) -> Compression:
+        """How the name says that it is compressed."""
+        return compression_of(self.path)
+
+
+def kind_of(path: Path) -> Kind:
+    """What the name of a file says that it holds."""
+    path = path.with_suffix("") if compression_of(path) else path
+    return KINDS.get(path.suffix.lower(), "text")
+
+
+def compression_of(path: Path) -> Compression:
+    """How the name of a file says that it is compressed."""
+    return COMPRESSIONS.get(path.suffix.lower(), "")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file, or the text files of one folder in order of their paths."""
+
+    path: Path
+    kind: Kind
+    files: tuple[ListedFile, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes on disk."""
+        return sum(file.size_bytes for file in self.files)
+
+    def stamp(self) -> str:
+        """Another text when another file, size or time of change was listed."""
+        digest = hashlib.sha256()
+        for path, size_bytes, modified_ns in self.files:
+            name = os.fsencode(path.relative_to(self.path))
+            digest.update(b"%s\0%d\0%d\0" % (name, size_bytes, modified_ns))
+        return digest.hexdigest()
+
+
+def listed(paths: StrPath | Iterable[StrPath]) -> tuple[Source, ...]:
+    """The sources at `paths`, in order; the first path that cannot be one is an error."""
+    if isinstance(paths, str | os.PathLike):
+        paths = [paths]
+    sources = [source for path in paths for source in _sources_at(path)]
+    if not sources:
+        raise ValueError("A corpus needs at least one path; name a file or a folder.")
+    return tuple(sources)
+
+
+def _sources_at(given: StrPath) -> Iterator[Source]:
+    if not isinstance(given, str | os.PathLike):
+        raise ValueError(f"A path is a string or a Path, but one is {given!r}.")
+    path = Path(given)
+    if not path.is_dir():
+        file = _described(path)
+        yield Source(path, file.kind, (file,))
+        return
+    files = [_described(file) for file in sorted(_files_under(path))]
+    if not files:
+        raise FileError(path, "has no files in it", "name a folder with texts (not hidden ones)")
+    if texts := tuple(file for file in files if file.kind == "text"):
+        yield Source(path, "folder", texts)
+    for file in files:
+        if file.kind != "text":
+            yield Source(file.path, file.kind, (file,))
+
+
+def _files_under(folder: Path) -> Iterator[Path]:
+    """Every file that is not hidden, through links too, each folder once."""
+    seen = set()
+
+    def fail(error: OSError) -> None:
+        hint = "check the permissions of the folder"
+        raise FileError(error.filename, f"cannot be listed ({error.strerror})", hint) from None
+
+    for parent, folders, names in os.walk(folder, followlinks=True, onerror=fail):
+        # A link may lead back to a folder above it.
+        real = os.path.realpath(parent)
+        folders[:] = [] if real in seen else sorted(n for n in folders if not n.startswith("."))
+        if real not in seen:
+            yield from (Path(parent, name) for name in names if not name.startswith("."))
+        seen.add(real)
+
+
+def _described(path: Path) -> ListedFile:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path} does not exist; {_suggestion(path)}") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = getattr(error, "strerror", None) or error
+        hint = "check the path and its permissions"
+        raise FileError(path, f"cannot be read ({reason})", hint) from None
+    if not stat.S_ISREG(found.st_mode):  # it has no places to go on from, and no end to trust
+        raise FileError(path, "is a pipe or a device", "copy it to a file")
+    file = ListedFile(path, found.st_size, found.st_mtime_ns)
+    if file.kind == "parquet" and file.compression:
+        raise FileError(path, "is a compressed Parquet file", "decompress it")
+    return file
+
+
+def _suggestion(path: Path) -> str:
+    try:
+        siblings = [sibling.name for sibling in path.parent.iterdir()]
+    except OSError:
+        return f"there is no folder {path.parent} that can be read"
+    nearest = get_close_matches(path.name, siblings, n=1)
+    return f"did you mean {path.with_name(nearest[0])}?" if nearest else "check the path"
