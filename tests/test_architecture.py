@@ -33,7 +33,13 @@ ROOMS = [
 FORBIDDEN = {("exporting", "training"), ("studio", "training")}
 # Quick to start and light to install: what stands here never imports torch, not even in a function.
 WITHOUT_TORCH = {"files", "corpus", "tokenizer", "recipes", "accounting"}
-MODULES_WITHOUT_TORCH = {"tilth.data.token_files", "tilth.model.config"}
+MODULES_WITHOUT_TORCH = {
+    "tilth.data.nanogpt",
+    "tilth.data.token_files",
+    "tilth.data.tokenizing",
+    "tilth.data.verifying",
+    "tilth.model.config",
+}
 
 
 def imports_of(file, module):

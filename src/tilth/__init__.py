@@ -16,16 +16,33 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tilth.data import Batches, Data, get_batch, open_data, tokenize
     from tilth.tokenizer import Tokenizer, split, train_bpe, train_tokenizer
 
-__all__ = ["Tokenizer", "__version__", "split", "train_bpe", "train_tokenizer"]
+__all__ = [
+    "Batches",
+    "Data",
+    "Tokenizer",
+    "__version__",
+    "get_batch",
+    "open_data",
+    "split",
+    "tokenize",
+    "train_bpe",
+    "train_tokenizer",
+]
 
 __version__ = "0.1.0"
 
 # Where each public name lives.
 _HOME = {
+    "Batches": "tilth.data",
+    "Data": "tilth.data",
     "Tokenizer": "tilth.tokenizer",
+    "get_batch": "tilth.data",
+    "open_data": "tilth.data",
     "split": "tilth.tokenizer",
+    "tokenize": "tilth.data",
     "train_bpe": "tilth.tokenizer",
     "train_tokenizer": "tilth.tokenizer",
 }

@@ -39,7 +39,14 @@ app = App(
 )
 # The verbs, each loaded when it is called.
 app.command("tilth.cli.demo:demo", help="The whole way, as far as it is built, in a moment.")
+app.command("tilth.cli.corpus:app", name="corpus", help="Text: stories, downloads, your own.")
 app.command("tilth.cli.tokenizer:app", name="tokenizer", help="Text to token ids and back.")
+app.command("tilth.cli.tokenize:tokenize", help="A corpus and a tokenizer to token files.")
+app.command("tilth.cli.verify:verify", help="Whether what lies on disk is what was written.")
+app.command("tilth.cli.lab:app", name="lab", help="Experiments that explain training.")
+
+
+app.meta.suppress_keyboard_interrupt = False  # main() has a word for it
 
 
 @app.meta.default

@@ -1,0 +1,121 @@
+"""How fast, and in how much memory, a corpus on disk becomes a token file on disk.
+
+A new process, two threads, GPT-2's vocabulary (or one that tilth learns, where there is none),
+loaded before the clock starts. 200 MB of text in which a million pieces differ, its documents
+between separators, becomes ids of 16 bits. Peers return 32-bit ids in memory, which we narrow and
+write for them, without end tokens; tilth writes its data folder, with all that belongs to it: end
+tokens, document index, validation split, checksums, and everything synced to disk.
+Target: at least 1.5 times as fast as the better of gigatoken and tokie.
+"""
+
+# Peers need not be installed where types are checked.
+# mypy: disable-error-code="import-not-found, import-untyped"
+
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+from bench.declaration import Benchmark, Contender, Target
+from bench.tokenizer_training import SIZE_BYTES, source_texts
+from bench.workloads import (
+    REAL_TEXT,
+    SPECIAL_TOKEN,
+    tokenizer_texts,
+    with_rare_words,
+    write_once,
+)
+
+Task = Callable[[], Path]
+"""What is timed: from the corpus to the file of ids."""
+
+
+def prepare(folder: Path) -> dict[str, Path]:
+    """Make the corpus from what text there is; each document ends in the separator."""
+    tokenizer_texts(folder)
+
+    def corpus() -> str:
+        documents = with_rare_words(source_texts(), SIZE_BYTES).split(SPECIAL_TOKEN)
+        return "".join(text + SPECIAL_TOKEN for text in documents if text.strip())
+
+    file = write_once(folder / "corpus.txt", corpus)
+    return {"real text, varied" if REAL_TEXT.exists() else "generated text, varied": file}
+
+
+def run(task: Task) -> Path:
+    """Do what is timed."""
+    return task()
+
+
+def tilth(file: Path, sample: float) -> Task:
+    """Write a data folder with tilth."""
+    from tilth.data import tokenize
+    from tilth.tokenizer import Tokenizer
+
+    out = file.parent / "tilth"
+    rmtree(out, ignore_errors=True)
+    tokenizer = Tokenizer.load(file.parent / "tokenizer.json")
+
+    def task() -> Path:
+        tokenize(file, tokenizer, out, valid=0, threads=2)
+        return out / "train.npy"
+
+    return task
+
+
+def gigatoken(file: Path, sample: float) -> Task:
+    """Encode a file with gigatoken, and write its ids."""
+    import awkward
+    import numpy as np
+    from gigatoken import TextFileSource, Tokenizer
+
+    tokenizer = Tokenizer(file.parent / "tokenizer.json")
+    out = file.parent / "gigatoken.bin"
+
+    def task() -> Path:
+        rows = tokenizer.encode_files(TextFileSource([str(file)], separator=SPECIAL_TOKEN))
+        np.asarray(awkward.flatten(rows)).astype(np.uint16).tofile(out)
+        return out
+
+    return task
+
+
+def tokie(file: Path, sample: float) -> Task:
+    """Encode a file with tokie, and write its ids."""
+    import numpy as np
+    from tokie import Tokenizer
+
+    tokenizer = Tokenizer.from_json(str(file.parent / "tokenizer.json"))
+    out = file.parent / "tokie.bin"
+
+    def task() -> Path:
+        ids, _ = tokenizer.encode_files([str(file)], separator=SPECIAL_TOKEN.encode())
+        ids.astype(np.uint16).tofile(out)
+        return out
+
+    return task
+
+
+def same_ids(written: Path) -> dict[str, Any]:
+    """Sum up the ids of a file, end tokens left out."""
+    import json
+
+    import numpy as np
+
+    ids = np.load(written) if written.suffix == ".npy" else np.fromfile(written, np.uint16)
+    if written.suffix == ".npy":
+        ids = ids[ids != json.loads((written.parent / "manifest.json").read_text())["end_token_id"]]
+    return {"tokens": len(ids), "sha256": sha256(ids.tobytes()).hexdigest()[:16]}
+
+
+BENCHMARK = Benchmark(
+    prepare=prepare,
+    contenders=[
+        Contender("tilth", tilth, run, same_ids, package="tilth"),
+        Contender("gigatoken", gigatoken, run, same_ids, package="gigatoken", against="tilth"),
+        Contender("tokie", tokie, run, same_ids, package="tokie", against="tilth"),
+    ],
+    threads=2,
+    targets=[Target("gigatoken", at_least=1.5), Target("tokie", at_least=1.5)],
+)

@@ -1,0 +1,67 @@
+"""nanoGPT's token files: nothing but the ids, 16 bits each, little-endian.
+
+What enters: `train.bin` or `val.bin` of a nanoGPT data folder, or an array of ids. What leaves: the
+other of the two, read as a memory map. There is no header: whoever reads must know the dtype.
+
+>>> import tempfile
+>>> with tempfile.TemporaryDirectory() as folder:
+...     save_bin([15496, 995, 50256], f"{folder}/train.bin")
+...     load_bin(f"{folder}/train.bin").tolist()
+[15496, 995, 50256]
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilth.files import FileError, StrPath, atomic_write
+
+if TYPE_CHECKING:
+    from jaxtyping import Integer
+    from numpy.typing import ArrayLike, DTypeLike
+
+LARGEST_ID = 2**16 - 1
+BLOCK_TOKENS = 2**20  # at once in memory
+
+
+def load_bin(path: StrPath, dtype: DTypeLike = np.uint16) -> Integer[np.memmap, " tokens"]:
+    """Map a file of ids into memory, read-only; `dtype` is what its writer chose."""
+    dtype = np.dtype(dtype).newbyteorder("<")
+    if dtype.kind not in "iu":
+        raise ValueError(f"{dtype.name} holds no ids; give an integer dtype.")
+    try:
+        with Path(path).open("rb") as file:
+            size_bytes = os.fstat(file.fileno()).st_size
+            if size_bytes == 0:
+                raise FileError(path, "holds no tokens", "make it again, or restore a copy")
+            if size_bytes % dtype.itemsize:
+                problem = f"has {size_bytes} bytes, which is no whole number of {dtype.name} ids"
+                raise FileError(path, problem, "restore a copy, or give the dtype of its ids")
+            return np.memmap(file, dtype=dtype, mode="r")
+    except OSError as error:
+        hint = "check the path and its permissions"
+        raise FileError(path, f"cannot be opened ({error.strerror})", hint) from error
+
+
+def save_bin(tokens: ArrayLike, path: StrPath, *, overwrite: bool = False) -> None:
+    """Write ids as 16-bit numbers; one that needs more is refused, and no file appears."""
+    array = np.asarray(tokens)
+    if array.size == 0:
+        raise ValueError(f"There are no tokens to write to {path}; give at least one.")
+    if array.ndim != 1:
+        raise ValueError(f"The tokens have the shape {array.shape}; give a flat array of ids.")
+    if array.dtype.kind not in "iu":
+        raise ValueError(f"The tokens are {array.dtype}, not integers; give an array of ids.")
+    with atomic_write(path, overwrite=overwrite) as file:
+        for start in range(0, len(array), BLOCK_TOKENS):
+            block = array[start : start + BLOCK_TOKENS]
+            for token_id in (block.min(), block.max()):
+                if not 0 <= token_id <= LARGEST_ID:
+                    raise ValueError(
+                        f"The id {token_id} does not fit in the 16 bits of {path}; keep it in .npy."
+                    )
+            file.write(block.astype("<u2").tobytes())

@@ -1,0 +1,126 @@
+"""`tilth tokenize` and `tilth verify` as a person would use them."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from tilth.data import open_data
+from tilth.tokenizer import Tokenizer, train_tokenizer
+
+END = "<|endoftext|>"
+STORIES = [f"Story {n}: the cat and the hat." for n in range(200)]
+
+
+def tilth(*words):
+    command = [sys.executable, "-m", "tilth", *map(str, words)]
+    return subprocess.run(command, capture_output=True, check=False, text=True)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenize")
+    (folder / "stories.txt").write_text(END.join(STORIES))
+    tokenizer = train_tokenizer(texts=STORIES, vocab_size=300, special_tokens=[END])
+    tokenizer.save(folder / "tokenizer.json")
+    return folder
+
+
+def tokenize(folder, out, *words):
+    tokenizer = folder / "tokenizer.json"
+    return tilth("tokenize", folder / "stories.txt", "--tokenizer", tokenizer, "--out", out, *words)
+
+
+def test_tokenize_then_verify(folder, tmp_path):
+    done = tokenize(folder, tmp_path / "data")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("train ")
+    assert lines[-1] == f"Wrote {tmp_path / 'data'}"
+    data = open_data(tmp_path / "data")
+    tokenizer = Tokenizer.load(folder / "tokenizer.json")
+    decoded = tokenizer.decode(np.concatenate([data.train, data.valid])).split(END)
+    assert sorted(decoded[:-1]) == sorted(STORIES)
+
+    done = tilth("verify", tmp_path / "data")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == f"{tmp_path / 'data'} is whole"
+
+    again = tokenize(folder, tmp_path / "data")
+    assert again.returncode == 2
+    assert "already holds token files" in again.stderr
+    again = tokenize(folder, tmp_path / "data", "--overwrite", "--valid", 0, "--json")
+    assert json.loads(again.stdout)["splits"]["valid"]["tokens"] == 0
+
+
+def test_verify_names_what_is_damaged(folder, tmp_path):
+    tokenize(folder, tmp_path / "data")
+    damaged = bytearray((tmp_path / "data" / "valid.npy").read_bytes())
+    damaged[-1] ^= 1
+    (tmp_path / "data" / "valid.npy").write_bytes(damaged)
+    done = tilth("verify", tmp_path / "data")
+    assert done.returncode == 2
+    assert "valid.npy, block 1 of 1: the bytes from 0 on are damaged" in done.stdout
+    assert done.stderr.count("\n") == 1
+    assert "is damaged: valid.npy" in done.stderr
+    done = tilth("verify", tmp_path / "data", "--json")
+    assert done.returncode == 2
+    found = json.loads(done.stdout)
+    assert not found["is_whole"]
+    assert [f["file"] for f in found["found"] if f["problem"]] == ["valid.npy"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--valid", "2"], "valid is 2.0; give the share"),
+        (["--end-token", "<end>"], "no special token '<end>'"),
+        (["--on-error", "maybe"], "on-error"),
+        (["--threads", "0"], "threads is 0"),
+    ],
+)
+def test_bad_options(folder, tmp_path, words, sentence):
+    done = tokenize(folder, tmp_path / "data", *words)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "data").exists()
+
+
+def test_what_is_not_there(folder, tmp_path):
+    done = tilth(
+        "tokenize", folder / "storys.txt", "--tokenizer", folder / "tokenizer.json", "--out", "x"
+    )
+    assert done.returncode == 2
+    assert "did you mean" in done.stderr
+    done = tilth("verify", tmp_path / "nothing")
+    assert done.returncode == 2
+    assert "is no data folder" in done.stderr
+
+
+def test_ctrl_c_and_on(folder, tmp_path):
+    """Interrupted in the middle, it ends with one line, and the same command finishes the work."""
+    with (tmp_path / "long.jsonl").open("w") as file:
+        line = json.dumps({"text": " ".join(STORIES)}) + "\n"
+        file.write(line * 3000)
+    command = [sys.executable, "-m", "tilth", "tokenize", tmp_path / "long.jsonl", "--threads", "1"]
+    command += ["--tokenizer", folder / "tokenizer.json", "--out", tmp_path / "data"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    partial = tmp_path / "data" / ".partial" / "train.npy"
+    deadline = time.monotonic() + 60
+    while not (partial.exists() and partial.stat().st_size > 1000):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert stderr.splitlines()[-1] == "tilth: interrupted"
+    assert not (tmp_path / "data" / "manifest.json").exists()
+    done = subprocess.run(command, capture_output=True, check=False, text=True)
+    assert done.returncode == 0, done.stderr
+    data = open_data(tmp_path / "data")
+    assert data.num_documents("train") + data.num_documents("valid") == 3000
