@@ -1,0 +1,162 @@
+"""How long a step of an optimizer takes at 22.7M parameters, beside torch's own.
+
+Two threads; the parameters of the `tinystories` model with random gradients, which stay the same.
+AdamW is compared by its values, Muon is not: torch's iterates in bfloat16 on every device, which
+takes so long without instructions for it that it is given one step in twenty.
+Target: AdamW takes at most 1.1 times the time of torch's fused one.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.declaration import Benchmark, Contender, Target
+from bench.workloads import write_once
+
+if TYPE_CHECKING:
+    from torch.nn import Parameter
+    from torch.optim import Optimizer
+
+STEPS = 20
+Task = tuple["Optimizer", int]
+OPTIONS: dict[str, Any] = {"lr": 1e-3, "weight_decay": 0.1}
+
+
+def prepare(folder: Path) -> dict[str, Path]:
+    """Write down how many steps the work is; the parameters are drawn by each process."""
+    file = write_once(folder / "steps.txt", lambda: str(STEPS))
+    return {"vocabulary 10,000, width 512, 4 layers": file}
+
+
+def tinystories_parameters() -> "tuple[list[Parameter], list[Parameter]]":
+    """Draw hidden matrices, and the rest, each with a gradient."""
+    import torch
+    from torch.nn import Parameter
+
+    torch.manual_seed(0)
+    square, wide = (512, 512), (1344, 512)
+    hidden = [square, square, square, square, wide, wide[::-1], wide] * 4
+    rest = [(10_000, 512), *[(512,)] * 9, (10_000, 512)]
+    parameters = []
+    for shapes in (hidden, rest):
+        parameters.append([Parameter(torch.randn(shape)) for shape in shapes])
+        for parameter in parameters[-1]:
+            parameter.grad = torch.randn_like(parameter)
+    return parameters[0], parameters[1]
+
+
+def adamw(make: Callable[..., Any]) -> Callable[[Path, float], Task]:
+    """Set up an AdamW; `make` is given the parameters and options."""
+
+    def setup(file: Path, sample: float) -> Task:
+        hidden, rest = tinystories_parameters()
+        return make([*hidden, *rest], **OPTIONS), round(STEPS * sample)
+
+    return setup
+
+
+def tilth_adamw(parameters: Any, **options: Any) -> Any:  # noqa: ANN401
+    """Make ours."""
+    from tilth.optim import AdamW
+
+    return AdamW(parameters, **options)
+
+
+def torch_adamw(parameters: Any, **options: Any) -> Any:  # noqa: ANN401
+    """Make torch's."""
+    from torch.optim import AdamW
+
+    return AdamW(parameters, **options)
+
+
+def tilth_muon(fused: bool | None) -> Callable[[Path, float], Task]:
+    """Set up ours, with AdamW for the rest."""
+
+    def setup(file: Path, sample: float) -> Task:
+        from tilth.optim import Muon
+
+        hidden, rest = tinystories_parameters()
+        groups: list[dict[str, Any]] = [{"params": hidden}, {"params": rest, "kind": "adamw"}]
+        return Muon(groups, **OPTIONS, fused=fused), round(STEPS * sample)
+
+    return setup
+
+
+def torch_muon(file: Path, sample: float) -> Task:
+    """Set up torch's, which has no AdamW inside: the hidden matrices alone."""
+    from torch.optim import Muon
+
+    hidden, _ = tinystories_parameters()
+    return Muon(hidden, **OPTIONS, adjust_lr_fn="match_rms_adamw"), round(STEPS * sample)
+
+
+def run(task: Task) -> "Optimizer":
+    """Do what is timed."""
+    optimizer, steps = task
+    for _ in range(steps):
+        optimizer.step()
+    return optimizer
+
+
+def mean_sizes(optimizer: "Optimizer") -> list[float]:
+    """Sum up some parameters, to as many digits as survive another order of operations."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    return [round(float(p.detach().double().abs().mean()), 5) for p in parameters[:5]]
+
+
+BENCHMARK = Benchmark(
+    prepare=prepare,
+    threads=2,
+    work=lambda file: float(file.read_text()),
+    unit="steps",
+    contenders=[
+        Contender("tilth AdamW", adamw(tilth_adamw), run, mean_sizes, "tilth", warmup=1),
+        Contender(
+            "torch AdamW, fused",
+            adamw(lambda parameters, **options: torch_adamw(parameters, **options, fused=True)),
+            run,
+            mean_sizes,
+            package="torch",
+            against="tilth AdamW",
+            warmup=1,
+        ),
+        Contender(
+            "torch AdamW, foreach",
+            adamw(lambda parameters, **options: torch_adamw(parameters, **options, foreach=True)),
+            run,
+            mean_sizes,
+            package="torch",
+            against="tilth AdamW",
+            warmup=1,
+        ),
+        Contender(
+            "tilth AdamW, the definition",
+            adamw(lambda parameters, **options: tilth_adamw(parameters, **options, fused=False)),
+            run,
+            mean_sizes,
+            package="tilth",
+            against="tilth AdamW",
+            warmup=1,
+        ),
+        Contender("tilth Muon", tilth_muon(None), run, mean_sizes, "tilth"),
+        Contender(
+            "tilth Muon, the definition",
+            tilth_muon(False),
+            run,
+            mean_sizes,
+            package="tilth",
+            against="tilth Muon",
+        ),
+        Contender(
+            "torch Muon",
+            torch_muon,
+            run,
+            mean_sizes,
+            package="torch",
+            against="tilth Muon",
+            sample=1 / STEPS,
+            incomparable="it iterates in bfloat16, and leaves out what is no hidden matrix",
+        ),
+    ],
+    targets=[Target("torch AdamW, fused", at_least=1 / 1.1)],
+)

@@ -1,0 +1,76 @@
+"""The smallest experiment on the learning rate: SGD on mean(w**2).
+
+What enters: a learning rate. What leaves: the loss before each step and after the last. The minimum
+is at w = 0, and a step of SGD multiplies every entry of the 10 x 10 matrix w by
+1 - lr / (50 sqrt(t + 1)): too small a rate hardly moves, a larger one reaches 0 sooner, and one far
+beyond 100 overshoots by more than it gains.
+
+>>> losses = descend(lr=10.0)
+>>> len(losses), losses[10] < losses[0] / 5
+(11, True)
+>>> print(curve({10.0: [25.0, 5.0, 1.0], 1000.0: [25.0, 9000.0, 2e6]}, height=5), end="")
+ 2.5e+04 |   b b
+     791 |
+      25 | * a
+   0.791 |     a
+   0.025 |
+         +------
+           0 1 2   step
+a: lr 10   b: lr 1000   *: several
+"""
+
+import math
+import string
+
+import torch
+
+from tilth.optim import SGD
+
+
+def descend(lr: float, steps: int = 10, seed: int = 0) -> list[float]:
+    """Minimise mean(w**2) from w = 5 randn(10, 10) and return steps + 1 losses."""
+    if steps < 1:
+        raise ValueError(f"steps is {steps}; take at least one.")
+    generator = torch.Generator().manual_seed(seed)
+    weight = torch.nn.Parameter(5.0 * torch.randn(10, 10, generator=generator))
+    optimizer = SGD([weight], lr=lr)
+
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = (weight**2).mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        losses.append(loss.item())
+    return [*losses, (weight**2).mean().item()]
+
+
+def curve(losses: dict[float, list[float]], height: int = 13) -> str:
+    """Draw the losses of each learning rate over the steps, on a logarithmic scale.
+
+    It shows three powers of ten above and below the first loss. What leaves them stays at the
+    edge, since a rate that diverges would press all others into one line.
+    """
+    first = math.log10(next(iter(losses.values()))[0])
+    row_decades = 6.0 / (height - 1)
+    width = max(len(line) for line in losses.values())
+    rows = [[" "] * width for _ in range(height)]
+    marks = dict(zip(string.ascii_letters, losses, strict=False))
+    for mark, lr in marks.items():
+        for step, loss in enumerate(losses[lr]):
+            decades = math.log10(loss) - first if loss > 0.0 else -3.0
+            # A divergence ends in NaN, which is inf - inf.
+            inside = 3.0 if math.isnan(loss) else min(max(decades, -3.0), 3.0)
+            row = rows[round((inside + 3.0) / row_decades)]
+            row[step] = mark if row[step] == " " else "*"
+    lines = [
+        f"{10 ** (first - 3.0 + number * row_decades):8.3g} | {' '.join(row)}".rstrip()
+        for number, row in reversed(list(enumerate(rows)))
+    ]
+    names = "   ".join(f"{mark}: lr {lr:g}" for mark, lr in marks.items())
+    lines += [
+        "         +" + "-" * (2 * width),
+        f"           {' '.join(str(step % 10) for step in range(width))}   step",
+        f"{names}   *: several",
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,161 @@
+"""What holds for every optimizer: closures, state, copies, options, who is skipped."""
+
+import copy
+import doctest
+import io
+import math
+import pickle
+
+import pytest
+import torch
+from torch.nn import Parameter
+
+from tilth.optim import SGD, AdamW, Muon, optimizer
+
+KINDS = [SGD, AdamW, Muon]
+
+
+def matrices(count=2, dtype=torch.float32):
+    torch.manual_seed(0)
+    return [Parameter(torch.randn(3, 4, dtype=dtype)) for _ in range(count)]
+
+
+def step_often(optimizer, times, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(times):
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                gradient = torch.randn(parameter.shape, generator=generator)
+                parameter.grad = gradient.to(parameter.dtype)
+        optimizer.step()
+
+
+def values(optimizer):
+    return [p.detach().clone() for group in optimizer.param_groups for p in group["params"]]
+
+
+def assert_equal(ours, theirs):
+    for one, other in zip(ours, theirs, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_docstring():
+    assert doctest.testmod(optimizer).failed == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_closure(kind):
+    (weight,) = matrices(1)
+    made = kind([weight], lr=0.1)
+    called = []
+
+    def closure():
+        made.zero_grad()
+        loss = (weight**2).mean()
+        loss.backward()
+        called.append(loss.item())
+        return loss
+
+    before = weight.detach().clone()
+    assert made.step(closure).item() == called[0]
+    assert len(called) == 1
+    assert not torch.equal(weight, before)
+    assert made.step() is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_gradient_nothing_moves(kind):
+    first, second = matrices()
+    made = kind([first, second], lr=0.1)
+    first.grad = torch.ones(3, 4)
+    before = second.detach().clone()
+    made.step()
+    assert torch.equal(second, before)
+    assert second not in made.state
+    assert first in made.state
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", ["state dict", "saved", "pickle", "deepcopy"])
+def test_five_steps_and_five_more_are_ten(kind, way):
+    """The other optimizer began with other options: the state brings its own."""
+    made, straight = kind(matrices(), lr=0.1), kind(matrices(), lr=0.1)
+    step_often(made, 5)
+    if way == "pickle":
+        resumed = pickle.loads(pickle.dumps(made))
+    elif way == "deepcopy":
+        resumed = copy.deepcopy(made)
+    else:
+        parameters = matrices()
+        for parameter, value in zip(parameters, values(made), strict=True):
+            parameter.data.copy_(value)
+        resumed = kind(parameters, lr=77.0)
+        state = made.state_dict()
+        if way == "saved":
+            file = io.BytesIO()
+            torch.save(state, file)
+            file.seek(0)
+            state = torch.load(file, weights_only=True)
+        resumed.load_state_dict(state)
+    untouched = values(made)
+    step_often(straight, 5)
+    step_often(straight, 5, seed=1)
+    step_often(resumed, 5, seed=1)
+    assert_equal(values(resumed), values(straight))
+    assert_equal(values(made), untouched)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_groups_have_options_of_their_own(kind):
+    still, moving = matrices()
+    made = kind([{"params": [still], "lr": 0.0}, {"params": [moving]}], lr=0.1)
+    before = values(made)
+    step_often(made, 3)
+    assert torch.equal(still, before[0])
+    assert not torch.equal(moving, before[1])
+    later = Parameter(torch.randn(2, 2))
+    made.add_param_group({"params": [later], "lr": 1.0})
+    before = values(made)
+    step_often(made, 1)
+    assert not torch.equal(later, before[2])
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        *((kind, {"lr": lr}) for kind in KINDS for lr in (-1e-9, math.nan, math.inf)),
+        *((kind, {"eps": -1e-8}) for kind in KINDS[1:]),
+        *((kind, {"weight_decay": -0.1}) for kind in KINDS[1:]),
+        *((kind, {"betas": b}) for kind in KINDS[1:] for b in ((1.0, 0.9), (0.9, -0.1))),
+        (Muon, {"momentum": 1.0}),
+        (Muon, {"momentum": -0.5}),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(kind, options):
+    (name,) = options
+    with pytest.raises(ValueError, match=name):
+        kind(matrices(), **options)
+    made = kind(matrices())
+    with pytest.raises(ValueError, match=name):
+        made.add_param_group({"params": matrices(), **options})
+    assert len(made.param_groups) == 1
+    state = made.state_dict()
+    state["param_groups"][0].update(options)
+    with pytest.raises(ValueError, match=name):
+        made.load_state_dict(state)
+    assert made.param_groups[0][name] != options[name]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sparse_and_complex_are_refused(kind):
+    (first,), weight = matrices(1), Parameter(torch.ones(3, 4))
+    first.grad, weight.grad = torch.ones(3, 4), torch.eye(3, 4).to_sparse()
+    before = first.detach().clone()
+    with pytest.raises(ValueError, match="dense gradients of real numbers"):
+        kind([{"params": [first]}, {"params": [weight]}]).step()
+    assert torch.equal(first, before)
+    weight = Parameter(torch.ones(3, 4, dtype=torch.complex64))
+    weight.grad = torch.ones_like(weight)
+    with pytest.raises(ValueError, match="complex64"):
+        kind([weight]).step()
+    assert torch.equal(weight, torch.ones_like(weight))
