@@ -17,15 +17,60 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tilth.data import Batches, Data, get_batch, open_data, tokenize
+    from tilth.model import (
+        Embedding,
+        Linear,
+        ModelConfig,
+        MultiHeadSelfAttention,
+        RMSNorm,
+        RotaryPositionalEmbedding,
+        SwiGLU,
+        TransformerBlock,
+        TransformerLM,
+        scaled_dot_product_attention,
+        silu,
+        softmax,
+    )
+    from tilth.optim import (
+        SGD,
+        AdamW,
+        Muon,
+        clip_gradients,
+        cosine_schedule,
+        cross_entropy,
+        perplexity,
+    )
+    from tilth.runs import load_checkpoint, save_checkpoint
     from tilth.tokenizer import Tokenizer, split, train_bpe, train_tokenizer
 
 __all__ = [
+    "SGD",
+    "AdamW",
     "Batches",
     "Data",
+    "Embedding",
+    "Linear",
+    "ModelConfig",
+    "MultiHeadSelfAttention",
+    "Muon",
+    "RMSNorm",
+    "RotaryPositionalEmbedding",
+    "SwiGLU",
     "Tokenizer",
+    "TransformerBlock",
+    "TransformerLM",
     "__version__",
+    "clip_gradients",
+    "cosine_schedule",
+    "cross_entropy",
     "get_batch",
+    "load_checkpoint",
     "open_data",
+    "perplexity",
+    "save_checkpoint",
+    "scaled_dot_product_attention",
+    "silu",
+    "softmax",
     "split",
     "tokenize",
     "train_bpe",
@@ -34,18 +79,36 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-# Where each public name lives.
-_HOME = {
-    "Batches": "tilth.data",
-    "Data": "tilth.data",
-    "Tokenizer": "tilth.tokenizer",
-    "get_batch": "tilth.data",
-    "open_data": "tilth.data",
-    "split": "tilth.tokenizer",
-    "tokenize": "tilth.data",
-    "train_bpe": "tilth.tokenizer",
-    "train_tokenizer": "tilth.tokenizer",
+# Where each public name lives, room by room along the way.
+_ROOMS = {
+    "tilth.tokenizer": ["Tokenizer", "split", "train_bpe", "train_tokenizer"],
+    "tilth.data": ["Batches", "Data", "get_batch", "open_data", "tokenize"],
+    "tilth.model": [
+        "Embedding",
+        "Linear",
+        "ModelConfig",
+        "MultiHeadSelfAttention",
+        "RMSNorm",
+        "RotaryPositionalEmbedding",
+        "SwiGLU",
+        "TransformerBlock",
+        "TransformerLM",
+        "scaled_dot_product_attention",
+        "silu",
+        "softmax",
+    ],
+    "tilth.optim": [
+        "SGD",
+        "AdamW",
+        "Muon",
+        "clip_gradients",
+        "cosine_schedule",
+        "cross_entropy",
+        "perplexity",
+    ],
+    "tilth.runs": ["load_checkpoint", "save_checkpoint"],
 }
+_HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
