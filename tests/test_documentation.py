@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tilth.cli.app import app
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/*.md")])
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -44,6 +46,8 @@ def test_shell_commands(page, tmp_path):
     for program, *words in commands(page):
         if program == "make":
             check_make(words)
+        elif words[:2] == ["corpus", "fetch"]:  # needs a network: that it is understood must do
+            assert app.parse_args(words)[0].__name__ == "fetch"
         elif program in {"tilth", ".venv/bin/tilth"}:
             command = [sys.executable, "-m", "tilth", *words]
             done = subprocess.run(

@@ -67,12 +67,14 @@ def test_config_file(tmp_path):
     text.write_text("from the file")
     config = tmp_path / "tilth.toml"
     config.write_text(f'text = "{text}"\n')
-    assert "from| the| file" in tilth("demo", "--config", str(config)).stdout
-    assert "from| the| file" in tilth("--config", str(config), "demo").stdout
+    assert "from| the| file" in tilth("demo", "--steps", "0", "--config", str(config)).stdout
+    assert "from| the| file" in tilth("--config", str(config), "demo", "--steps", "0").stdout
 
     # A flag wins over the file.
     text.with_name("flag.txt").write_text("from the flag")
-    done = tilth("demo", "--config", str(config), "--text", str(text.with_name("flag.txt")))
+    done = tilth(
+        "demo", "--config", str(config), "--steps", "0", "--text", str(text.with_name("flag.txt"))
+    )
     assert "from| the| flag" in done.stdout
 
 
@@ -129,7 +131,9 @@ def test_a_signal_leaves_nothing_behind(tmp_path, signal_number, code):
 def test_a_reader_that_stops_reading():
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run([*TILTH, "demo"], stdout=writer, stderr=subprocess.PIPE, check=False)
+    done = subprocess.run(
+        [*TILTH, "demo", "--steps", "0"], stdout=writer, stderr=subprocess.PIPE, check=False
+    )
     os.close(writer)
     assert done.returncode == 1
     assert done.stderr == b""

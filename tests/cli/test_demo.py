@@ -1,5 +1,7 @@
+import math
 import os
 import pty
+import re
 import subprocess
 import sys
 
@@ -9,8 +11,21 @@ from tilth.tokenizer import Tokenizer, reference
 TILTH = [sys.executable, "-m", "tilth"]
 
 
-def demo(*words):
-    return subprocess.run([*TILTH, "demo", *words], capture_output=True, text=True, check=False)
+def demo(*words, steps=0):
+    command = [*TILTH, "demo", "--steps", str(steps), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_trains_on_stories():
+    done = demo(steps=12)
+    assert done.returncode == 0, done.stderr
+    losses = [float(loss) for loss in re.findall(r"step +\d+  loss +([0-9.]+)", done.stdout)]
+    assert len(losses) == 12
+    assert abs(losses[0] - math.log(1000)) < 0.5  # a model that knows nothing
+    assert losses[-1] < losses[0] - 0.5
+    x, y = re.findall(r"^   [xy]  (.+)$", done.stdout, re.MULTILINE)
+    assert x.split("|")[1:] == y.split("|")[:-1]
+    assert "Once upon a time" in done.stdout
 
 
 def test_shows_pieces_and_tokens_of_the_sample():
@@ -60,7 +75,10 @@ def test_colours_on_a_terminal_only():
     assert "\x1b[" not in demo().stdout
     controller, terminal = pty.openpty()
     subprocess.run(
-        [*TILTH, "demo"], stdout=terminal, check=True, env={**os.environ, "TERM": "xterm"}
+        [*TILTH, "demo", "--steps", "0"],
+        stdout=terminal,
+        check=True,
+        env={**os.environ, "TERM": "xterm"},
     )
     os.close(terminal)
     assert b"\x1b[" in os.read(controller, 65536)
