@@ -13,8 +13,10 @@
 
 #include "unicode_tables.hpp"
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+// For functions that are chosen at run time, on machines that have these instructions.
+#define TILTH_AVX2 __attribute__((target("avx2,bmi,popcnt")))
 #endif
 
 namespace tilth::bpe {
@@ -74,15 +76,13 @@ struct ByteMasks {
 
 namespace detail {
 
-// GCC's and Clang's portable vectors: SSE2 on every x86-64, NEON on every arm64. Wider ones do not
-// pay: this step is a tenth of the splitter's time (bench/splitting.py), so nothing is chosen at
-// run time.
+// GCC's and Clang's portable vectors: SSE2 on every x86-64, NEON on every arm64.
 using Bytes16 = std::uint8_t __attribute__((vector_size(16)));
 using Mask16 = std::int8_t __attribute__((vector_size(16)));  // each byte 0 or -1
 
 // Bit i of the result is the top bit of byte i.
 inline std::uint64_t top_bits(Bytes16 v) {
-#if defined(__SSE2__)
+#if defined(__x86_64__)
   return static_cast<std::uint32_t>(_mm_movemask_epi8(reinterpret_cast<__m128i>(v)));
 #else
   static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "bytes are gathered in this order");
@@ -120,5 +120,49 @@ inline ByteMasks classify_64_bytes(const char* bytes) {
   }
   return masks;
 }
+
+#if defined(__x86_64__)
+
+inline bool has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
+         __builtin_cpu_supports("popcnt");
+}
+
+// The same with vectors of 32 bytes.
+TILTH_AVX2 inline ByteMasks classify_64_bytes_avx2(const char* bytes) {
+  ByteMasks masks;
+  for (int i = 0; i < 64; i += 32) {
+    const __m256i c = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes + i));
+    // Unsigned, x <= most is min(x, most) == x.
+    const __m256i letter =
+        _mm256_sub_epi8(_mm256_or_si256(c, _mm256_set1_epi8(0x20)), _mm256_set1_epi8('a'));
+    const __m256i is_letter =
+        _mm256_cmpeq_epi8(_mm256_min_epu8(letter, _mm256_set1_epi8(25)), letter);
+    const __m256i number = _mm256_sub_epi8(c, _mm256_set1_epi8('0'));
+    const __m256i is_number =
+        _mm256_cmpeq_epi8(_mm256_min_epu8(number, _mm256_set1_epi8(9)), number);
+    const __m256i control = _mm256_sub_epi8(c, _mm256_set1_epi8('\t'));
+    const __m256i is_control =
+        _mm256_cmpeq_epi8(_mm256_min_epu8(control, _mm256_set1_epi8(4)), control);
+    const __m256i is_blank = _mm256_cmpeq_epi8(c, _mm256_set1_epi8(' '));
+    const __m256i is_apostrophe = _mm256_cmpeq_epi8(c, _mm256_set1_epi8('\''));
+    // Not a lambda: it would be compiled for another machine.
+#define TILTH_TOP_BITS(v) (std::uint64_t{static_cast<std::uint32_t>(_mm256_movemask_epi8(v))} << i)
+    masks.letters |= TILTH_TOP_BITS(is_letter);
+    masks.numbers |= TILTH_TOP_BITS(is_number);
+    masks.spaces |= TILTH_TOP_BITS(_mm256_or_si256(is_control, is_blank));
+    masks.blanks |= TILTH_TOP_BITS(is_blank);
+    masks.apostrophes |= TILTH_TOP_BITS(is_apostrophe);
+    masks.non_ascii |= TILTH_TOP_BITS(c);
+#undef TILTH_TOP_BITS
+  }
+  return masks;
+}
+
+#else
+
+inline bool has_avx2() { return false; }
+
+#endif
 
 }  // namespace tilth::bpe

@@ -12,12 +12,83 @@ namespace {
 constexpr std::uint32_t most_ids = std::uint32_t{1} << 24;  // what tables by id are made for
 
 constexpr std::size_t pieces_between_checks = std::size_t{1} << 16;  // a few milliseconds
-constexpr std::size_t ids_at_once = 8;                               // copied in a row
 
 std::string missing_byte_message(unsigned char byte, std::size_t offset) {
   constexpr char digits[] = "0123456789ABCDEF";
   return std::string("byte 0x") + digits[byte / 16] + digits[byte % 16] + " at offset " +
          std::to_string(offset) + " has no token in this vocabulary";
+}
+
+// Pieces are taken in blocks: all are split off, hashed and their cache lines asked for before the
+// first is looked up, so that the waits for memory overlap. Without asking, OpenWebText takes 1.7
+// times as long.
+constexpr std::size_t block_size = 256;
+
+struct Pending {
+  PieceKey key;
+  const PieceCache::Slot* line;  // where the piece may be
+};
+
+// `make` is make_key or make_key_at_end. A loop of its own, as are the next ones: the compiler then
+// keeps all that it needs in registers.
+template <PieceKey (*make)(const char*, std::size_t)>
+void prepare(const char* const* bounds, std::size_t count, PieceCache::Lines lines,
+             Pending* block) {
+  const char* start = bounds[0];
+  for (std::size_t i = 0; i < count; ++i) {
+    const char* const end = bounds[i + 1];
+    const auto length = static_cast<std::size_t>(end - start);
+    PieceKey key;
+    if (length <= longest_key) [[likely]] {
+      key = make(start, length);
+    } else {
+      key = length <= PieceCache::longest_piece ? make_long_key({start, length}) : no_key;
+    }
+    const PieceCache::Slot* const line = lines.at(hash_key(key));
+    __builtin_prefetch(line);
+    block[i] = {key, line};
+    start = end;
+  }
+}
+
+// Write the ids of pieces to `out`, four each and the next ones over those that are too many, until
+// one is met that is not in its line or has more than four. Returns that one.
+const Pending* write_known(const Pending* piece, const Pending* end, std::uint32_t*& out) {
+  std::uint32_t* place = out;
+  for (; piece != end; ++piece) {
+    const PieceCache::Slot* slot = piece->line;
+    // The first slot was filled first, so that it has the more frequent piece.
+    if (!slot->is_for(piece->key)) [[unlikely]] {
+      ++slot;
+      if (!slot->is_for(piece->key)) break;
+    }
+    const std::size_t num_ids = slot->num_ids();
+    if (num_ids > PieceCache::most_inline_ids) break;
+    std::memcpy(place, slot->ids, sizeof slot->ids);
+    place += num_ids;
+  }
+  out = place;
+  return piece;
+}
+
+// Ids of the pool that are to be copied when the rest of the block is done, and memory has come. By
+// value, as a slot may be given away in the meantime.
+struct Deferred {
+  std::size_t to;  // in the ids
+  std::uint32_t from, num_ids;
+};
+
+void copy_deferred(std::span<const Deferred> deferred, const PieceCache& cache, TokenIds& ids) {
+  constexpr std::size_t step = PieceCache::most_inline_ids;
+  for (const Deferred& list : deferred) {
+    const std::uint32_t* const from = cache.pooled(list.from);
+    std::uint32_t* const to = ids.data() + list.to;
+    // More than a step: the last one may copy some a second time.
+    for (std::size_t i = 0; i + step < list.num_ids; i += step) {
+      std::memcpy(to + i, from + i, step * sizeof *to);
+    }
+    std::memcpy(to + list.num_ids - step, from + list.num_ids - step, step * sizeof *to);
+  }
 }
 
 }  // namespace
@@ -144,107 +215,66 @@ std::size_t Encoder::encode_pieces(std::string_view text, std::size_t limit, Wor
   throw std::invalid_argument("an Encoder was given a pattern that does not exist");
 }
 
-// Pieces are taken in blocks: all are split off, hashed and their table lines asked for before the
-// first is looked up, and likewise with cache lines, so that the waits for memory overlap. Against
-// one piece at a time (interleaved, same process order) OpenWebText went from 164 to 234 MB/s,
-// TinyStories from 359 to 428; asking for cache lines too gave another tenth on all but
-// TinyStories.
 template <typename Splitter>
 std::size_t Encoder::split_and_encode(std::string_view text, std::size_t limit,
                                       Workspace& workspace, TokenIds& ids,
                                       const InterruptCheck& check) const {
-  struct Pending {
-    PieceKey key;
-    std::uint64_t hash;  // or the length of a piece that is too long for a key
-    const char* start;
-  };
-  constexpr std::size_t block_size = 64;
-  constexpr PieceKey no_key{~std::uint64_t{0}, ~std::uint64_t{0}};  // no piece is that long
+  const char* bounds[block_size + 1];
   Pending block[block_size];
-  std::uint32_t found_ids[block_size + ids_at_once];
-  std::uint8_t missing[block_size + 1];  // the places of those that are not in the table
+  Deferred deferred[block_size];
 
+  PieceCache& cache = workspace.cache;
   const char* const limit_end = text.data() + limit;
-  // Of a piece that ends here or before, 16 bytes may be read. The whole text counts, not only what
-  // lies between two specials.
+  // Of a piece that begins before, 16 bytes may be read. The whole text counts, not only what lies
+  // between two specials.
   const char* const text_end = workspace.text.data() + workspace.text.size();
-  const char* const all_readable = std::min(
-      limit_end, text_end - std::min<std::ptrdiff_t>(16, text_end - workspace.text.data()));
-  const char* done = text.data();
-  const bool may_cut = whole_pieces_.empty();
-  std::string_view rest;  // of a long piece that is being cut
+  const char* const readable_end = text_end - std::min<std::ptrdiff_t>(15, text_end - text.data());
   Splitter splitter(text);
   std::size_t until_check = pieces_between_checks;
-  std::size_t filled = block_size;
-  while (filled == block_size) {
-    for (filled = 0; filled < block_size; ++filled) {
-      Pending& pending = block[filled];
-      const bool is_rest = !rest.empty();
-      std::string_view piece = is_rest ? rest : splitter.next();
-      const char* const end = piece.data() + piece.size();
-      // One branch for all that is rare: the end of the text, a long piece, a part of one.
-      if (piece.size() - 1 >= longest_key || end > all_readable || is_rest) [[unlikely]] {
-        if (piece.empty() || end > limit_end) break;
-        done = end;
-        if (may_cut && (is_rest || piece.size() > longest_key)) {
-          const std::size_t part = first_part(piece);
-          rest = piece.substr(part);
-          piece = piece.substr(0, part);
-        }
-        if (piece.size() > longest_key) {
-          pending = {no_key, piece.size(), piece.data()};
-          continue;
-        }
-        const bool is_readable = text_end - piece.data() >= 16;
-        pending.key = is_readable ? make_key(piece.data(), piece.size())
-                                  : make_key_at_end(piece.data(), piece.size());
+  bounds[0] = text.data();
+  for (;;) {
+    std::size_t count = splitter.next_ends(bounds + 1, block_size);
+    const bool is_last = count == 0 || bounds[count] > limit_end;
+    while (count > 0 && bounds[count] > limit_end) --count;
+
+    cache.make_room();
+    std::size_t num_readable = count;
+    while (num_readable > 0 && bounds[num_readable - 1] >= readable_end) --num_readable;
+    prepare<make_key>(bounds, num_readable, cache.lines(), block);
+    prepare<make_key_at_end>(bounds + num_readable, count - num_readable, cache.lines(),
+                             block + num_readable);
+
+    ids.reserve_more(PieceCache::many * (count + 1));
+    std::uint32_t* out = ids.end();
+    std::size_t num_deferred = 0;
+    for (std::size_t i = 0;; ++i) {
+      i = static_cast<std::size_t>(write_known(block + i, block + count, out) - block);
+      if (i == count) break;
+      const auto [key, line] = block[i];
+      const PieceCache::Slot& slot = line[line->is_for(key) ? 0 : 1];
+      const std::size_t place = static_cast<std::size_t>(out - ids.data());
+      if (slot.is_for(key) && slot.num_ids() < PieceCache::many) {
+        __builtin_prefetch(cache.pooled(slot.ids[0]));
+        deferred[num_deferred++] = {place, slot.ids[0], slot.ids[1]};
+        out += slot.num_ids();
       } else {
-        done = end;
-        pending.key = make_key(piece.data(), piece.size());
-      }
-      pending.hash = hash_key(pending.key);
-      pending.start = piece.data();
-      __builtin_prefetch(table_.address(pending.hash));
-    }
-
-    std::size_t num_missing = 0;
-    for (std::size_t i = 0; i < filled; ++i) {
-      const Pending& pending = block[i];
-      found_ids[i] = table_.find(pending.key, pending.hash);
-      if (found_ids[i] == no_token) {
-        __builtin_prefetch(workspace.cache.address(pending.hash));
-        missing[num_missing++] = static_cast<std::uint8_t>(i);
+        ids.set_size(place);
+        encode_missed({bounds[i], bounds[i + 1]}, key, workspace, ids);
+        ids.reserve_more(PieceCache::many * (count - i + 1));
+        out = ids.end();
       }
     }
-    missing[num_missing] = static_cast<std::uint8_t>(filled);
+    ids.set_size(static_cast<std::size_t>(out - ids.data()));
+    copy_deferred({deferred, num_deferred}, cache, ids);
 
-    // From one missing piece to the next, ids are copied in rows, a few too many at a time.
-    std::size_t place = 0;
-    for (std::size_t m = 0; m <= num_missing; ++m) {
-      const std::size_t row = missing[m] - place;
-      ids.reserve_more(block_size + ids_at_once);
-      for (std::size_t k = 0; k < row; k += ids_at_once) {
-        std::memcpy(ids.end() + k, found_ids + place + k, ids_at_once * sizeof(std::uint32_t));
-      }
-      ids.set_size(ids.size() + row);
-      place = std::size_t{missing[m]} + 1;
-      if (m == num_missing) break;
-      const Pending& pending = block[missing[m]];
-      if (pending.key.high == no_key.high) {
-        encode_whole({pending.start, pending.hash}, workspace, ids);
-      } else {
-        encode_short({pending.start, pending.key.high >> 56}, pending.key, pending.hash, workspace,
-                     ids);
-      }
-    }
-
-    until_check -= filled;
+    bounds[0] = bounds[count];
+    if (is_last) return static_cast<std::size_t>(bounds[0] - text.data());
+    until_check -= count;
     if (until_check < block_size) {
       until_check = pieces_between_checks;
       if (check) check();
     }
   }
-  return static_cast<std::size_t>(done - text.data());
 }
 
 // Where the first part of a piece ends: the first place that no token could span. The parts merge
@@ -257,18 +287,23 @@ std::size_t Encoder::first_part(std::string_view piece) const {
   return end;
 }
 
-// A piece that is not in the table: from the cache, or merged and put there.
-void Encoder::encode_short(std::string_view piece, PieceKey key, std::uint64_t hash,
-                           Workspace& workspace, TokenIds& ids) const {
-  ids.reserve_more(16);
-  const std::size_t first = ids.size();
-  const std::size_t found = workspace.cache.find(key, hash, ids.end());
-  if (found > 0) {
-    ids.set_size(first + found);
+// A piece that is not where the cache has it first: the cache knows it then, unless it is too long.
+void Encoder::encode_missed(std::string_view piece, PieceKey key, Workspace& workspace,
+                            TokenIds& ids) const {
+  if (piece.size() > PieceCache::longest_piece) {
+    encode_whole(piece, workspace, ids);
     return;
   }
-  encode_whole(piece, workspace, ids);
-  workspace.cache.add(key, hash, ids.view().subspan(first));
+  const std::uint64_t hash = hash_key(key);
+  if (workspace.cache.find(piece, key, hash, ids)) return;
+  const std::size_t first = ids.size();
+  const std::uint32_t id = piece.size() <= longest_key ? table_.find(key, hash) : no_token;
+  if (id != no_token) {
+    ids.append(id);
+  } else {
+    encode_whole(piece, workspace, ids);
+  }
+  workspace.cache.add(piece, key, hash, ids.view().subspan(first));
 }
 
 void Encoder::encode_whole(std::string_view piece, Workspace& workspace, TokenIds& ids) const {
@@ -297,17 +332,14 @@ void Encoder::encode_part(std::string_view part, Workspace& workspace, TokenIds&
     merge_part(part, workspace, ids);
     return;
   }
-  ids.reserve_more(16);
   const PieceKey key = make_key_at_end(part.data(), part.size());
   const std::uint64_t hash = hash_key(key);
   const std::size_t first = ids.size();
   if (const std::uint32_t id = table_.find(key, hash); id != no_token) {
     ids.append(id);
-  } else if (const std::size_t found = workspace.cache.find(key, hash, ids.end()); found > 0) {
-    ids.set_size(first + found);
-  } else {
+  } else if (!workspace.cache.find(part, key, hash, ids)) {
     merge_part(part, workspace, ids);
-    workspace.cache.add(key, hash, ids.view().subspan(first));
+    workspace.cache.add(part, key, hash, ids.view().subspan(first));
   }
 }
 

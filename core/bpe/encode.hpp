@@ -128,8 +128,8 @@ class Encoder {
   template <typename Splitter>
   std::size_t split_and_encode(std::string_view text, std::size_t limit, Workspace& workspace,
                                TokenIds& ids, const InterruptCheck& check) const;
-  void encode_short(std::string_view piece, PieceKey key, std::uint64_t hash, Workspace& workspace,
-                    TokenIds& ids) const;
+  void encode_missed(std::string_view piece, PieceKey key, Workspace& workspace,
+                     TokenIds& ids) const;
   void encode_whole(std::string_view piece, Workspace& workspace, TokenIds& ids) const;
   std::size_t first_part(std::string_view piece) const;
   void encode_part(std::string_view part, Workspace& workspace, TokenIds& ids) const;

@@ -1,13 +1,14 @@
-// piece_table: from the bytes of a short piece to its token ids, in one cache line.
+// piece_table: from the bytes of a piece to its token ids, in one cache line.
 //
-//     TokenTable   the tokens that stay whole when merged; made once, shared between threads
-//     PieceCache   other pieces that one thread has met lately, with what they became
+//     PieceCache   the pieces that one thread has met lately, with what they became
+//     TokenTable   the tokens that stay whole when merged; made once, shared between threads: where
+//                  a piece is looked up that the cache does not know
 //
 //     PieceKey key = make_key_at_end("hello", 5);
 //     std::uint32_t id = table.find(key, hash_key(key));  // or no_token
 //
-// Promise: a look-up reads one line of 64 bytes and never a chain; a key is at most 15 bytes. A
-// TokenTable may leave tokens out (they are found through the cache then), a PieceCache forgets:
+// Promise: a look-up reads one line of 64 bytes (a PieceCache may read a second, and its pool) and
+// never a chain. A TokenTable may leave tokens out (merging finds them then), a PieceCache forgets:
 // neither is ever wrong. Bounds: 32 to 64 bytes a token for the table, PieceCache::most_bytes for a
 // cache.
 #pragma once
@@ -100,11 +101,32 @@ inline PieceKey make_key_at_end(const char* bytes, std::size_t length) {
   return make_key(padded, length);
 }
 
+// All bits of the key reach the top bits, which are what tables take. A product of 128 bits would
+// mix the others too, for twice the instructions.
 inline std::uint64_t hash_key(PieceKey key) {
-  __extension__ typedef unsigned __int128 Wide;
-  const Wide product = Wide{key.low ^ 0x9E3779B97F4A7C15u} * (key.high ^ 0xD1B54A32D192ED03u);
-  return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
+  return key.low * 0x9E3779B97F4A7C15u + key.high * 0xD1B54A32D192ED03u;
 }
+
+// Another hash, made from that one.
+inline std::uint64_t mix_hash(std::uint64_t hash) {
+  return (hash ^ hash >> 32) * 0xBF58476D1CE4E5B9u;
+}
+
+// The key of a piece of more than 15 bytes is a hash, which another may share: their bytes must be
+// compared too. It is no short piece's, as its last byte, the length there, is 0; and not no_key.
+inline PieceKey make_long_key(std::string_view piece) {
+  std::uint64_t hash = 0;
+  const auto mix = [&](const char* bytes) {
+    PieceKey words;
+    std::memcpy(&words, bytes, 16);
+    hash = mix_hash(hash_key({words.low ^ hash, words.high}));
+  };
+  for (std::size_t i = 0; i + 16 < piece.size(); i += 16) mix(piece.data() + i);
+  mix(piece.data() + piece.size() - 16);
+  return {hash, std::uint64_t{piece.size()} << 1 | 1};
+}
+
+inline constexpr PieceKey no_key{0, 2};  // of no piece
 
 // Four slots of 16 bytes a line: up to 12 bytes of a token, 24 bits of its id, its length. 49,000
 // of GPT-2's 50,000 tokens are that short, and they make up 93 of 100 pieces of English.
@@ -116,7 +138,7 @@ class TokenTable {
   explicit TokenTable(std::size_t num_tokens) {
     const std::size_t lines = std::bit_ceil(num_tokens / 2 + 2);  // 1 to 2 tokens a line of 4
     slots_ = detail::ZeroedLines<Slot>(4 * lines);
-    mask_ = lines - 1;
+    shift_ = 64 - std::countr_zero(lines);
   }
 
   // Of tokens that share a line the first four stay: add the most frequent first.
@@ -130,8 +152,6 @@ class TokenTable {
       return;
     }
   }
-
-  const void* address(std::uint64_t hash) const { return line_of(hash); }
 
   std::uint32_t find(PieceKey key, std::uint64_t hash) const {
     const Slot* line = line_of(hash);
@@ -148,81 +168,112 @@ class TokenTable {
   struct Slot {
     std::uint64_t low, high;  // of the key, with the id in bytes 12 to 14
   };
-  Slot* line_of(std::uint64_t hash) const { return slots_.data() + 4 * (hash & mask_); }
+  Slot* line_of(std::uint64_t hash) const { return slots_.data() + 4 * (hash >> shift_); }
 
   detail::ZeroedLines<Slot> slots_;
-  std::uint64_t mask_ = 0;
+  int shift_ = 0;
 };
 
-// Two slots of 32 bytes a line: the key and up to four ids; longer lists lie in a pool beside. A
-// piece may lie in either of two lines, which lets the cache fill up before anything is lost. With
-// one line each, 46,000 different pieces in 131,000 slots lost 8,000 at every pass over their text.
+// Two slots of 32 bytes a line: the key and up to four ids; longer lists lie in a pool beside, and
+// so do the bytes of long pieces. Whole tokens are kept here too: one look-up then serves every
+// piece, which is quicker than asking the table first (OpenWebText by a fifth). A piece may lie in
+// either of two lines, which lets the cache fill up before anything is lost. With one line each,
+// 46,000 different pieces in 131,000 slots lost 8,000 at every pass over their text.
 class PieceCache {
  public:
+  static constexpr std::size_t longest_piece = 255;  // in bytes, of those that are remembered
+  static constexpr std::size_t most_inline_ids = 4;
   static constexpr std::size_t first_lines = std::size_t{1} << 12;
-  static constexpr std::size_t most_lines = std::size_t{1} << 17;
-  static constexpr std::size_t most_pooled_ids = std::size_t{1} << 19;
-  static constexpr std::size_t most_bytes = most_lines * 64 + most_pooled_ids * 4;  // 10 MB
+  static constexpr std::size_t most_lines = std::size_t{1} << 18;
+  static constexpr std::size_t most_pooled = std::size_t{1} << 21;
+  static constexpr std::size_t most_bytes = most_lines * 64 + most_pooled * 4;  // 24 MB
+
+  struct Slot {
+    std::uint64_t low, high;  // of the key, with the number of ids in the top four bits
+    std::uint32_t ids[4];     // or, of more than four: where they are in the pool, and their number
+
+    bool is_for(PieceKey key) const { return ((low ^ key.low) | (high ^ key.high) << 4) == 0; }
+    std::size_t num_ids() const { return high >> 60; }  // `many` also stands for more
+  };
+  static constexpr std::size_t many = 15;
+
+  // Where pieces are looked for first; a value, so that a loop can keep it in registers.
+  struct Lines {
+    Slot* slots;
+    int shift;
+    Slot* at(std::uint64_t hash) const { return slots + 2 * (hash >> shift); }
+  };
 
   PieceCache() { resize(first_lines); }
 
-  const void* address(std::uint64_t hash) const { return first_line(hash); }
-
-  // Writes the ids of a piece to `out`, which has room for 16, and returns their number; 0 if the
-  // piece is not here.
-  std::size_t find(PieceKey key, std::uint64_t hash, std::uint32_t* out) const {
-    const Slot* slot = find_in(first_line(hash), key);
-    if (slot == nullptr) slot = find_in(second_line(hash), key);
-    if (slot == nullptr) return 0;
-    std::memcpy(out, slot->ids, sizeof slot->ids);  // all four: no branch on the count
-    const std::size_t count = slot->high >> 60;
-    if (count != pooled) return count;
-    std::memcpy(out, pool_.data() + slot->ids[0], 16 * sizeof(std::uint32_t));
-    return slot->ids[1];
+  // Grow, or forget everything, if it is time. Lines move here alone.
+  void make_room() {
+    if (pool_.size() > most_pooled / 4 * 3) {
+      resize(lines_count(), false);
+      pool_.clear();
+      added_ = 0;
+    } else if (added_ > lines_count() && lines_count() < most_lines) {
+      resize(4 * lines_count());
+    }
   }
 
-  // Remember a piece that is not here, of at most 15 ids.
-  void add(PieceKey key, std::uint64_t hash, std::span<const std::uint32_t> ids) {
-    if (pool_.size() + 16 > most_pooled_ids) clear();
-    if (++added_ > num_lines_ && num_lines_ < most_lines) {
-      resize(std::min(8 * num_lines_, most_lines));
+  const Lines& lines() const { return lines_; }
+  const std::uint32_t* pooled(std::uint32_t place) const { return pool_.data() + place; }
+
+  // Append the ids of a piece, if it is here.
+  bool find(std::string_view piece, PieceKey key, std::uint64_t hash,
+            Buffer<std::uint32_t>& ids) const {
+    for (const Slot* line : {lines_.at(hash), lines_.at(mix_hash(hash))}) {
+      for (const Slot* slot : {line, line + 1}) {
+        if (!slot->is_for(key)) continue;
+        if (slot->num_ids() <= most_inline_ids) {
+          ids.append(std::span(slot->ids, slot->num_ids()));
+          return true;
+        }
+        const std::uint32_t* place = pooled(slot->ids[0]);
+        if (piece.size() > longest_key) {
+          if (std::memcmp(place, piece.data(), piece.size()) != 0) continue;
+          place += num_words(piece);
+        }
+        ids.append({place, slot->ids[1]});
+        return true;
+      }
     }
-    Slot slot{key.low, key.high | std::uint64_t{ids.size()} << 60, {}};
-    if (ids.size() <= 4) {
+    return false;
+  }
+
+  // Remember a piece that is not here; if the pool is full, that waits for make_room().
+  void add(std::string_view piece, PieceKey key, std::uint64_t hash,
+           std::span<const std::uint32_t> ids) {
+    const bool is_long = piece.size() > longest_key;
+    Slot slot{key.low, key.high | (is_long ? many : ids.size()) << 60, {}};
+    if (slot.num_ids() <= most_inline_ids) {
       std::copy(ids.begin(), ids.end(), slot.ids);
     } else {
-      slot.high = key.high | pooled << 60;
+      const std::size_t bytes_words = is_long ? num_words(piece) : 0;
+      if (pool_.size() + bytes_words + ids.size() > most_pooled) return;
       slot.ids[0] = static_cast<std::uint32_t>(pool_.size());
       slot.ids[1] = static_cast<std::uint32_t>(ids.size());
-      pool_.reserve_more(32);  // find() reads 16 from any place
+      // All at once when it is no longer small: memory that is not written costs nothing, and
+      // large pages are only had for memory that has not been written before.
+      pool_.reserve_more(pool_.size() < small_pool ? bytes_words : most_pooled - pool_.size());
+      if (is_long) std::memcpy(pool_.end(), piece.data(), piece.size());
+      pool_.set_size(pool_.size() + bytes_words);
       pool_.append(ids);
     }
+    ++added_;
     put(slot, hash);
   }
 
  private:
-  static constexpr std::uint64_t count_bits = std::uint64_t{0xF} << 60;
-  static constexpr std::uint64_t pooled = 5;
-  struct Slot {
-    std::uint64_t low, high;  // of the key; the top four bits count the ids
-    std::uint32_t ids[4];     // or the place in the pool and the number of ids there
-  };
+  static constexpr std::size_t small_pool = std::size_t{1} << 14;
 
-  Slot* first_line(std::uint64_t hash) const { return slots_.data() + 2 * (hash >> shift_); }
-  Slot* second_line(std::uint64_t hash) const {
-    return slots_.data() + 2 * (std::rotl(hash, 32) >> shift_);
-  }
-
-  static const Slot* find_in(const Slot* line, PieceKey key) {
-    for (std::size_t i = 0; i < 2; ++i) {
-      if (line[i].low == key.low && ((line[i].high ^ key.high) & ~count_bits) == 0) return line + i;
-    }
-    return nullptr;
-  }
+  static std::size_t num_words(std::string_view piece) { return (piece.size() + 3) / 4; }
+  std::size_t lines_count() const { return std::size_t{1} << (64 - lines_.shift); }
 
   void put(const Slot& slot, std::uint64_t hash) {
-    Slot* const first = first_line(hash);
-    Slot* const second = second_line(hash);
+    Slot* const first = lines_.at(hash);
+    Slot* const second = lines_.at(mix_hash(hash));
     for (Slot* place : {first, first + 1, second, second + 1}) {
       if (place->high == 0) {
         *place = slot;
@@ -233,27 +284,20 @@ class PieceCache {
     first[0] = slot;
   }
 
-  void clear() {
-    resize(num_lines_, false);
-    pool_.clear();
-  }
-
-  void resize(std::size_t lines, bool keep = true) {
+  void resize(std::size_t count, bool keep = true) {
     const detail::ZeroedLines<Slot> old =
-        std::exchange(slots_, detail::ZeroedLines<Slot>(2 * lines));
-    const std::size_t old_slots = 2 * std::exchange(num_lines_, lines);
-    shift_ = 64 - std::countr_zero(lines);
+        std::exchange(slots_, detail::ZeroedLines<Slot>(2 * count));
+    const std::size_t old_slots = old.data() == nullptr ? 0 : 2 * lines_count();
+    lines_ = {slots_.data(), 64 - std::countr_zero(count)};
     for (std::size_t i = 0; keep && i < old_slots; ++i) {
       const Slot& slot = old.data()[i];
-      if (slot.high != 0) put(slot, hash_key({slot.low, slot.high & ~count_bits}));
+      if (slot.high != 0) put(slot, hash_key({slot.low, slot.high << 4 >> 4}));
     }
-    added_ = 0;
   }
 
   detail::ZeroedLines<Slot> slots_;
-  std::size_t num_lines_ = 0;
-  std::size_t added_ = 0;  // since the last resize
-  int shift_ = 0;
+  Lines lines_{};
+  std::size_t added_ = 0;  // since everything was forgotten
   Buffer<std::uint32_t> pool_;
 };
 

@@ -34,19 +34,33 @@ std::size_t contraction_length(std::string_view text, std::size_t position) {
   return one_letter ? 2 : 0;
 }
 
+struct AnyMachine {
+  static ByteMasks classify(const char* bytes) { return classify_64_bytes(bytes); }
+};
+
+#if defined(__x86_64__)
+struct WideMachine {
+  TILTH_AVX2 static ByteMasks classify(const char* bytes) { return classify_64_bytes_avx2(bytes); }
+};
+#endif
+
 }  // namespace
 
-void Gpt2Splitter::read_block() {
+Gpt2Splitter::Gpt2Splitter(std::string_view text, bool wide)
+    : text_(text), wide_(wide && has_avx2()) {}
+
+template <typename Machine>
+[[gnu::always_inline]] inline void Gpt2Splitter::read_block_on() {
   const std::size_t left = text_.size() - position_;
   const bool is_last = left <= 64;
   ByteMasks masks;
   if (left >= 64) {
-    masks = classify_64_bytes(text_.data() + position_);
+    masks = Machine::classify(text_.data() + position_);
   } else {
     char padded[64];
     std::memset(padded, ' ', sizeof padded);  // the end of the text counts as a space
     std::memcpy(padded, text_.data() + position_, left);
-    masks = classify_64_bytes(padded);
+    masks = Machine::classify(padded);
   }
 
   std::uint64_t continuations = 0;  // the bytes of a character after its first
@@ -111,6 +125,57 @@ void Gpt2Splitter::read_block() {
   const std::size_t last = decided - 1;
   before_ = {letters >> last & 1, numbers >> last & 1, others >> last & 1, spaces >> last & 1,
              masks.blanks >> last & 1};
+}
+
+// Which piece is the last of a block cannot be predicted, so ends are written eight at a time, and
+// those of them that are too many are written over.
+template <typename Machine>
+[[gnu::always_inline]] inline std::size_t Gpt2Splitter::next_ends_on(const char** ends,
+                                                                     std::size_t room) {
+  std::size_t count = 0;
+  while (position_ < text_.size() && count + 64 <= room) {
+    read_block_on<Machine>();
+    const char* const block = text_.data() + block_;
+    std::uint64_t open = std::exchange(starts_, 0);
+    const auto num_starts = static_cast<std::size_t>(std::popcount(open));
+    for (std::size_t written = 0; written < num_starts; written += 8) {
+      for (std::size_t i = 0; i < 8; ++i) {
+        ends[count + written + i] = block + std::countr_zero(open | bit(63));
+        open &= open - 1;
+      }
+    }
+    count += num_starts;
+  }
+  // The last piece ends where the text does.
+  if (position_ == text_.size() && count < room && piece_start_ < text_.size()) {
+    piece_start_ = text_.size();
+    ends[count++] = text_.data() + text_.size();
+  }
+  return count;
+}
+
+#if defined(__x86_64__)
+TILTH_AVX2 void Gpt2Splitter::read_block_wide() { read_block_on<WideMachine>(); }
+TILTH_AVX2 std::size_t Gpt2Splitter::next_ends_wide(const char** ends, std::size_t room) {
+  return next_ends_on<WideMachine>(ends, room);
+}
+#else
+void Gpt2Splitter::read_block_wide() { read_block_on<AnyMachine>(); }
+std::size_t Gpt2Splitter::next_ends_wide(const char** ends, std::size_t room) {
+  return next_ends_on<AnyMachine>(ends, room);
+}
+#endif
+
+void Gpt2Splitter::read_block() {
+  if (wide_) {
+    read_block_wide();
+  } else {
+    read_block_on<AnyMachine>();
+  }
+}
+
+std::size_t Gpt2Splitter::next_ends(const char** ends, std::size_t room) {
+  return wide_ ? next_ends_wide(ends, room) : next_ends_on<AnyMachine>(ends, room);
 }
 
 // cl100k looks further ahead (to the last line end of a run of spaces) and counts digits, so it is

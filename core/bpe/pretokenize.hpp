@@ -23,7 +23,13 @@ namespace tilth::bpe {
 
 class Gpt2Splitter {
  public:
-  explicit Gpt2Splitter(std::string_view text) : text_(text) {}
+  // Without `wide`, only what every machine has is used.
+  explicit Gpt2Splitter(std::string_view text, bool wide = true);
+
+  // Write where the next pieces end to `ends`, which has room for `room` (at least 64) of them, and
+  // return their number: 0 when the text is used up. Faster than next(), which must not be called
+  // on the same splitter.
+  std::size_t next_ends(const char** ends, std::size_t room);
 
   // The next piece; empty when the text is used up.
   std::string_view next() {
@@ -47,6 +53,14 @@ class Gpt2Splitter {
   // Finds where pieces start in the next 60 or so bytes and moves position_ past them.
   void read_block();
 
+  // Each is compiled twice, for what every machine has and for what most have.
+  template <typename Machine>
+  void read_block_on();
+  template <typename Machine>
+  std::size_t next_ends_on(const char** ends, std::size_t room);
+  void read_block_wide();
+  std::size_t next_ends_wide(const char** ends, std::size_t room);
+
   // What the byte before position_ was, as bit 0 of each; all zero at the start of the text.
   struct Before {
     std::uint64_t letter = 0, number = 0, other = 0, space = 0, blank = 0;
@@ -58,6 +72,7 @@ class Gpt2Splitter {
   std::uint64_t starts_ = 0;     // bit i: a piece starts at block_ + i
   std::size_t position_ = 0;     // everything before is decided; a character begins here
   Before before_;
+  bool wide_;
 };
 
 // The same, for cl100k. The end of the text is the `$` of the pattern: give it whole texts, or
@@ -67,6 +82,15 @@ class Cl100kSplitter {
  public:
   explicit Cl100kSplitter(std::string_view text) : text_(text) {}
 
+  std::size_t next_ends(const char** ends, std::size_t room) {
+    std::size_t count = 0;
+    while (count < room) {
+      const auto piece = next();
+      if (piece.empty()) break;
+      ends[count++] = piece.data() + piece.size();
+    }
+    return count;
+  }
   std::string_view next() {
     const std::size_t start = position_;
     if (start < text_.size()) position_ = match_end(start);
@@ -85,6 +109,11 @@ class WholeSplitter {
  public:
   explicit WholeSplitter(std::string_view text) : text_(text) {}
   std::string_view next() { return std::exchange(text_, {}); }
+  std::size_t next_ends(const char** ends, std::size_t) {
+    const std::string_view piece = next();
+    ends[0] = piece.data() + piece.size();
+    return piece.empty() ? 0 : 1;
+  }
 
  private:
   std::string_view text_;

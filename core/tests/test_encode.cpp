@@ -122,6 +122,63 @@ void check_long_pieces() {
   }
 }
 
+// Different pieces whose keys in the cache are the same: twice the same hash of 16 bytes.
+void check_shared_keys() {
+  Vocabulary vocabulary = plain_vocabulary(300);
+  vocabulary.pattern = Pattern::none;
+  const Encoder encoder = make_encoder(vocabulary);
+  const ReferenceEncoder reference(vocabulary);
+  // hash_key is linear: one more in `high` is made up for by so much less in `low`.
+  const std::uint64_t one_low = hash_key({1, 0}), one_high = hash_key({0, 1});
+  std::uint64_t inverse = 1;
+  for (int i = 0; i < 6; ++i) inverse *= 2 - one_low * inverse;
+  PieceKey words{0x6161616161616161u, 0x6262626262626262u};
+  std::vector<std::string> pieces;
+  for (int i = 0; i < 6; ++i) {
+    std::string piece(16, '\0');
+    std::memcpy(piece.data(), &words, 16);
+    pieces.push_back(piece);
+    CHECK_EQUAL(make_long_key(piece).low, make_long_key(pieces[0]).low);
+    words = {words.low - one_high * inverse, words.high + 1};
+  }
+  for (int round = 0; round < 3; ++round) {
+    for (const std::string& piece : pieces) check_text(encoder, reference, piece);
+    // And pieces that differ only in how many zeros they end in.
+    for (std::size_t zeros = 0; zeros < 20; ++zeros) {
+      check_text(encoder, reference, "ab" + std::string(zeros, '\0'));
+    }
+  }
+}
+
+// More different pieces than a cache has room for, first in its pool, then in its lines, against
+// merging without one. Each text is encoded twice: the second time its pieces are known.
+void check_full_cache() {
+  const Vocabulary vocabulary = plain_vocabulary(300);
+  const Encoder encoder = make_encoder(vocabulary);
+  const auto tokens = Vocabulary::as_tokens(vocabulary.entries);
+  const MergeRules rules = MergeRules::from_merges(tokens, vocabulary.merges);
+  Merger merger;
+  std::mt19937 random(8);
+  std::size_t num_pooled = 0, num_pieces = 0;
+  while (num_pooled < 2 * PieceCache::most_pooled || num_pieces < 3 * PieceCache::most_lines) {
+    const bool is_long = num_pooled < 2 * PieceCache::most_pooled;
+    std::string text;
+    Ids expected;
+    for (int i = 0; i < 500; ++i) {
+      std::string piece(is_long ? 16 + random() % 240 : 2 + random() % 14, ' ');
+      for (char& letter : std::span(piece).subspan(1))
+        letter = static_cast<char>('a' + random() % 8);
+      for (const Symbol symbol : merger.merge(rules, piece))
+        expected.push_back(rules.id_of(symbol));
+      num_pooled += is_long ? piece.size() / 2 : 0;
+      ++num_pieces;
+      text += piece;
+    }
+    CHECK_EQUAL(encode(encoder, text, false) == expected, true);
+    CHECK_EQUAL(encode(encoder, text, false) == expected, true);
+  }
+}
+
 void check_threads(Pattern pattern) {
   Vocabulary vocabulary = plain_vocabulary(300);
   vocabulary.pattern = pattern;
@@ -225,6 +282,8 @@ int main() {
   check_random_vocabularies();
   check_offsets();
   check_long_pieces();
+  check_shared_keys();
+  check_full_cache();
   for (const Pattern pattern : {Pattern::gpt2, Pattern::cl100k, Pattern::none})
     check_threads(pattern);
   check_errors();

@@ -37,16 +37,39 @@ std::size_t match_end(std::string_view text, std::size_t start) {
   return last > start ? last : end;
 }
 
-void check_split(const std::string& text) {
-  Gpt2Splitter splitter(text);
-  std::size_t start = 0;
-  while (start < text.size()) {
-    const std::size_t end = match_end(text, start);
-    CHECK_EQUAL(splitter.next(), std::string_view(text).substr(start, end - start));
-    start = end;
+// All ends, asked for so many at a time.
+template <typename Splitter>
+std::vector<std::size_t> all_ends(Splitter splitter, const std::string& text, std::size_t room) {
+  std::vector<std::size_t> ends;
+  std::vector<const char*> some(room);  // on the heap: writing past it would be noticed
+  for (std::size_t count; (count = splitter.next_ends(some.data(), room)) > 0;) {
+    for (std::size_t i = 0; i < count; ++i) {
+      ends.push_back(static_cast<std::size_t>(some[i] - text.data()));
+    }
   }
-  CHECK_EQUAL(splitter.next().size(), 0u);
-  CHECK_EQUAL(splitter.next().size(), 0u);  // and stays at the end
+  CHECK_EQUAL(splitter.next_ends(some.data(), room), 0u);  // and stays at the end
+  return ends;
+}
+
+void check_split(const std::string& text) {
+  std::vector<std::size_t> ends;
+  for (std::size_t start = 0; start < text.size();) {
+    start = match_end(text, start);
+    ends.push_back(start);
+  }
+  for (const bool wide : {false, true}) {
+    Gpt2Splitter splitter(text, wide);
+    std::size_t start = 0;
+    for (const std::size_t end : ends) {
+      CHECK_EQUAL(splitter.next(), std::string_view(text).substr(start, end - start));
+      start = end;
+    }
+    CHECK_EQUAL(splitter.next().size(), 0u);
+    CHECK_EQUAL(splitter.next().size(), 0u);
+    for (const std::size_t room : {64u, 100u, 256u}) {
+      CHECK_EQUAL(all_ends(Gpt2Splitter(text, wide), text, room) == ends, true);
+    }
+  }
 
   // cl100k: the pieces join to the text, and cutting before a blank that follows something else
   // changes none of them.
@@ -55,6 +78,11 @@ void check_split(const std::string& text) {
   std::size_t cut = 0;
   for (auto piece = whole.next(); !piece.empty(); piece = whole.next()) joined += piece;
   CHECK_EQUAL(joined, text);
+  Cl100kSplitter by_piece(text);
+  for (const std::size_t end : all_ends(Cl100kSplitter(text), text, 64)) {
+    const std::string_view piece = by_piece.next();
+    CHECK_EQUAL(static_cast<std::size_t>(piece.data() + piece.size() - text.data()), end);
+  }
   for (std::size_t i = 1; i < text.size(); ++i) {
     const bool after_space = text[i - 1] == '\xA0' ||
                              text[i - 1] == '\x80' ||  // ends of wide spaces
@@ -87,7 +115,11 @@ int main() {
   }
 
   // Every single byte, and every place at which something may straddle a block.
-  for (int byte = 0; byte < 256; ++byte) check_split(std::string(1, static_cast<char>(byte)));
+  for (int byte = 0; byte < 256; ++byte) {
+    const std::string one(1, static_cast<char>(byte));
+    check_split(one);
+    check_split("a" + one + "1" + one + "!" + one + " " + one + "\n" + one);
+  }
   for (const char* tail :
        {"'s", "'ll", "'llx", "'sx", "  x", "\xE3\x80\x80x", "\xF0\x9F\x99\x82", " "}) {
     for (std::size_t length = 0; length < 200; ++length) {
@@ -96,6 +128,10 @@ int main() {
       check_split(std::string(length, '!') + tail + std::string(length, 'a'));
     }
   }
+
+  // As many pieces as bytes.
+  std::string alternating;
+  for (int i = 0; i < 400; ++i) check_split(alternating += i % 2 == 0 ? 'a' : '1');
 
   std::mt19937 random(1);
   const std::vector<std::string> ascii = {"a", "s", "l",  "t", "'", "'",
