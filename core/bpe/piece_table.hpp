@@ -223,7 +223,10 @@ class PieceCache {
   // Append the ids of a piece, if it is here.
   bool find(std::string_view piece, PieceKey key, std::uint64_t hash,
             Buffer<std::uint32_t>& ids) const {
-    for (const Slot* line : {lines_.at(hash), lines_.at(mix_hash(hash))}) {
+    Slot* const first = lines_.at(hash);
+    for (const Slot* line : {first, lines_.at(mix_hash(hash))}) {
+      // Slots are never emptied, and the second line is for what finds the first one full.
+      if (line != first && first[1].high == 0) return false;
       for (const Slot* slot : {line, line + 1}) {
         if (!slot->is_for(key)) continue;
         if (slot->num_ids() <= most_inline_ids) {
