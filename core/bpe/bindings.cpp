@@ -313,9 +313,9 @@ class Codec {
   }
 
   nb::tuple encode_documents(const nb::list& documents, std::uint32_t end_id, bool wide,
-                             std::size_t threads) const {
-    return wide ? documents_as<std::uint32_t>(documents, end_id, threads)
-                : documents_as<std::uint16_t>(documents, end_id, threads);
+                             std::size_t threads, const nb::object& check) const {
+    return wide ? documents_as<std::uint32_t>(documents, end_id, threads, check)
+                : documents_as<std::uint16_t>(documents, end_id, threads, check);
   }
 
   nb::tuple encode_with_offsets(nb::handle text, bool allow_special) const {
@@ -386,14 +386,20 @@ class Codec {
   }
 
   template <typename Id>
-  nb::tuple documents_as(const nb::list& documents, std::uint32_t end_id,
-                         std::size_t threads) const {
+  nb::tuple documents_as(const nb::list& documents, std::uint32_t end_id, std::size_t threads,
+                         const nb::object& check) const {
     const Utf8List utf8(documents);
+    // Signals are for the main thread: a worker is stopped by what `check` raises.
+    const InterruptCheck check_both = [&check] {
+      const nb::gil_scoped_acquire gil;
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+      if (!check.is_none()) check();
+    };
     EncodedDocuments<Id> encoded;
     {
-      const Released released(utf8.bytes());
-      encoded = tilth::bpe::encode_documents<Id>(encoder_, utf8.views(), end_id, threads,
-                                                 released.check());
+      const nb::gil_scoped_release released;
+      encoded =
+          tilth::bpe::encode_documents<Id>(encoder_, utf8.views(), end_id, threads, check_both);
     }
     return nb::make_tuple(array_of(std::move(encoded.ids)), array_of(std::move(encoded.ends)));
   }
@@ -553,10 +559,12 @@ NB_MODULE(_core, m) {
       .def("encode_batch", &Codec::encode_batch,
            nb::sig("def encode_batch(self, texts: list[str | bytes], allow_special: bool, "
                    "threads: int) -> list[list[int]]"))
-      .def("encode_documents", &Codec::encode_documents,
-           nb::sig("def encode_documents(self, documents: list[str | bytes], end_id: int, "
-                   "wide: bool, threads: int) -> tuple[NDArray[numpy.uint32] | "
-                   "NDArray[numpy.uint16], NDArray[numpy.uint64]]"),
+      .def("encode_documents", &Codec::encode_documents, "documents"_a, "end_id"_a, "wide"_a,
+           "threads"_a, "check"_a.none(),
+           nb::sig(
+               "def encode_documents(self, documents: list[str | bytes], end_id: int, "
+               "wide: bool, threads: int, check: object | None) -> tuple[NDArray[numpy.uint32] | "
+               "NDArray[numpy.uint16], NDArray[numpy.uint64]]"),
            "The ids of each document, then end_id, in 16 or 32 bits; and where each ends.")
       .def("encode_with_offsets", &Codec::encode_with_offsets,
            nb::sig("def encode_with_offsets(self, text: str | bytes, allow_special: bool) -> "

@@ -25,12 +25,14 @@ import re
 import reprlib
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 StrPath = str | os.PathLike[str]
+Progress = Callable[[str, int, int], None]
+"""Called now and then by long work: the phase, what is done of it, and of how much."""
 
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}

@@ -34,7 +34,7 @@ def test_info(folder):
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("note: Skipped: ") == 5
     assert f"{folder / 'b.jsonl.gz'} is not JSON" in done.stderr
-    assert "on line 2; " in done.stderr
+    assert "on line 2.\n" in done.stderr
     size = (folder / "a.txt").stat().st_size + (folder / "b.jsonl.gz").stat().st_size
     lines = done.stdout.splitlines()
     assert lines[:5] == [

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tilth.corpus import documents
-from tilth.data import open_data, tokenize, tokenizing
+from tilth.data import open_data, partial, tokenize
 from tilth.files import FileError
 from tilth.tokenizer import Tokenizer, train_tokenizer
 from tilth.tokenizer._core import text_hashes
@@ -47,7 +47,7 @@ def small_blocks(monkeypatch):
         arrays._journaled.result()
 
     set_block_bytes(monkeypatch, 8000)
-    monkeypatch.setattr(tokenizing._PartialArrays, "advance", advance)
+    monkeypatch.setattr(partial.PartialArrays, "advance", advance)
 
 
 def set_block_bytes(monkeypatch, size):
@@ -294,9 +294,100 @@ def test_a_damaged_journal_is_discarded(tokenizer, corpus, tmp_path, caplog, sma
     assert killed_at(30, lambda: tokenize(corpus, tokenizer, tmp_path / "data", valid=0.2))
     (tmp_path / "data" / ".partial" / "journal.json").write_text("{")
     tokenize(corpus, tokenizer, tmp_path / "data", valid=0.2)
-    assert "journal is damaged" in caplog.text
+    assert "journal is torn" in caplog.text
     tokenize(corpus, tokenizer, tmp_path / "whole", valid=0.2)
     assert contents(tmp_path / "data") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("change", ["cut", "remove"])
+def test_arrays_shorter_than_their_journal_are_discarded(
+    tokenizer, corpus, tmp_path, caplog, small_blocks, change
+):
+    """As after a power cut on a disk that lied; zeros in their place would pass every check."""
+    assert killed_at(30, lambda: tokenize(corpus, tokenizer, tmp_path / "data", valid=0.2))
+    array = tmp_path / "data" / ".partial" / "train.npy"
+    if change == "cut":
+        os.truncate(array, 200)
+    else:
+        array.unlink()
+    tokenize(corpus, tokenizer, tmp_path / "data", valid=0.2)
+    assert "arrays are shorter than its journal says" in caplog.text
+    tokenize(corpus, tokenizer, tmp_path / "whole", valid=0.2)
+    assert contents(tmp_path / "data") == contents(tmp_path / "whole")
+
+
+def test_killed_behind_the_last_rename(tokenizer, corpus, tmp_path, monkeypatch):
+    """The data is whole; what is left of the work harms neither it nor a call that overwrites."""
+    with monkeypatch.context() as patch:
+        patch.setattr("tilth.data.tokenizing.clear", lambda _folder: None)
+        tokenize(corpus, tokenizer, tmp_path / "data", valid=0.2)
+    assert (tmp_path / "data" / ".partial" / "journal.json").exists()
+    whole = contents_without_partial(tmp_path / "data")
+    with pytest.raises(FileExistsError, match="already holds token files"):
+        tokenize(corpus, tokenizer, tmp_path / "data", valid=0.2)
+    tokenize(corpus, tokenizer, tmp_path / "data", valid=0.2, overwrite=True)
+    assert contents(tmp_path / "data") == whole
+
+
+def test_a_lock_on_a_removed_file_keeps_nobody_out(tmp_path, monkeypatch):
+    """The folder goes between opening the lock and taking it: the lock must be taken anew."""
+    original = partial.fcntl.flock
+    calls = []
+
+    def flock(file, operation):
+        calls.append(operation)
+        if len(calls) == 1:
+            (tmp_path / "data" / ".partial" / "lock").unlink()
+            (tmp_path / "data" / ".partial" / "lock").touch()
+        original(file, operation)
+
+    monkeypatch.setattr(partial.fcntl, "flock", flock)
+    with (
+        partial.partial_folder(tmp_path / "data"),
+        pytest.raises(ValueError, match="Another process"),
+        partial.partial_folder(tmp_path / "data"),
+    ):
+        pass
+    assert len(calls) == 3
+    assert not (tmp_path / "data").exists()
+
+
+def test_files_of_others_are_kept(tokenizer, corpus, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.npy").write_text("precious")
+    with pytest.raises(FileExistsError, match=r"train\.npy already exists"):
+        tokenize(corpus, tokenizer, tmp_path / "data")
+    assert (tmp_path / "data" / "train.npy").read_text() == "precious"
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "blank.txt").write_text(" ")
+    with pytest.raises(ValueError, match="no document"):
+        tokenize(tmp_path / "blank.txt", tokenizer, tmp_path / "mine")
+    assert list((tmp_path / "mine").iterdir()) == []
+
+
+def test_many_small_sources(tokenizer, tmp_path):
+    """Linear: each source once looked at, not all of them for each."""
+    (tmp_path / "many").mkdir()
+    for number in range(1000):
+        (tmp_path / "many" / f"{number:04}.jsonl").write_text('{"text": "the cat"}')
+    data = tokenize(tmp_path / "many", tokenizer, tmp_path / "data")
+    assert len(data.manifest["sources"]) == 1000
+    assert data.num_documents("train") + data.num_documents("valid") == 1000
+
+
+def test_a_long_document_is_given_up_where_a_check_says_so(tokenizer):
+    """So that Ctrl-C need not wait for its end."""
+    calls = []
+
+    def check():
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    text = "the cat and the hat, naïve 🌱. " * 500_000
+    with pytest.raises(KeyboardInterrupt):
+        tokenizer.encode_documents([text], check=check, threads=2)
+    assert len(calls) == 3
 
 
 def test_a_full_disk(tokenizer, corpus, tmp_path, small_blocks):
@@ -372,6 +463,10 @@ def test_what_cannot_be_done_is_refused_before_the_work(tokenizer, corpus, tmp_p
     assert not out.exists()
     with pytest.raises(NotADirectoryError, match="is a file; name a folder"):
         tokenize(corpus, tokenizer, corpus)
+    with pytest.raises(ValueError, match="in two ways; give one"):
+        tokenize(corpus, tokenizer, out, valid=0.5, valid_corpus=corpus)
+    with pytest.raises(ValueError, match="lies in the corpus"):
+        tokenize(tmp_path, tokenizer, out)
     tokenize(corpus, tokenizer, out)
     with pytest.raises(FileExistsError, match="already holds token files"):
         tokenize(corpus, tokenizer, out)

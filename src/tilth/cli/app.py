@@ -16,6 +16,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -87,6 +88,8 @@ def _suggestion(wrong: str, names: Iterable[str]) -> str:
 def main() -> None:
     """Run the command line of this process and exit."""
     signal.signal(signal.SIGTERM, _exit_on_sigterm)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file name may be no UTF-8
     logging.basicConfig(format="note: %(message)s", stream=sys.stderr)
     sys.exit(_exit_code_of(app.meta))
 

@@ -5,13 +5,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from tilth.files import Progress as Report
+
 SECONDS_BETWEEN_LINES = 5.0
 
 IN_BYTES = {"check", "count", "fetch", "read", "tokenize", "verify", "write"}
 """The phases whose work is counted in bytes: they show megabytes, and how many a second."""
-
-Report = Callable[[str, int, int], None]
-"""Given a phase, what is done of it, and of how much (0: unknown)."""
 
 
 @contextmanager

@@ -16,10 +16,16 @@ def tokenize(
     *,
     tokenizer: Annotated[Path, Parameter(help="A tokenizer.json.")],
     out: Annotated[Path, Parameter(help="The folder to write.")],
-    valid: Annotated[float, Parameter(help="The share of documents kept for validation.")] = 0.01,
+    valid: Annotated[
+        float | None, Parameter(help="The share of documents kept for validation; default: 0.01.")
+    ] = None,
     valid_corpus: Annotated[
         list[Path] | None,
-        Parameter(negative=(), help="Take these for validation instead of a share."),
+        Parameter(
+            negative=(),
+            consume_multiple=True,
+            help="Take these for validation instead of a share.",
+        ),
     ] = None,
     end_token: Annotated[
         str, Parameter(help="The special token behind each document.")
@@ -40,7 +46,13 @@ def tokenize(
     from tilth.tokenizer import Tokenizer
 
     began = time.monotonic()
+    first_reports: list[int] = []  # a resumed run has not read what it finds
     with progress() as report:
+
+        def watch(phase: str, done: int, total: int) -> None:
+            first_reports.append(done) if not first_reports else None
+            report(phase, done, total)
+
         data = tokenize(
             corpus,
             Tokenizer.load(tokenizer),
@@ -53,11 +65,11 @@ def tokenize(
             on_error=on_error,
             threads=threads,
             overwrite=overwrite,
-            progress=report,
+            progress=watch,
         )
     seconds = time.monotonic() - began
     sources = data.manifest["sources"]
-    read_bytes = sum(source["size_bytes"] for source in sources)
+    read_bytes = sum(source["size_bytes"] for source in sources) - sum(first_reports)
     skipped = sum(source["skipped"] for source in sources)
     if json:
         results = {

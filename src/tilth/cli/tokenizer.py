@@ -46,14 +46,18 @@ def train(
     ] = 10_000,
     special: Special = [],  # noqa: B006, cyclopts copies it
     pattern: Pattern = "gpt2",
-    separator: Separator = "<|endoftext|>",
+    separator: Separator | None = None,
     field: Field = "text",
     on_error: OnError = "stop",
     threads: Threads = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Learn a vocabulary from a corpus."""
+    """Learn a vocabulary from a corpus.
+
+    Plain text is cut at special tokens, or at --separator if it is given; what is not UTF-8 in it
+    counts as U+FFFD.
+    """
     import resource
 
     from tilth.cli.progress import progress
@@ -61,6 +65,7 @@ def train(
     from tilth.tokenizer import inspection, train_tokenizer
     from tilth.tokenizer.oniguruma import check_read_alike
     from tilth.tokenizer.splitting import NATIVE_PATTERNS
+    from tilth.tokenizer.training import SEPARATOR
 
     # What would be refused after the work is refused before it.
     check_target(out, overwrite=overwrite)
@@ -91,7 +96,7 @@ def train(
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     peak_bytes = peak if sys.platform == "darwin" else peak * 1024
-    sample = _beginning(corpus, separator, field)
+    sample = _beginning(corpus, separator or SEPARATOR, field)
     results: dict[str, Any] = {
         "tokens": len(tokenizer.vocab),
         "merges": len(tokenizer.merges),

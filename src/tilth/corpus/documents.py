@@ -90,7 +90,7 @@ class Corpus:
         separator: str = "<|endoftext|>",
         field: str = "text",
         on_error: str = "stop",
-        block_bytes: int = 2 << 20,
+        block_bytes: int = 1 << 20,
     ) -> None:
         if on_error not in {"stop", "skip"}:
             raise ValueError(f'on_error is "stop" or "skip", not {on_error!r}.')
@@ -102,16 +102,12 @@ class Corpus:
             _encoded_separator(separator), field, on_error == "skip", block_bytes
         )
         self.sources: tuple[Source, ...] = listed(paths)
+        self.size_bytes = sum(source.size_bytes for source in self.sources)  # on disk
         if any(file.compression == "zst" for source in self.sources for file in source.files):
             import_zstandard()
         for source in self.sources:
             if source.kind == "parquet":
                 Column(source.files[0], field)  # made to be checked
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes on disk."""
-        return sum(source.size_bytes for source in self.sources)
 
     def blocks(self, start: Position = BEGINNING) -> Iterator[Block]:
         """Read on from `start`, which is the end of an earlier block."""
@@ -440,4 +436,5 @@ def _meet(error: FileError, reading: _Reading, skipped: list[str]) -> None:
     """A bad document ends the reading, or is counted."""
     if not reading.skips:
         raise error
-    skipped.append(str(error))
+    path, problem, _ = error.args  # the hint says how to skip it
+    skipped.append(f"{path} {problem}")

@@ -145,6 +145,8 @@ def _described(path: Path) -> ListedFile:
     try:
         found = path.stat()
     except FileNotFoundError:
+        if path.is_symlink():
+            raise FileError(path, "is a link that leads nowhere", "mend it or remove it") from None
         raise FileNotFoundError(f"{path} does not exist; {_suggestion(path)}") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = getattr(error, "strerror", None) or error

@@ -15,7 +15,7 @@ from tilth.files import FileError
 
 # Rows of a block at most: pages hold each different value once, so that a few bytes on disk may be
 # any number of long rows.
-MOST_ROWS = 4096
+MOST_ROWS = 256
 
 
 class Column:

@@ -20,12 +20,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from tilth.files import DISK_FULL, FileError, StrPath, checksum
+from tilth.files import DISK_FULL, FileError, Progress, StrPath, checksum
 
 BUILT_IN = "tilth corpus stories --size 50MB --out stories.txt"
-
-Progress = Callable[[str, int, int], None]
-"""Called with "fetch", how many bytes are here, and of how many."""
 
 
 class Dataset(NamedTuple):
@@ -44,7 +41,10 @@ NAMED = {
 
 
 def fetch(name: str, folder: StrPath, *, progress: Progress | None = None) -> list[Path]:
-    """Bring the files of a named corpus into a folder; what is there already is only checked."""
+    """Bring the files of a named corpus into a folder; what is there already is only checked.
+
+    `progress` hears of the phase "fetch", in bytes.
+    """
     if name not in NAMED:
         nearest = get_close_matches(str(name), NAMED, n=1)
         hint = f"did you mean {nearest[0]}?" if nearest else f"there are {' and '.join(NAMED)}"
@@ -52,6 +52,8 @@ def fetch(name: str, folder: StrPath, *, progress: Progress | None = None) -> li
     repository, files = NAMED[name]
     hub = _import_hub()
     folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is a file; name a folder for the corpus")
     folder.mkdir(parents=True, exist_ok=True)
     remote = [_Remote.of(hub, repository, file) for file in files]
     tell = progress or (lambda _phase, _done, _total: None)

@@ -28,10 +28,7 @@ from tilth.data.token_files import (
     load_checked_manifest,
     open_data,
 )
-from tilth.files import FileError, StrPath, manifest_bytes
-
-Progress = Callable[[str, int, int], None]
-"""Called with "verify", the bytes done and the bytes in all."""
+from tilth.files import FileError, Progress, StrPath, manifest_bytes
 
 DOCUMENTS_AT_ONCE = 1 << 20
 
@@ -52,7 +49,10 @@ class Finding:
 
 
 def verify_data(folder: StrPath, progress: Progress | None = None) -> Iterator[Finding]:
-    """Yield what is found, block by block; a damaged manifest is a FileError at once."""
+    """Yield what is found, block by block; a damaged manifest is a FileError at once.
+
+    `progress` hears of the phase "verify", in bytes.
+    """
     folder = Path(folder)
     manifest = load_checked_manifest(folder)
     _check_every_letter(folder, manifest)
@@ -69,7 +69,7 @@ def verify_data(folder: StrPath, progress: Progress | None = None) -> Iterator[F
             problem = _block_problem(folder, name, start, expected, manifest)
             is_whole &= not problem
             yield Finding(name, number + 1, num_blocks, problem)
-            done = min(done + BLOCK_BYTES, total)
+            done += min(BLOCK_BYTES, file["size_bytes"] - start)
             if progress is not None:
                 progress("verify", done, total)
     if is_whole:  # otherwise one damage would be reported under many names

@@ -33,7 +33,7 @@ class Encoder:
 
     def encode_batch(self, texts: list[str | bytes], allow_special: bool, threads: int) -> list[list[int]]: ...
 
-    def encode_documents(self, documents: list[str | bytes], end_id: int, wide: bool, threads: int) -> tuple[NDArray[numpy.uint32] | NDArray[numpy.uint16], NDArray[numpy.uint64]]:
+    def encode_documents(self, documents: list[str | bytes], end_id: int, wide: bool, threads: int, check: object | None) -> tuple[NDArray[numpy.uint32] | NDArray[numpy.uint16], NDArray[numpy.uint64]]:
         """
         The ids of each document, then end_id, in 16 or 32 bits; and where each ends.
         """

@@ -14,7 +14,7 @@ What enters: a vocabulary and its merges, or a file of them. What leaves: ids, a
 
 import codecs
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 from tilth.files import StrPath
@@ -153,12 +153,17 @@ class Tokenizer:
         return self._encoder.encode_batch(list(texts), allow_special, checked_threads(threads))
 
     def encode_documents(
-        self, documents: Sequence[Text], end_token: str = "<|endoftext|>", *, threads: int = 1
+        self,
+        documents: Sequence[Text],
+        end_token: str = "<|endoftext|>",
+        *,
+        threads: int = 1,
+        check: Callable[[], None] | None = None,
     ) -> "tuple[np.ndarray, np.ndarray]":
         """The ids of each document, then the end token's: one array, and where each ends in it.
 
         What a document says is text, never a special token. The ids are uint16 while the vocabulary
-        fits, else uint32.
+        fits, else uint32. `check` is called every few milliseconds; what it raises ends the work.
         """
         end_id = self.special_tokens.get(end_token)
         if end_id is None:
@@ -170,7 +175,7 @@ class Tokenizer:
         is_wide = self.vocab_size > 1 << 16
         if self._custom is None:
             threads = checked_threads(threads)
-            return self._encoder.encode_documents(list(documents), end_id, is_wide, threads)
+            return self._encoder.encode_documents(list(documents), end_id, is_wide, threads, check)
         import numpy as np  # noqa: PLC0415, only arrays need it
 
         rows = [[*self._encode_custom(text, False), end_id] for text in documents]

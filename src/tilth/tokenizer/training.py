@@ -12,20 +12,18 @@ threads and any order of the files.
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
 from tilth.corpus.documents import Corpus
 from tilth.corpus.listing import compression_of, kind_of, listed
-from tilth.files import StrPath
+from tilth.files import Progress, StrPath
 from tilth.tokenizer._core import Trainer
 from tilth.tokenizer.splitting import NATIVE_PATTERNS, CustomSplitter
 from tilth.tokenizer.tokenizer import Tokenizer, checked_threads
 
-Progress = Callable[[str, int, int], None]
-"""Called at both ends of a phase ("count", "merge") and ten times a second: done, of how much."""
-
+SEPARATOR = "<|endoftext|>"
 TEXTS_AT_ONCE = 1024  # shared between the threads: enough for all, and little to hold
 SHOWN_SENTENCES = 5  # of skipped documents; a million bad lines need not be read one by one
 
@@ -39,7 +37,7 @@ def train_tokenizer(
     *,
     texts: Iterable[str] | None = None,
     pattern: str = "gpt2",
-    separator: str = "<|endoftext|>",
+    separator: str | None = None,
     field: str = "text",
     on_error: str = "stop",
     threads: int | None = None,
@@ -51,9 +49,10 @@ def train_tokenizer(
     Special tokens cut the text before anything is counted. Files are read in parts, never whole;
     memory grows with the number of different pieces.
 
-    Files of plain text go straight to the core: what is not UTF-8 in them counts as U+FFFD. Of all
-    others the documents are counted, as `tilth.corpus.Corpus` reads them by `separator`, `field`
-    and `on_error`.
+    Files of plain text go straight to the core, which cuts them at special tokens alone and counts
+    what is not UTF-8 as U+FFFD. Of all others, and of those too if a `separator` is named that is
+    no special token, the documents are counted as `tilth.corpus.Corpus` reads them by `separator`,
+    `field` and `on_error`. `progress` hears of the phases "count" (in bytes) and "merge".
     """
     for name, value in (("texts", texts), ("special_tokens", special_tokens)):
         if isinstance(value, str):  # it would be taken for a list of characters
@@ -61,7 +60,9 @@ def train_tokenizer(
     special_tokens = list(special_tokens or [])
     num_merges = vocab_size - 256 - len(special_tokens)
     _check(vocab_size, special_tokens, num_merges)
-    files, others = _plain_and_others(paths)
+    is_cut_elsewhere = separator is not None and separator not in special_tokens
+    files, others = _plain_and_others(paths, is_cut_elsewhere)
+    separator = SEPARATOR if separator is None else separator
     corpus = Corpus(others, separator=separator, field=field, on_error=on_error) if others else None
     files_bytes = sum(file.stat().st_size for file in files)
     size_bytes = files_bytes + (corpus.size_bytes if corpus else 0)
@@ -140,14 +141,15 @@ def _check(vocab_size: int, special_tokens: list[str], num_merges: int) -> None:
 
 
 def _plain_and_others(
-    paths: StrPath | Iterable[StrPath] | None,
+    paths: StrPath | Iterable[StrPath] | None, is_cut_elsewhere: bool
 ) -> tuple[list[Path], list[Path]]:
     """The files that are text as they stand, a pipe too; and all other paths."""
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
     files, others = [], []
     for path in map(Path, paths or ()):
-        if path.is_dir() or kind_of(path) != "text" or compression_of(path):
+        is_plain = not path.is_dir() and kind_of(path) == "text" and not compression_of(path)
+        if is_cut_elsewhere or not is_plain:
             others.append(path)
             continue
         if not path.exists():
