@@ -313,7 +313,7 @@ def test_bad_rows_and_files(tmp_path):
     corpus = Corpus(folder, on_error="skip")
     (block,) = corpus.blocks()
     assert block.documents().texts == [b"one", b"two"]
-    assert block.documents().skipped[0].startswith(f"{folder / '2'} is not UTF-8 on line 3;")
+    assert block.documents().skipped == [f"{folder / '2'} is not UTF-8 on line 3"]
     with pytest.raises(FileError, match="2 is not UTF-8 on line 3"):
         list(Corpus(folder))
 
