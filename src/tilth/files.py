@@ -234,6 +234,25 @@ def _open_to_read(path: StrPath) -> BinaryIO:
         raise FileError(path, f"cannot be opened ({error.strerror})", hint) from error
 
 
+def read_bytes(path: StrPath) -> bytes:
+    """All bytes of a regular file: a pipe or a device might have no end."""
+    file = Path(path)
+    try:
+        if file.is_dir():
+            raise FileError(path, "is a folder", "name the file in it")
+        if file.exists() and not file.is_file():
+            raise FileError(path, "is a pipe or a device", "copy it to a file")
+        return file.read_bytes()
+    except FileNotFoundError:
+        raise FileError(path, "does not exist", "check the path") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        if isinstance(error, FileError):
+            raise
+        reason = getattr(error, "strerror", None) or error
+        hint = "check the path and its permissions"
+        raise FileError(path, f"cannot be read ({reason})", hint) from None
+
+
 def save_manifest(
     path: StrPath, content: dict[str, Any], *, kind: str, version: int, overwrite: bool = False
 ) -> None:

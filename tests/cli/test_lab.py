@@ -36,7 +36,11 @@ def test_sgd_as_json():
 
 
 def test_sgd_refuses_in_one_sentence():
-    for words, part in ((["--lr=-1"], "lr is -1.0"), (["--steps", "0"], "at least one")):
+    for words, part in (
+        (["--lr=-1"], "lr is -1.0"),
+        (["--steps", "0"], "at least one"),
+        (["--lr=1e40"], "leave the numbers"),
+    ):
         done = lab("sgd", *words)
         assert done.returncode == 2
         assert part in done.stderr

@@ -323,3 +323,14 @@ def test_the_fast_path_is_as_exact_as_the_definition(dtype, num_kv_heads):
 def test_impossible_heads(arguments, options, sentence):
     with pytest.raises(ValueError, match=sentence):
         MultiHeadSelfAttention(*arguments, **options)
+
+
+def test_float16_has_room_for_the_scores():
+    q = torch.full((2, 64), 60.0, dtype=torch.float16)
+    expected = torch.nn.functional.scaled_dot_product_attention(q, q, q)
+    torch.testing.assert_close(scaled_dot_product_attention(q, q, q), expected)
+
+
+def test_another_width_is_refused():
+    with pytest.raises(ValueError, match="x is 2 wide, and the rotation is for 4"):
+        RotaryPositionalEmbedding(10_000.0, 4, 8)(torch.ones(3, 2))

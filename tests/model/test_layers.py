@@ -160,6 +160,7 @@ def test_embedding_gradients():
 
 def test_embedding_gradient_is_the_same_every_time():
     """Twenty backward passes on all threads; `weight[ids]` gives as many answers."""
+    torch.set_num_threads(2)
     layer = Embedding(500, 64)
     ids = torch.randint(0, 500, (32, 256), generator=torch.Generator().manual_seed(0))
     upstream = randn(32, 256, 64, dtype=torch.float32)
@@ -255,3 +256,12 @@ def test_layers_take_device_and_dtype():
         for parameter in layer.parameters():
             assert parameter.is_meta
             assert parameter.dtype == torch.bfloat16
+
+
+def test_norm_of_another_width_is_refused():
+    with pytest.raises(ValueError, match="the norm is 8 wide"):
+        RMSNorm(8)(torch.ones(3, 1))
+
+
+def test_softmax_of_nothing():
+    assert torch.equal(softmax(torch.zeros(2, 0), -1), torch.softmax(torch.zeros(2, 0), -1))

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from tilth.model import transformer as module
+from tilth.model.attention import MultiHeadSelfAttention
 from tilth.model.config import ModelConfig
 from tilth.model.transformer import TransformerBlock, TransformerLM
 
@@ -491,3 +492,34 @@ def test_compiled_is_equal_and_deterministic(dtype, fast):
     for reference, result in zip(run(exact, exact), first, strict=True):
         error = (result.double() - reference).norm() / reference.norm()
         assert error < max(10 * torch.finfo(dtype).eps, one_by_one)
+
+
+def test_weights_assigned_to_a_meta_model():
+    """The usual way to load without allocating twice; the rotation tables are in no state dict."""
+    config = ModelConfig(vocab_size=50, context_length=16, d_model=32, num_layers=2, num_heads=4)
+    model = TransformerLM(config)
+    empty = TransformerLM(config, device="meta")
+    empty.load_state_dict(model.state_dict(), assign=True)
+    ids = torch.arange(12).reshape(2, 6)
+    assert torch.equal(empty(ids), model(ids))
+
+
+def test_a_tied_model_takes_both_names_of_its_matrix():
+    config = ModelConfig(
+        vocab_size=50, context_length=16, d_model=32, num_layers=1, num_heads=4, tie_embeddings=True
+    )
+    model = TransformerLM(config)
+    state = model.state_dict()
+    model.load_state_dict({**state, "lm_head.weight": state["token_embeddings.weight"]})
+    with pytest.raises(RuntimeError, match=r"lm_head\.weight"):
+        model.load_state_dict({**state, "lm_head.weight": state["token_embeddings.weight"] + 1})
+
+
+def test_a_block_alone_takes_device_and_dtype():
+    config = ModelConfig(vocab_size=50, context_length=16, d_model=32, num_layers=1, num_heads=4)
+    block = TransformerBlock(config, "cpu", torch.float64)
+    assert block(torch.ones(1, 3, 32, dtype=torch.float64)).dtype == torch.float64
+    assert (
+        MultiHeadSelfAttention(32, 4, None, 2, "cpu", torch.float64).q_proj.weight.dtype
+        == torch.float64
+    )

@@ -240,3 +240,10 @@ def test_it_finds_a_minimum():
         ((weight - torch.arange(10.0)) ** 2).sum().backward()
         optimizer.step()
     torch.testing.assert_close(weight.detach(), torch.arange(10.0), rtol=0, atol=1e-2)
+
+
+def test_a_misspelt_option_is_refused():
+    with pytest.raises(TypeError, match="wieght_decay"):
+        AdamW([torch.nn.Parameter(torch.ones(2))], wieght_decay=3)
+    with pytest.raises(ValueError, match="betas"):
+        AdamW([torch.nn.Parameter(torch.ones(2))], betas=(0.9,))

@@ -299,3 +299,17 @@ def test_chunks_compile_with_inductor():
     torch.testing.assert_close(loss, reference)
     expected = gradients(reference, hidden, weight)
     torch.testing.assert_close(gradients(loss, hidden, weight), expected)
+
+
+def test_chunks_in_float16_hold_the_sum_over_many_tokens():
+    """The gradient before it is divided by the number of tokens is beyond float16."""
+    hidden = torch.full((16_384, 4), 10.0, requires_grad=True)
+    weight = torch.zeros(3, 4, requires_grad=True)
+    targets = torch.zeros(16_384, dtype=torch.int64)
+    with torch.autocast("cpu", torch.float16):
+        loss = chunked_cross_entropy(hidden, weight, targets)
+    (found,) = torch.autograd.grad(loss, weight)
+    expected = torch.autograd.grad(
+        torch.nn.functional.cross_entropy(hidden @ weight.T, targets), weight
+    )
+    torch.testing.assert_close(found, expected[0], rtol=1e-3, atol=1e-3)

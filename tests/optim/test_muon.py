@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import Parameter
 
-from tilth.optim import Muon, muon, muon_groups
+from tilth.optim import AdamW, Muon, muon, muon_groups
 
 SHAPES = [(6, 6), (4, 10), (10, 4), (6, 6), (1, 5)]
 
@@ -217,3 +217,18 @@ def test_groups_of_the_real_model(tied):
     assert kinds[0] == ("muon", 0.1)
     assert kinds[1:-1] == ([] if tied else [("adamw", 0.1)])
     assert kinds[-1] == ("adamw", 0.0)
+
+
+def test_a_state_without_kinds_is_refused():
+    """Of AdamW: every group, embeddings too, would become Muon's."""
+    parameters = [torch.nn.Parameter(torch.ones(2, 3)), torch.nn.Parameter(torch.ones(3))]
+    muon = Muon([{"params": parameters[:1]}, {"params": parameters[1:], "kind": "adamw"}])
+    adamw = AdamW([{"params": parameters[:1]}, {"params": parameters[1:]}])
+    with pytest.raises(ValueError, match="another optimizer"):
+        muon.load_state_dict(adamw.state_dict())
+    muon.load_state_dict(muon.state_dict())
+    assert [group["kind"] for group in muon.param_groups] == ["muon", "adamw"]
+
+
+def test_a_stack_of_zeros_stays_zero():
+    assert torch.equal(muon._orthogonalize_stack(torch.zeros(2, 3, 4)), torch.zeros(2, 3, 4))

@@ -99,6 +99,40 @@ def test_any_state_comes_back_as_it_was():
     assert_equal(unpack(packed, loaded), value)
 
 
+def test_names_that_collide():
+    for value in (
+        {"1": torch.zeros(2), 1: torch.ones(2)},
+        {"a.b": torch.zeros(2), "a": {"b": torch.ones(2)}},
+    ):
+        packer = Packer()
+        packed = json.loads(json.dumps(packer.pack(value, "state")))
+        assert_equal(unpack(packed, packer.tensors), value)
+
+
+def test_a_path_is_replaced_in_one_step(tmp_path, monkeypatch):
+    model, optimizer = trained(torch.optim.SGD)
+    path = tmp_path / "c.safetensors"
+    save_checkpoint(model, optimizer, 3, path)
+
+    def fail(*_arguments):
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(OSError, match="the disk is gone"):
+        save_checkpoint(model, optimizer, 4, path)
+    assert load_checkpoint(path, model, optimizer) == 3
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "{}", '{"version": 1}', '{"version": 1, "iteration": 1, "model": null}']
+)
+def test_metadata_that_makes_no_sense(content):
+    data = safetensors.torch.save({"weight": torch.zeros(2)}, {"tilth checkpoint": content})
+    with pytest.raises(FileError, match="is torn or is not a checkpoint"):
+        load_checkpoint(io.BytesIO(data), nn.Linear(2, 2))
+
+
 def test_a_shared_weight_is_stored_once(tmp_path):
     model = nn.ModuleDict({"embedding": nn.Embedding(1000, 64), "head": nn.Linear(64, 1000)})
     model["head"].weight = model["embedding"].weight
@@ -182,8 +216,10 @@ def test_torn_and_foreign_files(tmp_path):
     foreign = safetensors.torch.save({"weight": torch.zeros(2)}, {"format": "pt"})
     with pytest.raises(FileError, match="is torn or is not a checkpoint"):
         load_checkpoint(io.BytesIO(foreign), model, optimizer)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileError, match="does not exist"):
         load_checkpoint(tmp_path / "missing", model, optimizer)
+    with pytest.raises(TypeError):
+        save_checkpoint(model, optimizer, 5.7, io.BytesIO())
 
 
 def test_what_cannot_be_saved_is_named(tmp_path):

@@ -31,6 +31,10 @@ def descend(lr: float, steps: int = 10, seed: int = 0) -> list[float]:
     """Minimise mean(w**2) from w = 5 randn(10, 10) and return steps + 1 losses."""
     if steps < 1:
         raise ValueError(f"steps is {steps}; take at least one.")
+    if lr > 1e30 or not 0 <= seed < 2**63:
+        raise ValueError(
+            f"lr {lr} and seed {seed} leave the numbers; take at most 1e30, and 0 to 2**63."
+        )
     generator = torch.Generator().manual_seed(seed)
     weight = torch.nn.Parameter(5.0 * torch.randn(10, 10, generator=generator))
     optimizer = SGD([weight], lr=lr)

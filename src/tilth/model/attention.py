@@ -40,7 +40,8 @@ def scaled_dot_product_attention(
     A query that may look nowhere reads zeros, and its gradients are zeros.
     """
     # The sum of d_k products of unit variance has variance d_k: the root keeps the softmax soft.
-    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (..., queries, keys)
+    # Before the product, where float16 has room for it.
+    scores = (q / math.sqrt(q.shape[-1])) @ k.transpose(-2, -1)  # (..., queries, keys)
     if mask is not None:
         if mask.dtype != torch.bool:  # an additive mask would be read upside down
             raise ValueError(
@@ -82,8 +83,10 @@ class RotaryPositionalEmbedding(Module):
         In float32 the angle itself would be wrong by 1e-3 at position 20,000; in bfloat16 positions
         above 256 would coincide. The tables follow from three numbers, so no file holds them.
         """
-        exponents = torch.arange(0, self.d_k, 2, dtype=torch.float64, device="cpu") / self.d_k
-        positions = torch.arange(self.max_seq_len, dtype=torch.float64, device="cpu")
+        # On the CPU, as not every device has float64; on meta there is nothing to compute.
+        where = "meta" if torch.device(device).type == "meta" else "cpu"
+        exponents = torch.arange(0, self.d_k, 2, dtype=torch.float64, device=where) / self.d_k
+        positions = torch.arange(self.max_seq_len, dtype=torch.float64, device=where)
         angles = torch.outer(positions, self.theta**-exponents)  # (max_seq_len, d_k / 2)
         dtype = torch.promote_types(dtype, torch.float32)
         for name, table in (("cos", angles.cos()), ("sin", angles.sin())):
@@ -106,6 +109,10 @@ class RotaryPositionalEmbedding(Module):
         Positions are (seq,), (1, seq) or (batch, seq); axes of x between batch and seq, such as the
         heads, share them.
         """
+        if x.shape[-1] != self.d_k:
+            raise ValueError(f"x is {x.shape[-1]} wide, and the rotation is for {self.d_k}.")
+        if self.cos.is_meta and not x.is_meta:  # of weights that were assigned to a meta model
+            self._fill_tables(x.device, self.cos.dtype)
         cos, sin = self._at(token_positions, x)  # both (..., seq, d_k / 2)
         even, odd = torch.unflatten(at_least_float32(x), -1, (-1, 2)).unbind(-1)
         turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
@@ -160,10 +167,10 @@ class MultiHeadSelfAttention(Module):
         num_heads: int,
         rope: RotaryPositionalEmbedding | None = None,
         num_kv_heads: int | None = None,
-        *,
-        qk_norm: bool = False,
         device: Device = None,
         dtype: torch.dtype | None = None,
+        *,
+        qk_norm: bool = False,
     ) -> None:
         super().__init__()
         if num_kv_heads is None:

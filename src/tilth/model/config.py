@@ -53,7 +53,7 @@ class ModelConfig:
     position: Position = "rope"
     """How a token knows its position: rotated queries and keys, or only by the causal mask."""
     ffn: FeedForward = "swiglu"
-    """The feed-forward: w2(silu(w1 x) * w3 x), or w2(silu(w1 x)) with as many parameters."""
+    """The feed-forward: w2(silu(w1 x) * w3 x), or w2(silu(w1 x)) with about as many parameters."""
     tie_embeddings: bool = False
     """Whether the output matrix is the token embedding itself."""
     qk_norm: bool = False

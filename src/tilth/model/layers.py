@@ -42,6 +42,8 @@ def softmax(x: Float[Tensor, "*shape"], dim: int) -> Float[Tensor, "*shape"]:
     # A common offset cancels in the quotient, so the largest exponent may be 0: nothing overflows.
     # For the same reason no gradient needs to pass through it.
     wide = at_least_float32(x)
+    if x.shape[dim] == 0:
+        return x.clone()
     largest = wide.detach().amax(dim, keepdim=True)
     weights = (wide - largest.masked_fill(largest == -math.inf, 0.0)).exp()
     # The sum contains exp(0) = 1, but for a row of -inf: the clamp turns its 0/0 into 0/1.
@@ -90,7 +92,10 @@ class Embedding(Module):
         init_truncated(self.weight, variance=1.0)
 
     def forward(self, token_ids: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape embedding_dim"]:
-        """Look the ids up; one that has no row is a ValueError (on a GPU, a device-side error)."""
+        """Look the ids up; one that has no row is a ValueError, if a CPU does it uncompiled.
+
+        A GPU reports it late, and compiled code takes -1 for the last row.
+        """
         try:
             return look_up(self.weight, token_ids)
         except IndexError as error:
@@ -130,6 +135,10 @@ class RMSNorm(Module):
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
         """Scale each token to a root mean square of 1, then by the learned weight."""
+        if x.shape[-1:] != self.weight.shape:  # else it would be broadcast without a word
+            raise ValueError(
+                f"the norm is {len(self.weight)} wide, and x has the shape {tuple(x.shape)}."
+            )
         wide = at_least_float32(x)
         inverse_rms = (wide.square().mean(-1, keepdim=True) + self.eps).rsqrt()
         return (wide * inverse_rms * self.weight).to(x.dtype)

@@ -43,9 +43,10 @@ class TransformerBlock(Module):
     def __init__(
         self,
         config: ModelConfig,
-        rope: RotaryPositionalEmbedding | None = None,
         device: Device = None,
         dtype: torch.dtype | None = None,
+        *,
+        rope: RotaryPositionalEmbedding | None = None,
     ) -> None:
         """Make a block; blocks of one model share their `rope`, one alone makes its own."""
         super().__init__()
@@ -103,7 +104,7 @@ class TransformerLM(Module):
         self.token_embeddings = Embedding(config.vocab_size, config.d_model, device, dtype)
         rope = make_rope(config, device, dtype) if config.position == "rope" else None
         self.layers = ModuleList(
-            TransformerBlock(config, rope, device, dtype) for _ in range(config.num_layers)
+            TransformerBlock(config, device, dtype, rope=rope) for _ in range(config.num_layers)
         )
         self.ln_final = (
             RMSNorm(config.d_model, device=device, dtype=dtype) if config.norm == "pre" else None
@@ -111,10 +112,11 @@ class TransformerLM(Module):
         if config.tie_embeddings:
             # As an output matrix, rows of variance 1 would turn hidden states of unit variance into
             # logits of variance d_model, and a first loss of hundreds. 1 / d_model makes those 1,
-            # and the first loss log(vocab_size) + 1/2. As an embedding the small rows do no harm:
-            # each sublayer normalises what it reads.
+            # and the first loss about log(vocab_size) + 1/2. As an embedding the small rows do no
+            # harm before a norm.
             init_truncated(self.token_embeddings.weight, variance=1 / config.d_model)
             self.lm_head = None
+            self.register_load_state_dict_pre_hook(_drop_tied_head)  # type: ignore[no-untyped-call]
         else:
             self.lm_head = Linear(config.d_model, config.vocab_size, device, dtype)
 
@@ -153,6 +155,15 @@ class TransformerLM(Module):
             if isinstance(module, SwiGLU | MultiHeadSelfAttention):
                 module.fast = fast
         return self
+
+
+def _drop_tied_head(
+    _module: Module, state_dict: dict[str, Tensor], prefix: str, *_arguments: object
+) -> None:
+    """Others write a tied matrix under both of its names; one of them is enough."""
+    name, embedding = f"{prefix}lm_head.weight", state_dict.get(f"{prefix}token_embeddings.weight")
+    if name in state_dict and embedding is not None and torch.equal(state_dict[name], embedding):
+        del state_dict[name]
 
 
 def make_rope(

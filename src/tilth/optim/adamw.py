@@ -15,7 +15,7 @@ tensor([0.9000, 0.9000])
 
 import math
 from collections import defaultdict
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -58,6 +58,8 @@ class AdamW(GroupOptimizer):
     """
 
     unsupported = ("amsgrad", "maximize")
+    more_defaults: ClassVar[dict[str, Any]] = {}
+    """Options that a subclass adds."""
 
     def __init__(
         self,
@@ -68,10 +70,9 @@ class AdamW(GroupOptimizer):
         weight_decay: float = 0.01,
         *,
         fused: bool | None = None,
-        **options: Any,  # noqa: ANN401, what a subclass adds
     ) -> None:
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, {**defaults, "fused": fused, **options})
+        super().__init__(params, {**defaults, "fused": fused, **self.more_defaults})
 
     def update_group(self, group: dict[str, Any], pairs: list[tuple[Tensor, Tensor]]) -> None:
         """Update all parameters of a group, those with a fused kernel together."""

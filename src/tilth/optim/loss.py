@@ -119,7 +119,7 @@ class _ChunkedLoss(torch.autograd.Function):
             grad_logits = grad_logits.to(logits.dtype)
             grad_hidden[chunk] = grad_logits @ weight
             grad_weight += grad_logits.T @ hidden[chunk]
-        ctx.save_for_backward(grad_hidden, grad_weight.to(weight.dtype))
+        ctx.save_for_backward(grad_hidden, grad_weight)
         return torch.stack(losses).sum()
 
     @staticmethod
@@ -129,7 +129,10 @@ class _ChunkedLoss(torch.autograd.Function):
                 "chunked_cross_entropy can be differentiated once; take cross_entropy instead."
             )
         grad_hidden, grad_weight = ctx.saved_tensors
-        return grad_hidden * grad_output, grad_weight * grad_output, None, None
+        # Narrowed after the factor, which divides by the number of tokens: the sum over all of them
+        # may be more than float16 holds.
+        scaled = (grad_weight * grad_output).to(grad_hidden.dtype)
+        return grad_hidden * grad_output, scaled, None, None
 
 
 def _log_probabilities(

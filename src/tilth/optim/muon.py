@@ -31,8 +31,8 @@ from tilth.optim.adamw import AdamW, decays
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-# p(s) = a s + b s^3 + c s^5, five times over, brings every s in (0, 1] near 1, small ones fast: the
-# slope a at 0 is as steep as it can be while all end in about [0.7, 1.2] (Jordan et al. 2024).
+# p(s) = a s + b s^3 + c s^5, five times over, brings every s from 0.002 to 1 into about [0.7, 1.2]:
+# the slope a at 0 is as steep as it can be for that (Jordan et al. 2024).
 A, B, C = 3.4445, -4.7750, 2.0315
 ITERATIONS = 5
 
@@ -104,9 +104,14 @@ class Muon(AdamW):
         momentum: float = 0.95,
         fused: bool | None = None,
     ) -> None:
-        super().__init__(
-            params, lr, betas, eps, weight_decay, fused=fused, momentum=momentum, kind="muon"
-        )
+        self.more_defaults = {"momentum": momentum, "kind": "muon"}  # type: ignore[misc]
+        super().__init__(params, lr, betas, eps, weight_decay, fused=fused)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over the state of another Muon; of AdamW's it could not know which kind is meant."""
+        if not all("kind" in group for group in state_dict["param_groups"]):
+            raise ValueError("the state is of another optimizer: its groups have no kind.")
+        super().load_state_dict(state_dict)
 
     def check_options(self, options: dict[str, Any]) -> None:
         """Raise a ValueError for options that make no sense."""
@@ -145,7 +150,7 @@ class Muon(AdamW):
                     (parameter, gradient)
                 )
         for alike in stacks.values():
-            size = max(1, STACK_ELEMENTS // alike[0][0].numel())
+            size = max(1, STACK_ELEMENTS // max(1, alike[0][0].numel()))
             for start in range(0, len(alike), size):
                 self._stacked_update(alike[start : start + size], **options)
 

@@ -52,9 +52,9 @@ class GroupOptimizer(Optimizer):
             value = options.get(name, low)
             if not low <= value < high:
                 raise ValueError(f"{name} is {value}; it must be in [{low:g}, {high:g}).")
-        for beta in options.get("betas", ()):
-            if not 0.0 <= beta < 1.0:
-                raise ValueError(f"betas are {options['betas']}; both must be in [0, 1).")
+        betas = options.get("betas", (0.0, 0.0))
+        if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
+            raise ValueError(f"betas are {betas}; there are two, both in [0, 1).")
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group; an option that it does not say is the optimizer's own."""

@@ -17,6 +17,7 @@ the same objects again. A weight that two names share is stored once.
 
 import json
 import math
+import operator
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
@@ -27,7 +28,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from tilth.files import FileError, StrPath, atomic_write
+from tilth.files import FileError, StrPath, atomic_write, read_bytes
 
 FORMAT = "tilth checkpoint"
 VERSION = 1
@@ -40,7 +41,7 @@ def save_checkpoint(
     packer = Packer()
     content = {
         "version": VERSION,
-        "iteration": int(iteration),
+        "iteration": operator.index(iteration),
         "model": packer.pack(model.state_dict(), "model"),
         "optimizer": packer.pack(optimizer and optimizer.state_dict(), "optimizer"),
     }
@@ -61,34 +62,46 @@ def load_checkpoint(
         name, data = str(getattr(src, "name", "the checkpoint")), src.read()
     else:
         name = str(src)
-        with open(src, "rb") as file:  # noqa: PTH123, src may be a str
-            data = file.read()
-    content, tensors = _read(name, data)
-    model_state = unpack(content["model"], tensors)
+        data = read_bytes(src)
+    iteration, model_state, optimizer_state = _read(name, data)
     _check_fits(name, model_state, model.state_dict())
     if optimizer is not None:
-        if content["optimizer"] is None:
+        if optimizer_state is None:
             raise FileError(name, "holds no optimizer", "load the model alone")
         try:  # torch checks the groups before it changes anything
-            optimizer.load_state_dict(unpack(content["optimizer"], tensors))
+            optimizer.load_state_dict(optimizer_state)
         except ValueError as error:
             hint = "make the optimizer of the same parameters and groups"
             raise FileError(name, f"is of another optimizer ({error})", hint) from error
     model.load_state_dict(model_state)
-    return int(content["iteration"])
+    return iteration
 
 
-def _read(name: str, data: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _read(name: str, data: bytes) -> tuple[int, dict[str, Any], dict[str, Any] | None]:
+    """The iteration, and the state dicts of the model and the optimizer."""
     try:
         tensors = safetensors.torch.load(data)
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         content = json.loads(header["__metadata__"][FORMAT])
-    except (safetensors.SafetensorError, ValueError, KeyError, RecursionError) as error:
+        version = content["version"]
+        model_state, optimizer_state = (
+            unpack(content[part], tensors) for part in ("model", "optimizer")
+        )
+        iteration = operator.index(content["iteration"])
+        if not isinstance(model_state, dict) or not isinstance(optimizer_state, dict | None):
+            raise ValueError("there are no state dicts in it")
+    except (
+        safetensors.SafetensorError,
+        ValueError,
+        KeyError,
+        TypeError,
+        RecursionError,
+    ) as error:
         problem = f"is torn or is not a checkpoint ({error})"
         raise FileError(name, problem, "check the path, or take an older one") from error
-    if content["version"] != VERSION:
-        raise FileError(name, f"is of version {content['version']}", "use the tilth that wrote it")
-    return content, tensors
+    if version != VERSION:
+        raise FileError(name, f"is of version {version}", "use the tilth that wrote it")
+    return iteration, model_state, optimizer_state
 
 
 def _check_fits(name: str, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
@@ -116,6 +129,7 @@ class Packer:
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
         self._names: dict[tuple[object, ...], str] = {}
+        self._originals: list[Tensor] = []  # alive, so that no other tensor takes their place
         self._storages: set[int] = set()
 
     def pack(self, value: object, name: str) -> object:
@@ -145,10 +159,13 @@ class Packer:
         """The name under which a tensor stands in `tensors`."""
         if tensor.layout != torch.strided or tensor.is_meta:
             raise ValueError(f"{name} has no plain numbers to save; make it dense and fill it")
-        place = (tensor.data_ptr() or name, tensor.dtype, tensor.shape, tensor.stride())
+        place = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
         if place in self._names:
             return self._names[place]
+        while name in self.tensors:  # {"1": ..., 1: ...}
+            name += "'"
         self._names[place] = name
+        self._originals.append(tensor)
         # Safetensors stores no memory twice: another view of what is there already is copied out.
         storage = tensor.untyped_storage().data_ptr()
         plain = tensor.detach().contiguous()

@@ -13,9 +13,8 @@ tilth.files.FileError: words.json cannot be used because token 7 is empty; leave
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-from tilth.files import FileError, StrPath, unique_keys
+from tilth.files import FileError, StrPath, read_bytes, unique_keys
 
 
 @contextmanager
@@ -28,25 +27,6 @@ def explained(path: StrPath, verdict: str = "cannot be used") -> Iterator[None]:
     except ValueError as error:
         problem, _, hint = str(error).rpartition("; ")
         raise FileError(path, f"{verdict} because {problem}", hint) from None
-
-
-def read_bytes(path: StrPath) -> bytes:
-    """All bytes of a regular file: a pipe or a device might have no end."""
-    file = Path(path)
-    try:
-        if file.is_dir():
-            raise FileError(path, "is a folder", "name the file in it")
-        if file.exists() and not file.is_file():
-            raise FileError(path, "is a pipe or a device", "copy it to a file")
-        return file.read_bytes()
-    except FileNotFoundError:
-        raise FileError(path, "does not exist", "check the path") from None
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        if isinstance(error, FileError):
-            raise
-        reason = getattr(error, "strerror", None) or error
-        hint = "check the path and its permissions"
-        raise FileError(path, f"cannot be read ({reason})", hint) from None
 
 
 def read_text(path: StrPath) -> str:

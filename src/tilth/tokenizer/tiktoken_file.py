@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush
 
-from tilth.files import FileError, StrPath, write_text_atomically
-from tilth.tokenizer.reading import explained, read_bytes
+from tilth.files import FileError, StrPath, read_bytes, write_text_atomically
+from tilth.tokenizer.reading import explained
 from tilth.tokenizer.vocabulary import Pair, Vocabulary, shown
 
 _RANK = re.compile(rb"0|[1-9][0-9]{0,9}")

@@ -64,6 +64,7 @@ class Tokenizer:
 
     def _set(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
+        self._vocab_size = max(vocabulary.tokens, default=-1) + 1
         is_native = vocabulary.pattern in NATIVE_PATTERNS
         self._custom = (
             None if is_native else CustomSplitter(vocabulary.pattern, vocabulary.special_tokens)
@@ -287,7 +288,7 @@ class Tokenizer:
     @property
     def vocab_size(self) -> int:
         """One more than the largest id: the rows that an embedding needs."""
-        return max(self._vocabulary.tokens, default=-1) + 1
+        return self._vocab_size
 
     @property
     def fingerprint(self) -> str:
