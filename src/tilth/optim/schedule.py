@@ -23,7 +23,7 @@ def cosine_schedule(
     return min_lr
 
 
-def warmup_stable_decay_schedule(  # noqa: PLR0917
+def warmup_stable_decay_schedule(
     step: int, max_lr: float, min_lr: float, warmup_steps: int, stable_steps: int, decay_steps: int
 ) -> float:
     """Warm up, stay at `max_lr` until `stable_steps`, fall in a line to `min_lr` at `decay_steps`.
