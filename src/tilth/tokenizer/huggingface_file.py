@@ -132,6 +132,7 @@ def save_tokenizer_json(vocabulary: Vocabulary, path: StrPath, *, overwrite: boo
         _check_spellings(vocabulary)
     special = {token_id: token for token, token_id in vocabulary.special_tokens.items()}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    spelled = {token: spell(token) for token in vocabulary.tokens.values()}
     content = {
         "version": "1.0",
         "truncation": None,
@@ -164,10 +165,10 @@ def save_tokenizer_json(vocabulary: Vocabulary, path: StrPath, *, overwrite: boo
             # Special tokens stand here too, as they are: `tokenizers` gives one that does not the
             # number of tokens as its id, whatever the file says.
             "vocab": {
-                special.get(token_id) or spell(token): token_id
+                special.get(token_id) or spelled[token]: token_id
                 for token_id, token in sorted(vocabulary.tokens.items())
             },
-            "merges": [[spell(left), spell(right)] for left, right in vocabulary.merges],
+            "merges": [[spelled[left], spelled[right]] for left, right in vocabulary.merges],
         },
     }
     # No line end after the object: then no part of it is whole, and a torn file cannot pass.
