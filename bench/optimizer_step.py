@@ -1,8 +1,8 @@
 """How long a step of an optimizer takes at 22.7M parameters, beside torch's own.
 
 Two threads; the parameters of the `tinystories` model with random gradients, which stay the same.
-AdamW is compared by its values, Muon is not: torch's iterates in bfloat16 on every device, which
-takes so long without instructions for it that it is given one step in twenty.
+All are compared by their values. torch's Muon is left out: it iterates in bfloat16 on every device,
+where a CPU without instructions for it takes 76 s a step.
 Target: AdamW takes at most 1.1 times the time of torch's fused one.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch.nn import Parameter
     from torch.optim import Optimizer
 
-STEPS = 20
+STEPS = 5
 Task = tuple["Optimizer", int]
 OPTIONS: dict[str, Any] = {"lr": 1e-3, "weight_decay": 0.1}
 
@@ -82,14 +82,6 @@ def tilth_muon(fused: bool | None) -> Callable[[Path, float], Task]:
     return setup
 
 
-def torch_muon(file: Path, sample: float) -> Task:
-    """Set up torch's, which has no AdamW inside: the hidden matrices alone."""
-    from torch.optim import Muon
-
-    hidden, _ = tinystories_parameters()
-    return Muon(hidden, **OPTIONS, adjust_lr_fn="match_rms_adamw"), round(STEPS * sample)
-
-
 def run(task: Task) -> "Optimizer":
     """Do what is timed."""
     optimizer, steps = task
@@ -146,16 +138,6 @@ BENCHMARK = Benchmark(
             mean_sizes,
             package="tilth",
             against="tilth Muon",
-        ),
-        Contender(
-            "torch Muon",
-            torch_muon,
-            run,
-            mean_sizes,
-            package="torch",
-            against="tilth Muon",
-            sample=1 / STEPS,
-            incomparable="it iterates in bfloat16, and leaves out what is no hidden matrix",
         ),
     ],
     targets=[Target("torch AdamW, fused", at_least=1 / 1.1)],
