@@ -7,6 +7,7 @@ Target: AdamW takes at most 1.1 times the time of torch's fused one.
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 STEPS = 5
 Task = tuple["Optimizer", int]
+Setup = Callable[[Path, float], Task]
 OPTIONS: dict[str, Any] = {"lr": 1e-3, "weight_decay": 0.1}
 
 
@@ -45,7 +47,7 @@ def tinystories_parameters() -> "tuple[list[Parameter], list[Parameter]]":
     return parameters[0], parameters[1]
 
 
-def adamw(make: Callable[..., Any]) -> Callable[[Path, float], Task]:
+def adamw(make: Callable[..., Any]) -> Setup:
     """Set up an AdamW; `make` is given the parameters and options."""
 
     def setup(file: Path, sample: float) -> Task:
@@ -69,7 +71,7 @@ def torch_adamw(parameters: Any, **options: Any) -> Any:  # noqa: ANN401
     return AdamW(parameters, **options)
 
 
-def tilth_muon(fused: bool | None) -> Callable[[Path, float], Task]:
+def tilth_muon(fused: bool | None) -> Setup:
     """Set up ours, with AdamW for the rest."""
 
     def setup(file: Path, sample: float) -> Task:
@@ -96,6 +98,11 @@ def mean_sizes(optimizer: "Optimizer") -> list[float]:
     return [round(float(p.detach().double().abs().mean()), 5) for p in parameters[:5]]
 
 
+def peer(name: str, setup: Setup, package: str, against: str, warmup: int = 0) -> Contender:
+    """Declare one that is compared with ours."""
+    return Contender(name, setup, run, mean_sizes, package, against, warmup=warmup)
+
+
 BENCHMARK = Benchmark(
     prepare=prepare,
     threads=2,
@@ -103,42 +110,16 @@ BENCHMARK = Benchmark(
     unit="steps",
     contenders=[
         Contender("tilth AdamW", adamw(tilth_adamw), run, mean_sizes, "tilth", warmup=1),
-        Contender(
-            "torch AdamW, fused",
-            adamw(lambda parameters, **options: torch_adamw(parameters, **options, fused=True)),
-            run,
-            mean_sizes,
-            package="torch",
-            against="tilth AdamW",
-            warmup=1,
-        ),
-        Contender(
-            "torch AdamW, foreach",
-            adamw(lambda parameters, **options: torch_adamw(parameters, **options, foreach=True)),
-            run,
-            mean_sizes,
-            package="torch",
-            against="tilth AdamW",
-            warmup=1,
-        ),
-        Contender(
-            "tilth AdamW, the definition",
-            adamw(lambda parameters, **options: tilth_adamw(parameters, **options, fused=False)),
-            run,
-            mean_sizes,
-            package="tilth",
-            against="tilth AdamW",
-            warmup=1,
+        *(
+            peer(name, adamw(partial(make, **{option: value})), package, "tilth AdamW", warmup=1)
+            for name, make, option, value, package in (
+                ("torch AdamW, fused", torch_adamw, "fused", True, "torch"),
+                ("torch AdamW, foreach", torch_adamw, "foreach", True, "torch"),
+                ("tilth AdamW, the definition", tilth_adamw, "fused", False, "tilth"),
+            )
         ),
         Contender("tilth Muon", tilth_muon(None), run, mean_sizes, "tilth"),
-        Contender(
-            "tilth Muon, the definition",
-            tilth_muon(False),
-            run,
-            mean_sizes,
-            package="tilth",
-            against="tilth Muon",
-        ),
+        peer("tilth Muon, the definition", tilth_muon(False), "tilth", "tilth Muon"),
     ],
     targets=[Target("torch AdamW, fused", at_least=1 / 1.1)],
 )
