@@ -140,7 +140,7 @@ def test_files_bring_it_back():
         ({**SHAPE, "num_head": 4}, "'num_head' is no value of a model config; did you mean num_he"),
         ({**SHAPE, "dropout": 0.1}, "'dropout' is no value of a model config; there are vocab_siz"),
         ({**SHAPE, 3: 4}, "3 is no value of a model config"),
-        ({"vocab_size": 5}, "the model config has no context_length; add it"),
+        ({"vocab_size": 5}, "there is no context_length in a model config; add it"),
     ],
 )
 def test_wrong_dicts(values, sentence):

@@ -43,6 +43,10 @@ app.command("tilth.cli.demo:demo", help="The whole way, as far as it is built, i
 app.command("tilth.cli.corpus:app", name="corpus", help="Text: stories, downloads, your own.")
 app.command("tilth.cli.tokenizer:app", name="tokenizer", help="Text to token ids and back.")
 app.command("tilth.cli.tokenize:tokenize", help="A corpus and a tokenizer to token files.")
+app.command("tilth.cli.train:train", help="Token files and a recipe to a run directory.")
+app.command("tilth.cli.train:resume", help="Go on with a run that was stopped.")
+app.command("tilth.cli.runs:runs", help="The runs in a folder, and how they stand.")
+app.command("tilth.cli.evaluate:evaluate", help="How well a run predicts text.")
 app.command("tilth.cli.verify:verify", help="Whether what lies on disk is what was written.")
 app.command("tilth.cli.lab:app", name="lab", help="Experiments that explain training.")
 
@@ -131,6 +135,10 @@ def _sentence(error: Exception) -> str:
 
 def _unknown_key(error: UnknownOptionError) -> str:
     """A key of a config file that the verb does not have (cyclopts would show it as an option)."""
-    key = (error.token.keyword or error.token.value).strip("[]")
-    known = [name.lstrip("-") for argument in error.argument_collection for name in argument.names]
+    key = (error.token.keyword or error.token.value).strip("[]").replace("][", ".")
+    known = [
+        name.lstrip("-").replace("-", "_")
+        for argument in error.argument_collection
+        for name in argument.names
+    ]
     return f"Unknown key {key} in {error.token.source}.{_suggestion(key, known)}"

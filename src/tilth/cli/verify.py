@@ -10,12 +10,36 @@ from tilth.cli.options import Json
 
 
 def verify(
-    path: Annotated[Path, Parameter(help="A data folder.")],
+    path: Annotated[Path, Parameter(help="A data folder or a run directory.")],
     /,
     *,
     json: Json = False,
 ) -> None:
-    """Read every byte of a data folder, and say of each file and block whether it is whole."""
+    """Read every byte, and say of each file whether it is whole."""
+    if (path / "config.toml").exists():
+        _verify_run(path, json)
+    else:
+        _verify_data(path, json)
+
+
+def _verify_run(path: Path, json: bool) -> None:
+    from tilth.runs.run import open_run, verify_run
+
+    findings = list(verify_run(open_run(path)))
+    problems = [(name, problem) for name, problem in findings if problem]
+    if json:
+        found = [{"file": name, "problem": problem} for name, problem in findings]
+        print(json_module.dumps({"path": str(path), "is_whole": not problems, "found": found}))
+    else:
+        for name, problem in findings:
+            print(f"{name:<26} {problem or 'whole'}")
+    if problems:
+        raise ValueError(f"{path} is damaged: {problems[0][1]}.")
+    if not json:
+        print(f"{path} is whole")
+
+
+def _verify_data(path: Path, json: bool) -> None:
     from tilth.cli.progress import progress
     from tilth.data import verify_data
 

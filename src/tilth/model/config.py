@@ -63,7 +63,7 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "context_length", "d_model", "num_layers", "num_heads"):
-            self._set(name, _count(name, getattr(self, name)))
+            self._set(name, check_count(name, getattr(self, name)))
         for name, names in (("norm", Norm), ("position", Position), ("ffn", FeedForward)):
             value, known = getattr(self, name), get_args(names)
             if value not in known:
@@ -72,9 +72,9 @@ class ModelConfig:
             if not isinstance(value := getattr(self, name), bool):
                 raise ValueError(f"{name} must be True or False, not {value!r}.")
         default = self.num_heads if self.num_kv_heads is None else self.num_kv_heads
-        self._set("num_kv_heads", _count("num_kv_heads", default))
+        self._set("num_kv_heads", check_count("num_kv_heads", default))
         default = default_d_ff(self.d_model, self.ffn) if self.d_ff is None else self.d_ff
-        self._set("d_ff", _count("d_ff", default))
+        self._set("d_ff", check_count("d_ff", default))
         self._set("rope_theta", _positive("rope_theta", self.rope_theta))
         self._check_heads()
 
@@ -110,15 +110,7 @@ class ModelConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Make one of what `to_dict` gave, or of a part of it: the rest takes its default."""
-        names = [field.name for field in fields(cls)]
-        for key in values:
-            if key not in names:
-                close = difflib.get_close_matches(str(key), names, n=1)
-                hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}."
-                raise ValueError(f"{key!r} is no value of a model config; {hint}")
-        for field in fields(cls):
-            if field.default is MISSING and field.name not in values:
-                raise ValueError(f"the model config has no {field.name}; add it.")
+        check_keys(cls, values, "a model config")
         return cls(**values)
 
 
@@ -134,7 +126,21 @@ def default_d_ff(d_model: int, ffn: FeedForward) -> int:
     return max(64, (d_model + 12) // 24 * 64)
 
 
-def _count(name: str, value: Any) -> int:  # noqa: ANN401, whatever the user handed in
+def check_keys(config: type[Any], values: Mapping[str, Any], what: str) -> None:
+    """Refuse keys that a config class does not have, and the lack of those that it needs."""
+    names = [field.name for field in fields(config)]
+    for key in values:
+        if key not in names:
+            close = difflib.get_close_matches(str(key), names, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}."
+            raise ValueError(f"{key!r} is no value of {what}; {hint}")
+    for field in fields(config):
+        is_needed = field.default is MISSING and field.default_factory is MISSING
+        if is_needed and field.name not in values:
+            raise ValueError(f"there is no {field.name} in {what}; add it.")
+
+
+def check_count(name: str, value: Any, at_least: int = 1) -> int:  # noqa: ANN401, whatever came in
     """Check a count; NumPy's integers pass and become Python's, which every file format takes."""
     try:
         number = operator.index(value)
@@ -142,8 +148,8 @@ def _count(name: str, value: Any) -> int:  # noqa: ANN401, whatever the user han
         number = None
     if number is None or isinstance(value, bool):  # True is an int to Python: a slip, here
         raise ValueError(f"{name} must be a whole number, not {value!r}.")
-    if number < 1:
-        raise ValueError(f"{name} must be at least 1, not {number}.")
+    if number < at_least:
+        raise ValueError(f"{name} must be at least {at_least}, not {number}.")
     return number
 
 

@@ -1,8 +1,9 @@
 """Everything that a run leaves on disk, and back.
 
-What enters: a model and its optimizer. What leaves: a checkpoint, and the same objects again.
+What enters: a config, a model and its optimizer, what happened at each step. What leaves: a run
+directory, and all of it again. Only checkpoints need torch.
 """
 
-from tilth.runs.checkpoint import load_checkpoint, save_checkpoint
+from tilth.lazy import lazy_names
 
-__all__ = ["load_checkpoint", "save_checkpoint"]
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

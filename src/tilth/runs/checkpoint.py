@@ -64,7 +64,7 @@ def load_checkpoint(
         name = str(src)
         data = read_bytes(src)
     iteration, model_state, optimizer_state = _read(name, data)
-    _check_fits(name, model_state, model.state_dict())
+    check_fits(name, model_state, model.state_dict())
     if optimizer is not None:
         if optimizer_state is None:
             raise FileError(name, "holds no optimizer", "load the model alone")
@@ -104,7 +104,7 @@ def _read(name: str, data: bytes) -> tuple[int, dict[str, Any], dict[str, Any] |
     return iteration, model_state, optimizer_state
 
 
-def _check_fits(name: str, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+def check_fits(name: str, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Refuse before anything is changed, where torch would refuse half-way."""
     for key in sorted(found.keys() ^ wanted.keys()):
         whose = "the model" if key in wanted else "the checkpoint"

@@ -1,0 +1,86 @@
+"""A config's fields as flags and as a table of a TOML file, all optional.
+
+What enters: one of the frozen config dataclasses. What leaves: a dataclass with the same fields and
+types, each None unless it was given, whose help is the docstring of the config's own field: a verb
+takes it as a parameter, and there is no second list of the fields to keep.
+
+>>> from tilth.recipes.config import MachineConfig
+>>> MachineOverrides = overrides_of(MachineConfig)
+>>> changes(MachineOverrides(threads=2))
+{'threads': 2}
+>>> changes(None)
+{}
+
+In a verb, `machine: Annotated[MachineOverrides | None, Parameter(group="Machine")] = None` gives
+`--machine.threads 2`, `--machine.compile` and `--machine.no-compile`, and `[machine]` in --config.
+"""
+
+import ast
+import inspect
+import sys
+from collections.abc import Sequence
+from dataclasses import field, fields, make_dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Annotated, Any, Never, get_type_hints
+
+from cyclopts import Parameter, Token, convert
+
+
+def overrides_of(config_class: type[Any]) -> type[Any]:
+    """The dataclass of a config's fields in which every one may be left out."""
+    types = get_type_hints(config_class, include_extras=True)
+    docstrings = _field_docstrings(config_class)
+    optional = [
+        (name, Annotated[types[name] | None, _flag(types[name], docstring)], field(default=None))
+        for name, docstring in docstrings.items()
+    ]
+    name = config_class.__name__.removesuffix("Config") + "Overrides"
+    overrides = make_dataclass(name, optional, frozen=True)
+    # Else it would say that it stands in `types`, and what stands in the standard library has no
+    # fields to cyclopts.
+    overrides.__module__ = __name__
+    return Parameter(converter=_refuse_a_bare_value)(overrides)
+
+
+def changes(overrides: Any) -> dict[str, Any]:  # noqa: ANN401, an instance of what we made, or None
+    """The values that were given, by the name of their field."""
+    if overrides is None:
+        return {}
+    given = {each.name: getattr(overrides, each.name) for each in fields(overrides)}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _flag(type_hint: Any, docstring: str) -> Parameter:  # noqa: ANN401, a type
+    # --watch.no-sinks takes back what a file said; two betas cannot be none.
+    is_open = getattr(type_hint, "__args__", ())[-1:] == (...,)
+    negative = "no-" if is_open else ()
+    return Parameter(help=docstring, negative_iterable=negative, converter=convert)
+
+
+def _refuse_a_bare_value(overrides: type[Any], _tokens: Sequence[Token]) -> Never:
+    """Cyclopts would take `--model 3` for the first field of all."""
+    names = ", ".join(each.name for each in fields(overrides))
+    raise ValueError(f"it has values of its own; give one of those by name: {names}.")
+
+
+def _field_docstrings(config_class: type[Any]) -> dict[str, str]:
+    """By field, the string that follows it in the source; Python itself throws it away."""
+    body = _definitions(config_class.__module__)[config_class.__name__].body
+    found = {}
+    for statement, next_one in pairwise(body):
+        match statement, next_one:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                found[name] = text
+    missing = {each.name for each in fields(config_class)} - found.keys()
+    assert not missing, f"{config_class.__name__} has fields without a docstring: {missing}"
+    return found
+
+
+@cache  # three configs stand in one module; `inspect.getsource` of a class would parse it each time
+def _definitions(module: str) -> dict[str, ast.ClassDef]:
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {each.name: each for each in tree.body if isinstance(each, ast.ClassDef)}

@@ -1,0 +1,232 @@
+"""`tilth train` and `tilth resume`: token files and a recipe to a run directory."""
+
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+from cyclopts import Parameter
+
+from tilth.cli.overrides import changes, overrides_of
+from tilth.model.config import ModelConfig
+from tilth.recipes.config import MachineConfig, OptimizerConfig, TrainingConfig, WatchConfig
+
+if TYPE_CHECKING:
+    from tilth.runs.metrics import StepRecord
+    from tilth.training.planning import Plan
+
+    # For the type checker, which takes no variable for a type.
+    ModelOverrides: TypeAlias = Any
+    OptimizerOverrides: TypeAlias = Any
+    MachineOverrides: TypeAlias = Any
+    WatchOverrides: TypeAlias = Any
+else:
+    ModelOverrides, OptimizerOverrides, MachineOverrides, WatchOverrides = map(
+        overrides_of, (ModelConfig, OptimizerConfig, MachineConfig, WatchConfig)
+    )
+
+DataFolder = Annotated[Path | None, Parameter(help="The token files, if they moved.")]
+
+
+def train(
+    recipe: Annotated[
+        str,
+        Parameter(help="tiny, small, tinystories, tinystories-cpu, openwebtext or leaderboard."),
+    ],
+    *,
+    data: Annotated[Path, Parameter(help="The folder that `tilth tokenize` wrote.")],
+    out: Annotated[Path, Parameter(help="The run directory to make.")],
+    size: Annotated[
+        int | None, Parameter(help="The number of layers; width and learning rate follow.")
+    ] = None,
+    budget: Annotated[
+        str | None,
+        Parameter(
+            name=["--budget", "--time-limit"],
+            help="How long it may take (90s, 8m, 1h30m): becomes a number of steps at the start.",
+        ),
+    ] = None,
+    steps: Annotated[int | None, Parameter(help="How many updates, instead of a budget.")] = None,
+    batch_size: Annotated[int | None, Parameter(help="Sequences in one step.")] = None,
+    microbatch_size: Annotated[
+        int | None, Parameter(help="Sequences in memory at a time; the gradient is the same.")
+    ] = None,
+    seed: Annotated[int | None, Parameter(help="What weights and batches are drawn from.")] = None,
+    max_skipped: Annotated[
+        int | None, Parameter(help="Stop after so many steps in a row that are not finite.")
+    ] = None,
+    model: Annotated[ModelOverrides | None, Parameter(group="Model")] = None,
+    optimizer: Annotated[OptimizerOverrides | None, Parameter(group="Optimizer")] = None,
+    machine: Annotated[MachineOverrides | None, Parameter(group="Machine")] = None,
+    watch: Annotated[WatchOverrides | None, Parameter(group="Watching")] = None,
+) -> None:
+    """Train a model: print what it will cost, then train it, watched, into a run directory.
+
+    Ctrl-C finishes the step, saves and ends; `tilth resume` goes on to the same bits. Every value
+    of the recipe can be changed by a flag, or in a file (--config).
+    """
+    from tilth.data import open_data
+    from tilth.runs.run import check_new_folder
+    from tilth.training import plan
+    from tilth.training import train as train_steps
+
+    check_new_folder(out)
+    opened = open_data(data)
+    config = _recipe(recipe)(
+        opened,
+        size=size,
+        steps=steps,
+        budget_seconds=None if budget is None else seconds_of(budget),
+    )
+    own = {
+        "batch_size": batch_size,
+        "microbatch_size": microbatch_size,
+        "seed": seed,
+        "max_skipped": max_skipped,
+    }
+    config = replace(
+        config,
+        model=_changed_model(config.model, changes(model)),
+        optimizer=replace(config.optimizer, **changes(optimizer)),
+        machine=replace(config.machine, **changes(machine)),
+        watch=replace(config.watch, **changes(watch)),
+        **{name: value for name, value in own.items() if value is not None},
+    )
+    planned = plan(config, opened)
+    print(describe(planned), file=sys.stderr)
+    _drive(train_steps(planned.config, out), planned.config, out)
+
+
+def resume(
+    run: Annotated[Path, Parameter(help="The run directory.")],
+    /,
+    *,
+    steps: Annotated[
+        int | None,
+        Parameter(help="Train a finished run for so many steps more, on a new schedule."),
+    ] = None,
+    data: DataFolder = None,
+) -> None:
+    """Go on with a run that was stopped, to the same bits as if it had not been.
+
+    A finished run is trained further with --steps: the learning rate warms up and falls once more
+    over the new steps.
+    """
+    from tilth.runs import open_run
+    from tilth.training import extend
+    from tilth.training import resume as resume_steps
+
+    records = resume_steps(run, data=data) if steps is None else extend(run, steps, data=data)
+    _drive(records, open_run(run).config, run)
+
+
+def _drive(records: "Iterator[StepRecord]", config: TrainingConfig, out: Path) -> None:
+    """Show each step; on the first signal leave the loop, which saves; on the second, at once."""
+    from tilth.cli.training_view import training_view
+
+    record = None
+    with _first_signal() as signals, training_view(config) as show:
+        for record in records:
+            show(record)
+            if signals:
+                records.close()  # type: ignore[attr-defined]  # a generator
+                break
+    if signals:
+        assert record is not None
+        print(
+            f"tilth: stopped after step {record.step:,} of {config.steps:,}, which is saved; go on "
+            f"with `tilth resume {out}`",
+            file=sys.stderr,
+        )
+        sys.exit(128 + signals[0])
+    if record is not None and record.evaluation is not None:
+        found = record.evaluation
+        print(
+            f"validation loss {found.loss:.4f}, perplexity {found.perplexity:.2f}, "
+            f"{found.bits_per_byte:.4f} bits per byte"
+        )
+    print(f"Wrote {out}")
+
+
+@contextmanager
+def _first_signal() -> Iterator[list[int]]:
+    """Yield a list that the first SIGINT or SIGTERM is noted in; the second acts as usual."""
+    noted: list[int] = []
+    usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        noted.append(number)
+        for each, handler in usual.items():
+            signal.signal(each, handler)
+        print("tilth: finishing the step, then saving …", file=sys.stderr)
+
+    for number in usual:
+        signal.signal(number, note)
+    try:
+        yield noted
+    finally:
+        for number, handler in usual.items():
+            signal.signal(number, handler)
+
+
+def _recipe(name: str) -> Any:  # noqa: ANN401, a Recipe
+    from tilth.recipes import RECIPES
+
+    if name in RECIPES:
+        return RECIPES[name]
+    nearest = get_close_matches(name, RECIPES, n=1)
+    hint = f"Did you mean {nearest[0]}?" if nearest else f"There are {', '.join(RECIPES)}."
+    raise ValueError(f"There is no recipe {name!r}. {hint}")
+
+
+def _changed_model(model: ModelConfig, changed: dict[str, Any]) -> ModelConfig:
+    """Change a shape; the widths that follow from others follow again, unless they were given."""
+    return replace(model, **{"d_ff": None, "num_kv_heads": None, **changed})
+
+
+def seconds_of(budget: str) -> float:
+    """The seconds of a time like 90s, 8m or 1h30m."""
+    match = re.fullmatch(r"(?:([\d.]+)h)?(?:([\d.]+)m)?(?:([\d.]+)s)?", budget.strip())
+    try:
+        hours, minutes, seconds = (float(part or 0) for part in match.groups())  # type: ignore[union-attr]
+        total = 3600 * hours + 60 * minutes + seconds
+    except (AttributeError, ValueError):
+        total = 0.0
+    if total <= 0:
+        raise ValueError(f"The budget {budget!r} is no time; write it like 90s, 8m or 1h30m.")
+    return total
+
+
+def describe(planned: "Plan") -> str:
+    """What a run will cost, in some lines."""
+    config = planned.config
+    model, machine = config.model, config.machine
+    length = f"{config.steps:,} steps of {config.tokens_per_step:,} tokens"
+    compiling = "compiled" if machine.compile else "not compiled"
+    return "\n".join(
+        [
+            f"model    {planned.parameters:,} parameters: {model.num_layers} layers of width "
+            f"{model.d_model}, {model.num_heads} heads, vocabulary {model.vocab_size:,}",
+            f"length   {config.tokens:,} tokens: {length}",
+            f"cost     {planned.flops:.3g} FLOPs, {planned.memory_bytes / 1e9:.2f} GB of memory",
+            f"machine  {machine.device}, {machine.threads} threads, {machine.dtype}, {compiling}; "
+            f"peak {planned.peak_flops / 1e9:,.0f} GFLOP/s",
+            f"time     {duration(planned.seconds)} expected: {planned.step_seconds:.3g} s a step, "
+            f"{planned.utilisation:.0%} of the peak",
+        ]
+    )
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 2 * 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

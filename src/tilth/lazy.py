@@ -1,0 +1,40 @@
+"""Names that a package gives out, each loaded when it is first used.
+
+What enters: a package's `__init__.pyi`, whose imports say where each public name is from; editors
+and type checkers read the same file, so there is one list. What leaves: `__getattr__`, `__dir__`
+and `__all__` of the package. So `import tilth` costs little, and a config needs no torch.
+
+>>> import tilth.model
+>>> "TransformerLM" in dir(tilth.model)
+True
+"""
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+
+
+def lazy_names(
+    package: str, init_file: str
+) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` for a package, from the stub beside it."""
+    homes = {}
+    # By hand: to import ast and pathlib would take longer than all the rest of `import tilth`.
+    with open(init_file + "i", encoding="utf-8") as stub:  # noqa: PTH123
+        for line in stub:
+            if line.startswith("from "):
+                _, module, _, name, _, again = line.split()  # from module import name as name
+                assert name == again, line
+                homes[name] = module
+
+    def get(name: str) -> object:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if homes[name] == package:  # `from tilth import recipes`: a module of the package itself
+            return import_module(f"{package}.{name}")
+        return getattr(import_module(homes[name]), name)
+
+    def list_names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *homes})
+
+    return get, list_names, sorted(homes)

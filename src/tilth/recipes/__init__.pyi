@@ -1,0 +1,11 @@
+from tilth.recipes.config import MachineConfig as MachineConfig
+from tilth.recipes.config import OptimizerConfig as OptimizerConfig
+from tilth.recipes.config import TrainingConfig as TrainingConfig
+from tilth.recipes.config import WatchConfig as WatchConfig
+from tilth.recipes.recipes import RECIPES as RECIPES
+from tilth.recipes.recipes import leaderboard as leaderboard
+from tilth.recipes.recipes import openwebtext as openwebtext
+from tilth.recipes.recipes import small as small
+from tilth.recipes.recipes import tiny as tiny
+from tilth.recipes.recipes import tinystories as tinystories
+from tilth.recipes.recipes import tinystories_cpu as tinystories_cpu

@@ -1,0 +1,132 @@
+"""The recipes: each makes a `TrainingConfig` of a data folder and two dials.
+
+What enters: token files and, if wanted, `size` (the number of layers, which width and learning rate
+follow) and the length, as `steps` or `budget_seconds`. What leaves: a config, whose values can be
+changed further one by one. What decided the numbers is in `docs/experiments.md`.
+
+>>> sorted(RECIPES)
+['leaderboard', 'openwebtext', 'small', 'tiny', 'tinystories', 'tinystories-cpu']
+"""
+
+from dataclasses import dataclass, replace
+
+from tilth.data.token_files import Data, open_data
+from tilth.files import StrPath
+from tilth.model.config import ModelConfig, check_count
+from tilth.recipes.config import OptimizerConfig, TrainingConfig
+
+D_HEAD = 32
+"""The width of a head, whatever that of the model."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A training configuration but for its data."""
+
+    name: str
+    what: str
+    """What to expect of it, in a sentence."""
+    size: int
+    """The number of layers, unless another is asked for."""
+    width_per_layer: int
+    """d_model over the number of layers."""
+    context_length: int
+    batch_size: int
+    optimizer: OptimizerConfig
+    """At the recipe's own size."""
+    steps: int | None = None
+    budget_seconds: float | None = None
+
+    def __call__(
+        self,
+        data: StrPath | Data,
+        *,
+        size: int | None = None,
+        steps: int | None = None,
+        budget_seconds: float | None = None,
+    ) -> TrainingConfig:
+        """Make the config for a data folder; its tokenizer says how large the vocabulary is."""
+        opened = data if isinstance(data, Data) else open_data(data)
+        num_layers = check_count("size", self.size if size is None else size)
+        d_model = self.width_per_layer * num_layers
+        model = ModelConfig(
+            opened.vocab_size,
+            context_length=self.context_length,
+            d_model=d_model,
+            num_layers=num_layers,
+            num_heads=d_model // D_HEAD,
+        )
+        if steps is None and budget_seconds is None:
+            steps, budget_seconds = self.steps, self.budget_seconds
+        unset: int = steps  # type: ignore[assignment]  # until the budget has become steps
+        # The wider a layer is, the more inputs move at once with each of its outputs.
+        lr = self.optimizer.lr * (self.size / num_layers) ** 0.5
+        return TrainingConfig(
+            str(opened.folder),
+            model,
+            recipe=self.name,
+            steps=unset,
+            budget_seconds=budget_seconds,
+            batch_size=self.batch_size,
+            optimizer=replace(self.optimizer, lr=lr),
+        )
+
+
+tiny = Recipe(
+    "tiny",
+    "twenty seconds on two cores: a loss that falls, and first words",
+    size=2,
+    width_per_layer=64,
+    context_length=64,
+    batch_size=32,
+    steps=600,
+    optimizer=OptimizerConfig("adamw", lr=5e-3),
+)
+small = Recipe(
+    "small",
+    "some minutes on two cores: simple stories that can be read",
+    size=4,
+    width_per_layer=48,
+    context_length=256,
+    batch_size=16,
+    steps=800,
+    optimizer=OptimizerConfig("adamw", lr=3e-3),
+)
+tinystories = Recipe(
+    "tinystories",
+    "327,680,000 tokens, 30 to 40 minutes on an H100: validation loss 1.45 or less expected",
+    size=4,
+    width_per_layer=128,
+    context_length=256,
+    batch_size=128,
+    steps=10_000,
+    optimizer=OptimizerConfig("adamw", lr=1e-3),
+)
+tinystories_cpu = replace(
+    tinystories,
+    name="tinystories-cpu",
+    what="40,960,000 tokens, some ten hours on two cores: validation loss 2.00 or less expected",
+    batch_size=32,
+    steps=5_000,
+)
+openwebtext = replace(
+    tinystories,
+    name="openwebtext",
+    what="the architecture and steps of tinystories, for web text with 32,000 tokens",
+)
+leaderboard = Recipe(
+    "leaderboard",
+    "the best that 90 minutes of one GPU make of OpenWebText (--time-limit sets the minutes)",
+    size=8,
+    width_per_layer=64,
+    context_length=512,
+    batch_size=128,
+    budget_seconds=90 * 60.0,
+    optimizer=OptimizerConfig("muon", lr=1e-3),
+)
+
+RECIPES = {
+    recipe.name: recipe
+    for recipe in (tiny, small, tinystories, tinystories_cpu, openwebtext, leaderboard)
+}
+"""By name."""

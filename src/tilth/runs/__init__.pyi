@@ -1,0 +1,6 @@
+from tilth.runs.checkpoint import load_checkpoint as load_checkpoint
+from tilth.runs.checkpoint import save_checkpoint as save_checkpoint
+from tilth.runs.metrics import Evaluation as Evaluation
+from tilth.runs.metrics import StepRecord as StepRecord
+from tilth.runs.run import Run as Run
+from tilth.runs.run import open_run as open_run

@@ -1,0 +1,164 @@
+"""What happened at each step: one line of JSON a step, appended, and read back.
+
+What enters: records. What leaves: `metrics.jsonl` and `samples.jsonl`, and the records again. A log
+is only ever appended to, so a crash can tear nothing but its last line: every reader leaves a line
+without an end alone, and a run that resumes cuts its logs back to the step that it resumes from.
+
+>>> import tempfile
+>>> with tempfile.TemporaryDirectory() as folder:
+...     path = Path(folder) / "metrics.jsonl"
+...     with Log(path) as log:
+...         for step in (1, 2, 3):
+...             log.append({"step": step, "loss": 9.0 / step})
+...     written = path.open("ab").write(b'{"step": 4, "lo')  # a crash
+...     cut_back(path, step=2)
+...     read_log(path)
+[{'step': 1, 'loss': 9.0}, {'step': 2, 'loss': 4.5}]
+"""
+
+import json
+import math
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tilth.files import FileError, atomic_write
+
+METRICS = "metrics.jsonl"
+SAMPLES = "samples.jsonl"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How well a model predicts a text that it was not trained on."""
+
+    loss: float
+    """Nats per token."""
+    perplexity: float
+    """exp(loss)."""
+    bits_per_byte: float
+    """Bits per byte of text: unlike the loss, it does not depend on the tokenizer."""
+    tokens: int
+    """How many tokens were predicted."""
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """What one step did, and where the run stands after it."""
+
+    step: int
+    """Steps done, this one included."""
+    tokens: int
+    """Tokens learned from so far."""
+    seconds: float
+    """Wall-clock time of training so far, over all its sessions."""
+    loss: float | None
+    """Nats per token of this step's batch; None if it was not finite."""
+    lr: float
+    """The learning rate of this step."""
+    grad_norm: float | None
+    """The length of all gradients together, before clipping; None if it was not finite."""
+    tokens_per_second: float
+    """Of the last steps."""
+    utilisation: float
+    """Three times the forward products, over what the machine's largest products reach."""
+    was_skipped: bool = False
+    """Whether the loss or the gradient was not finite: the weights stayed as they were."""
+    is_diverging: bool = False
+    """Whether the loss is far above what it had been."""
+    evaluation: Evaluation | None = None
+    """On the validation set, at an interval."""
+    norms: dict[str, dict[str, float]] | None = None
+    """Of activations, weights and gradients, by layer, at an interval."""
+    sample: str | None = None
+    """A text that the model wrote, at an interval; kept in samples.jsonl."""
+    saved: str | None = None
+    """The name of the checkpoint that was taken after this step."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the line of `metrics.jsonl`: what there is, without the sample."""
+        values = asdict(self)
+        del values["sample"]
+        return {name: value for name, value in values.items() if value not in (None, False)}
+
+
+class Log:
+    """A file that lines are appended to."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("ab")
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Add a line; it survives the end of this process, and after `sync` that of the machine."""
+        line = json.dumps(_finite(record), ensure_ascii=False, allow_nan=False) + "\n"
+        try:
+            self._file.write(line.encode("utf-8", "backslashreplace"))
+            self._file.flush()
+        except OSError as error:
+            raise OSError(
+                f"cannot write {self.path} ({error.strerror}); the checkpoints are whole: check "
+                f"the space and permissions of the folder, then `tilth resume {self.path.parent}`"
+            ) from error
+
+    def sync(self) -> None:
+        """Wait until all lines are on the disk."""
+        os.fsync(self._file.fileno())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401, anything that JSON holds
+    """The value with null for what is not finite, which JSON has no word for."""
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """All whole lines of a log; there are none if it does not exist yet."""
+    records = []
+    for number, line in enumerate(_whole_lines(path), start=1):
+        try:
+            record = json.loads(line)
+            step = record["step"]
+        except (ValueError, KeyError, TypeError) as error:
+            problem = f"has a damaged line {number} ({error})"
+            raise FileError(path, problem, "mend or remove that line") from error
+        if not isinstance(step, int):
+            raise FileError(path, f"has no step in line {number}", "mend or remove that line")
+        records.append(record)
+    return records
+
+
+def cut_back(path: Path, step: int) -> None:
+    """Remove what a log says about later steps than this one, and a torn last line."""
+    if not path.exists():
+        return
+    kept = [
+        line
+        for line, record in zip(_whole_lines(path), read_log(path), strict=True)
+        if record["step"] <= step
+    ]
+    content = b"".join(line + b"\n" for line in kept)
+    if content != path.read_bytes():
+        with atomic_write(path, overwrite=True) as file:
+            file.write(content)
+
+
+def _whole_lines(path: Path) -> list[bytes]:
+    """Lines that were written to their end: what follows the last line end is torn."""
+    if not path.exists():
+        return []
+    return path.read_bytes().split(b"\n")[:-1]

@@ -1,0 +1,232 @@
+"""A run directory: everything about one training in one folder, to move, zip, resume or serve.
+
+What enters: a resolved config and a tokenizer. What leaves: a folder that appears complete, and a
+`Run` that reads it. No torch here: who only looks at a run should not wait for it.
+"""
+
+import fcntl
+import importlib.metadata
+import os
+import platform
+import shutil
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from tilth.files import (
+    FileError,
+    StrPath,
+    checksum,
+    load_manifest,
+    read_bytes,
+    save_manifest,
+    sync_folder,
+    write_text_atomically,
+)
+from tilth.recipes.config import TrainingConfig
+from tilth.runs.checkpoint_folders import (
+    CHECKPOINTS,
+    Checkpoint,
+    best_checkpoint,
+    list_checkpoints,
+)
+from tilth.runs.metrics import METRICS, SAMPLES, read_log
+from tilth.tokenizer import Tokenizer
+
+CONFIG, TOKENIZER, MANIFEST, README = "config.toml", "tokenizer.json", "manifest.json", "README.md"
+LOCK = "lock"
+KIND, VERSION = "run", 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """An open run directory."""
+
+    folder: Path
+    config: TrainingConfig = field(repr=False)
+    manifest: dict[str, Any] = field(repr=False)
+
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that made the run's data."""
+        tokenizer = Tokenizer.load(self.folder / TOKENIZER)
+        if tokenizer.fingerprint != self.manifest["tokenizer_fingerprint"]:
+            problem = "is not the tokenizer that the run began with"
+            raise FileError(self.folder / TOKENIZER, problem, "restore a copy")
+        return tokenizer
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """What happened at each step."""
+        return read_log(self.folder / METRICS)
+
+    def samples(self) -> list[dict[str, Any]]:
+        """The texts that were drawn on the way."""
+        return read_log(self.folder / SAMPLES)
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """All checkpoints, oldest first."""
+        return list_checkpoints(self.folder)
+
+    def best(self) -> Checkpoint | None:
+        """The checkpoint with the lowest validation loss, or else the newest; None without any."""
+        checkpoints = self.checkpoints()
+        return best_checkpoint(self.folder) or (checkpoints[-1] if checkpoints else None)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the last step has been taken and saved."""
+        return any(checkpoint.step >= self.config.steps for checkpoint in self.checkpoints())
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a process trains it at this moment."""
+        try:
+            with (self.folder / LOCK).open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep every other process from training it."""
+        with (self.folder / LOCK).open("ab") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ValueError(
+                    f"Another process is training {self.folder}; wait for it, or stop it."
+                ) from None
+            yield
+
+    def save_config(self, config: TrainingConfig) -> "Run":
+        """Replace the config, for a run that is extended."""
+        _save_config(self.folder, config)
+        return open_run(self.folder)
+
+
+def create_run(
+    folder: StrPath, config: TrainingConfig, tokenizer: Tokenizer, data_fingerprint: str
+) -> Run:
+    """Make a run directory that has not begun; the folder appears when all is in it."""
+    folder = Path(folder)
+    check_new_folder(folder)
+    partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+        _save_config(partial, config)
+        tokenizer.save(partial / TOKENIZER)
+        write_text_atomically(partial / README, describe(folder.name, config))
+        manifest = {
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "data_fingerprint": data_fingerprint,
+            "tokenizer_fingerprint": tokenizer.fingerprint,
+            "checksums": {TOKENIZER: checksum(partial / TOKENIZER)},
+            "versions": versions(),
+        }
+        save_manifest(partial / MANIFEST, manifest, kind=KIND, version=VERSION)
+        (partial / CHECKPOINTS).mkdir()
+        sync_folder(partial)
+        if folder.exists():
+            folder.rmdir()  # empty, as was checked
+        partial.rename(folder)
+        sync_folder(folder.parent)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return open_run(folder)
+
+
+def check_new_folder(folder: Path) -> None:
+    """Refuse a folder in which something would be lost; call it before long work."""
+    if folder.exists() and not folder.is_dir():
+        raise FileExistsError(f"{folder} is a file; name a new folder for the run.")
+    if (folder / CONFIG).exists():
+        raise FileExistsError(
+            f"{folder} is a run already; go on with `tilth resume {folder}`, or name another --out."
+        )
+    if folder.exists() and any(folder.iterdir()):
+        raise FileExistsError(f"{folder} is not empty; name a new folder for the run.")
+
+
+def open_run(folder: StrPath) -> Run:
+    """Open a run directory, once its config and manifest are whole."""
+    folder = Path(folder)
+    if not (folder / CONFIG).is_file():
+        hint = "name a folder that `tilth train` made"
+        raise FileError(folder, f"is no run (it has no {CONFIG})", hint)
+    manifest = load_manifest(folder / MANIFEST, kind=KIND, version=VERSION)
+    try:
+        values = tomllib.loads(read_bytes(folder / CONFIG).decode("utf-8"))
+        config = TrainingConfig.from_dict(values)
+    except FileError:
+        raise
+    except (ValueError, TypeError) as error:
+        hint = "mend or restore it"
+        raise FileError(folder / CONFIG, f"is no training config ({error})", hint) from error
+    if config.steps is None:
+        raise FileError(folder / CONFIG, "has no number of steps", "restore it")
+    return Run(folder, config, manifest)
+
+
+def verify_run(run: Run) -> Iterator[tuple[str, str | None]]:
+    """Read every byte of a run; of each part, its name and what is wrong with it, or None."""
+    parts: list[tuple[str, Any]] = [
+        (TOKENIZER, run.tokenizer),
+        (METRICS, run.metrics),
+        (SAMPLES, run.samples),
+        *((f"{CHECKPOINTS}/{c.name}", c.check) for c in run.checkpoints()),
+    ]
+    for name, check in parts:
+        try:
+            check()
+        except (ValueError, OSError, KeyError, TypeError) as error:
+            yield name, str(error)
+        else:
+            yield name, None
+
+
+def versions() -> dict[str, str]:
+    """What the numbers of a run may depend on."""
+    packages = {name: importlib.metadata.version(name) for name in ("tilth", "torch", "numpy")}
+    return {"python": platform.python_version(), "machine": platform.machine(), **packages}
+
+
+def _save_config(folder: Path, config: TrainingConfig) -> None:
+    write_text_atomically(folder / CONFIG, tomli_w.dumps(config.to_dict()), overwrite=True)
+
+
+def describe(name: str, config: TrainingConfig) -> str:
+    """The README of a run directory."""
+    model = config.model
+    return f"""# {name}
+
+A training run of tilth: recipe `{config.recipe}`, {model.num_layers} layers of width \
+{model.d_model}, {config.steps:,} steps of
+{config.tokens_per_step:,} tokens.
+
+| file | what it is |
+|---|---|
+| `{CONFIG}` | everything that was decided, enough to repeat the run |
+| `{TOKENIZER}` | the tokenizer of its data, in the format of Hugging Face |
+| `{MANIFEST}` | fingerprints of data and tokenizer, and the versions that it began with |
+| `{METRICS}` | a line of JSON for each step: loss, learning rate, speed, evaluations |
+| `{SAMPLES}` | texts that the model wrote on the way |
+| `{CHECKPOINTS}/step-000500/` | the state after step 500: weights, optimizer, everything else |
+| `{LOCK}` | held while a process trains the run |
+
+```text
+tilth resume {name}          go on where it was stopped
+tilth evaluate {name}        how well it predicts the validation set
+tilth verify {name}          whether every byte is as it was written
+tilth train --config {name}/{CONFIG} --out another   the same again
+```
+"""

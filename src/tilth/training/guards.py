@@ -1,0 +1,59 @@
+"""What watches over a training: steps that must not be applied, and a loss that runs away.
+
+What enters: the loss and the gradient's norm of each step. What leaves: whether the step counts,
+whether the run diverges, and the end of the run when nothing is finite any more. The guard's memory
+is part of a run's state, so a resumed run judges as it would have.
+"""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+MEMORY = 0.95  # of the running mean of the loss: some twenty steps
+FAR = 0.5  # nats above its lowest value: where a running mean never gets by chance
+
+
+@dataclass
+class Guard:
+    """Counts skipped steps, and follows the loss."""
+
+    max_skipped: int
+    skipped_in_a_row: int = 0
+    skipped: int = 0
+    mean_loss: float | None = None
+    lowest_mean_loss: float | None = None
+
+    def see(self, step: int, loss: float, grad_norm: float) -> bool:
+        """Return whether the step was applied; raise ValueError after too many that were not."""
+        if math.isfinite(loss) and math.isfinite(grad_norm):
+            self.skipped_in_a_row = 0
+            mean = loss if self.mean_loss is None else self.mean_loss
+            self.mean_loss = MEMORY * mean + (1.0 - MEMORY) * loss
+            lowest = self.mean_loss if self.lowest_mean_loss is None else self.lowest_mean_loss
+            self.lowest_mean_loss = min(lowest, self.mean_loss)
+            return True
+        self.skipped += 1
+        self.skipped_in_a_row += 1
+        if self.skipped_in_a_row >= self.max_skipped:
+            raise ValueError(
+                f"neither loss nor gradient was finite for {self.skipped_in_a_row} steps in a row, "
+                f"up to step {step}; none of them was applied, and the checkpoints are good: try a "
+                "smaller optimizer.lr, a longer warm-up, or float32."
+            )
+        return False
+
+    @property
+    def is_diverging(self) -> bool:
+        """Whether the loss is far above what it had been."""
+        if self.mean_loss is None or self.lowest_mean_loss is None:
+            return False
+        return self.mean_loss > self.lowest_mean_loss + FAR
+
+    def to_dict(self) -> dict[str, Any]:
+        """The memory, for a checkpoint."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Make one of what `to_dict` gave."""
+        return cls(**values)

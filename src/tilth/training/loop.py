@@ -1,0 +1,347 @@
+"""The training loop: a config and token files to a run directory, one step record at a time.
+
+What enters: a `TrainingConfig` and a folder. What leaves: an iterator of `StepRecord`; whoever
+drives it decides when to look and when to stop. To stop is to leave the loop: the state is saved,
+and `resume` goes on to the very bits that an uninterrupted run would have reached.
+
+    for record in tilth.train(config, "runs/first"):
+        print(record.step, record.loss)
+
+What a step does depends on the config, the data, the weights and the number of the step: batches
+and learning rates are functions of that number, so nothing else has to be kept to find them again.
+"""
+
+import logging
+import math
+import random
+import shutil
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tilth.accounting import training_flops
+from tilth.data import Batches, Data, open_data
+from tilth.files import FileError, StrPath
+from tilth.generation import sample
+from tilth.model import TransformerLM
+from tilth.recipes.config import TrainingConfig, differences
+from tilth.runs.checkpoint_folders import Checkpoint, folder_name, remove_leftovers
+from tilth.runs.metrics import METRICS, SAMPLES, Evaluation, Log, StepRecord, cut_back
+from tilth.runs.run import Run, check_new_folder, create_run, open_run, versions
+from tilth.runs.saving import CheckpointWriter, load_state, random_state, set_random_state
+from tilth.training.evaluation import evaluate
+from tilth.training.guards import Guard
+from tilth.training.machine import machine_settings, measured_peak
+from tilth.training.norms import measure_norms
+from tilth.training.planning import plan
+from tilth.training.sinks import check_sinks, open_sinks
+from tilth.training.step import (
+    accumulate_gradients,
+    autocast_of,
+    compiled,
+    learning_rate,
+    make_loss,
+    make_optimizer,
+    make_scaler,
+    update,
+)
+
+SPEED_STEPS = 20  # that the reported speed is a mean of
+
+log = logging.getLogger(__name__)
+
+
+def train(config: TrainingConfig, out: StrPath) -> Iterator[StepRecord]:
+    """Begin a run in a new folder; what the config leaves open is measured and written down."""
+    folder = Path(out)
+    check_new_folder(folder)
+    data = open_data(config.data)
+    _check_model_fits(config, data)
+    check_sinks(config.watch.sinks)
+    machine = config.machine
+    if None in (config.steps, machine.device, machine.dtype, machine.compile, machine.threads):
+        config = plan(config, data).config
+    config = replace(config.resolved(), data=str(data.folder.resolve()))
+    _check_space(folder, config)
+    run = create_run(folder, config, data.tokenizer(), data.fingerprint)
+    return _session(run, data)
+
+
+def resume(folder: StrPath, *, data: StrPath | None = None) -> Iterator[StepRecord]:
+    """Go on where a run was stopped; `data` says where its token files are, if they moved."""
+    run = open_run(folder)
+    if run.is_finished:
+        raise ValueError(
+            f"{folder} is finished, after {run.config.steps:,} steps; to train it further, say "
+            "by how many steps (--steps)."
+        )
+    return _session(run, _open_same_data(run, data))
+
+
+def extend(folder: StrPath, steps: int, *, data: StrPath | None = None) -> Iterator[StepRecord]:
+    """Train a finished run for `steps` more.
+
+    The learning rate ended at its lowest; the new steps get the whole schedule again, warm-up
+    included, over their own length.
+    """
+    run = open_run(folder)
+    if not run.is_finished:
+        raise ValueError(f"{folder} is not finished; first `tilth resume {folder}`.")
+    if steps < 1:
+        raise ValueError(f"steps is {steps}; give at least one step more.")
+    opened = _open_same_data(run, data)
+    old = run.config
+    unset: Any = None  # to be derived again, from the new length
+    optimizer = replace(old.optimizer, begin_step=old.steps, warmup_steps=unset, decay_steps=unset)
+    config = replace(old, steps=old.steps + steps, optimizer=optimizer).resolved()
+    with run.locked():
+        run = run.save_config(config)
+    return _session(run, opened)
+
+
+# --- before the first step ------------------------------------------------------------------------
+
+
+def _check_model_fits(config: TrainingConfig, data: Data) -> None:
+    if config.model.vocab_size != data.vocab_size:
+        raise ValueError(
+            f"model.vocab_size is {config.model.vocab_size:,}, and the tokenizer of {data.folder} "
+            f"has {data.vocab_size:,} tokens; leave it out to take the latter."
+        )
+    for name, tokens in (("train", data.train), ("valid", data.valid)):
+        needed = config.model.context_length + 1 if name == "train" else 2
+        if len(tokens) < needed:
+            raise ValueError(
+                f"{data.folder} has {len(tokens):,} tokens in its {name} split, and {needed:,} are "
+                "needed; tokenize more text."
+            )
+
+
+def _check_space(folder: Path, config: TrainingConfig) -> None:
+    """Refuse a disk that the checkpoints will not fit on: weights and two moments of each."""
+    model = TransformerLM(config.model, device="meta")
+    checkpoint_bytes = 12 * sum(parameter.numel() for parameter in model.parameters())
+    # Those that are kept, the best, and the one that is being written.
+    needed = (config.watch.keep_checkpoints + 2) * checkpoint_bytes + (16 << 20)
+    parent = next(parent for parent in folder.absolute().parents if parent.exists())
+    free = shutil.disk_usage(parent).free
+    if free < needed:
+        raise OSError(
+            f"the checkpoints of {folder} need {needed / 1e9:.1f} GB, and the disk has "
+            f"{free / 1e9:.1f} GB left; free some, or keep fewer (watch.keep_checkpoints)."
+        )
+
+
+def _open_same_data(run: Run, folder: StrPath | None) -> Data:
+    data = open_data(run.config.data if folder is None else folder)
+    for what, now, then in (
+        ("tokenizer", data.tokenizer_fingerprint, run.manifest["tokenizer_fingerprint"]),
+        ("data", data.fingerprint, run.manifest["data_fingerprint"]),
+    ):
+        if now != then:
+            raise FileError(
+                data.folder,
+                f"is not what {run.folder} was trained on: its {what} has the fingerprint "
+                f"{now[:12]} instead of {then[:12]}",
+                "name the folder that was (--data), or begin a new run",
+            )
+    return data
+
+
+# --- the loop -------------------------------------------------------------------------------------
+
+
+def _session(run: Run, data: Data) -> Iterator[StepRecord]:
+    """Train from the newest checkpoint, or from nothing, to the last step."""
+    config = run.config
+    with ExitStack() as stack:
+        stack.enter_context(run.locked())
+        remove_leftovers(run.folder)
+        device = stack.enter_context(machine_settings(config.machine))
+        training = _Training(run, data, device)
+        for name in (METRICS, SAMPLES):
+            cut_back(run.folder / name, training.step)
+        metrics = stack.enter_context(Log(run.folder / METRICS))
+        samples = stack.enter_context(Log(run.folder / SAMPLES))
+        sinks = stack.enter_context(open_sinks(run, first_step=training.step + 1))
+        writer = stack.enter_context(CheckpointWriter(run.folder, config.watch.keep_checkpoints))
+        context = config.model.context_length
+        batches = Batches(data.train, config.batch_size, context, config.seed, device=device)
+        for x, y in batches.read(training.step, config.steps):
+            record = training.take_step(x, y)
+            metrics.append(record.to_dict())
+            if record.sample is not None:
+                samples.append({"step": record.step, **training.sampling, "text": record.sample})
+            if record.saved:
+                metrics.sync()  # first: a checkpoint is never ahead of the logs
+                samples.sync()
+                training.save(writer, record.evaluation)
+            writer.check()
+            sinks.write(record)
+            try:
+                yield record
+            except GeneratorExit:  # whoever drives us has had enough
+                if not record.saved:
+                    training.save(writer, record.evaluation)
+                writer.wait()
+                raise
+
+
+class _Training:
+    """Where a training stands between two steps, and how it takes the next."""
+
+    def __init__(self, run: Run, data: Data, device: torch.device) -> None:
+        config = self.config = run.config
+        self.run, self.device = run, device
+        self.valid, self.tokenizer = data.valid, run.tokenizer()
+        random.seed(config.seed)
+        np.random.seed(config.seed % 2**32)
+        torch.manual_seed(config.seed)
+        # Drawn on the CPU, so that every device begins with the same weights.
+        self.model = TransformerLM(config.model).to(device)
+        self.optimizer = make_optimizer(self.model, config.optimizer)
+        self.scaler = make_scaler(config)
+        self.guard = Guard(config.max_skipped)
+        self.step, seconds = 0, 0.0
+        if (found := self._newest_whole()) is not None:
+            content, packed = found
+            self.step, seconds = content["step"], content["seconds"]
+            self.guard = Guard.from_dict(content["guard"])
+            self.scaler.load_state_dict(packed["scaler"])
+            set_random_state(packed["random"])
+        self.loss_of = make_loss(self.model, config)
+        if config.machine.compile:
+            self.loss_of = compiled(self.loss_of, config.machine.device)
+        self.peak_flops = measured_peak(device, config.machine.dtype)
+        self.recent_seconds: deque[float] = deque(maxlen=SPEED_STEPS)
+        self.began = time.monotonic() - seconds
+
+    def _newest_whole(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """Load the newest checkpoint that is not damaged; None if there has been none yet."""
+        checkpoints = self.run.checkpoints()
+        for checkpoint in reversed(checkpoints):
+            try:
+                self._check_same_run(checkpoint)
+                return load_state(checkpoint, self.model, self.optimizer)
+            except FileError as error:
+                log.warning("%s; trying the checkpoint before it.", error)
+        if checkpoints:
+            hint = "restore one, or begin a new run"
+            raise FileError(self.run.folder, "has no checkpoint that is whole", hint)
+        return None
+
+    def _check_same_run(self, checkpoint: Checkpoint) -> None:
+        """Refuse a state that this config would not have led to."""
+        state = checkpoint.state()
+        then = TrainingConfig.from_dict(state["config"])
+        changed = differences(then, self.config)
+        is_extension = checkpoint.step == then.steps == self.config.optimizer.begin_step
+        for name, (old, new) in changed.items():
+            may_change = name == "data" or name.startswith("watch.")
+            length = ("steps", "optimizer.begin_step", "optimizer.warmup_steps")
+            if is_extension and name in (*length, "optimizer.decay_steps"):
+                may_change = True
+            if not may_change:
+                raise ValueError(
+                    f"{self.run.folder} was trained with {name} = {old}, and its config now says "
+                    f"{new}; put it back, or begin a new run."
+                )
+        if state["versions"] != versions():
+            log.warning(
+                "%s was made by %s, and this is %s: the numbers may differ in their last digits.",
+                checkpoint.name,
+                state["versions"],
+                versions(),
+            )
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """How samples are drawn, for their record."""
+        watch = self.config.watch
+        options = {"temperature": watch.temperature, "top_p": watch.top_p}
+        return {"prompt": watch.sample_prompt, "max_tokens": watch.sample_tokens, **options}
+
+    def take_step(self, x: torch.Tensor, y: torch.Tensor) -> StepRecord:
+        """Learn from one batch, then look at what there is to see after this step."""
+        config, watch = self.config, self.config.watch
+        self.step += 1
+        then = time.perf_counter()
+        lr = learning_rate(self.step, config)
+        loss = accumulate_gradients(self.loss_of, x, y, config.microbatch_size, self.scaler).item()
+        norms = measure_norms(self.model, x[:1]) if self._is_due(watch.norms_every) else None
+        grad_norm = update(self.optimizer, loss, lr, config.optimizer.max_grad_norm, self.scaler)
+        was_applied = self.guard.see(self.step, loss, grad_norm)
+        self.recent_seconds.append(time.perf_counter() - then)
+        is_last = self.step == config.steps
+        is_saved = is_last or self._is_due(watch.save_every)
+        is_evaluated = is_saved or self._is_due(watch.evaluate_every)
+        evaluation = self._evaluate() if is_evaluated else None
+        speed = config.tokens_per_step * len(self.recent_seconds) / sum(self.recent_seconds)
+        flops_per_token = training_flops(config.model) / config.model.context_length
+        return StepRecord(
+            step=self.step,
+            tokens=self.step * config.tokens_per_step,
+            evaluation=evaluation,
+            norms=norms,
+            sample=self._sample() if self._is_due(watch.sample_every) else None,
+            saved=folder_name(self.step) if is_saved else None,
+            seconds=round(time.monotonic() - self.began, 3),
+            loss=loss if math.isfinite(loss) else None,
+            lr=lr,
+            grad_norm=grad_norm if math.isfinite(grad_norm) else None,
+            tokens_per_second=round(speed, 1),
+            utilisation=round(speed * flops_per_token / self.peak_flops, 4),
+            was_skipped=not was_applied,
+            is_diverging=self.guard.is_diverging,
+        )
+
+    def _is_due(self, every: int) -> bool:
+        return every > 0 and self.step % every == 0
+
+    def _evaluate(self) -> Evaluation:
+        found = evaluate(
+            self.model,
+            self.valid,
+            self.tokenizer,
+            max_tokens=self.config.watch.evaluation_tokens,
+            batch_size=self.config.microbatch_size,
+            autocast=autocast_of(self.config),
+        )
+        # A finite gradient can still lead to infinite weights, whose loss nobody has seen yet.
+        if not math.isfinite(found.loss) or not all(
+            p.isfinite().all() for p in self.model.parameters()
+        ):
+            raise ValueError(
+                f"after step {self.step} the weights or the validation loss are not finite, so it "
+                f"is not saved; the checkpoints of {self.run.folder} are good: try a smaller "
+                "optimizer.lr."
+            )
+        return found
+
+    def _sample(self) -> str:
+        # Every sample of a run has the same random numbers: what differs is what it has learned.
+        options = self.sampling
+        text = sample(self.model, self.tokenizer, seed=self.config.seed, **options)
+        return f"{options['prompt']}{text}"
+
+    def save(self, writer: CheckpointWriter, evaluation: Evaluation | None) -> None:
+        """Hand everything that the next step depends on to the writer."""
+        content = {
+            "tokens": self.step * self.config.tokens_per_step,
+            "seconds": time.monotonic() - self.began,
+            "valid_loss": None if evaluation is None else evaluation.loss,
+            "guard": self.guard.to_dict(),
+            "config": self.config.to_dict(),
+            "data_fingerprint": self.run.manifest["data_fingerprint"],
+            "tokenizer_fingerprint": self.run.manifest["tokenizer_fingerprint"],
+            "versions": versions(),
+        }
+        tensors = {"random": random_state(), "scaler": self.scaler.state_dict()}
+        writer.save(self.step, self.model, self.optimizer, content, tensors)

@@ -1,0 +1,111 @@
+"""Where a training runs: the device, the precision, and the promise to repeat every bit.
+
+What enters: a `MachineConfig` with gaps. What leaves: the gaps filled by what this machine is, a
+ValueError where it cannot do what was asked, and torch set up so that the same machine, with the
+same threads, computes the same numbers again.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from tilth.recipes.config import Dtype, MachineConfig
+
+DTYPES: dict[Dtype, torch.dtype] = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+def resolve_device(name: str | None) -> str:
+    """The device that was asked for, if it is there; the best one if none was."""
+    if name is None:
+        if torch.cuda.is_available():
+            return "cuda"
+        return "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"the device {name} cannot be used ({reason}); take cpu, or leave it out."
+        ) from error
+    return name
+
+
+def resolve_dtype(dtype: Dtype | None, device: str) -> Dtype:
+    """The precision of products on a device, if it is of any use there."""
+    kind = torch.device(device).type
+    if dtype is None:
+        return "bfloat16" if kind == "cuda" and torch.cuda.is_bf16_supported() else "float32"
+    if kind == "cpu" and dtype == "float16":
+        raise ValueError("float16 does not train on a CPU; take float32.")
+    if kind == "cpu" and dtype == "bfloat16" and not _cpu_has_bfloat16():
+        raise ValueError(
+            "this CPU has no instructions for bfloat16, and takes 29 times as long in it as in "
+            "float32; take float32."
+        )
+    if kind == "mps" and dtype != "float32":
+        raise ValueError(f"{dtype} is not tried on mps; take float32.")
+    return dtype
+
+
+def _cpu_has_bfloat16() -> bool:
+    # Private to torch, which has no public question for it.
+    if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported():
+        return True
+    return torch.backends.cpu.get_cpu_capability() not in {"DEFAULT", "AVX2", "AVX512"} and bool(
+        torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    )
+
+
+@contextmanager
+def machine_settings(machine: MachineConfig) -> Iterator[torch.device]:
+    """Set torch up for a training, and back again."""
+    # cuBLAS reads this when it starts; without it torch refuses its products as not repeatable.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    threads = torch.get_num_threads()
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    memory: Any = torch.utils.deterministic
+    fill = memory.fill_uninitialized_memory
+    precision = torch.get_float32_matmul_precision()
+    try:
+        torch.set_num_threads(machine.threads)
+        torch.use_deterministic_algorithms(True)
+        # It would write NaN into all fresh memory, to show the use of it: our layers use none.
+        memory.fill_uninitialized_memory = False
+        if torch.device(machine.device).type == "cuda":
+            torch.set_float32_matmul_precision("high")  # TF32, where a product is in float32
+        yield torch.device(machine.device)
+    finally:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(deterministic)
+        memory.fill_uninitialized_memory = fill
+        torch.set_float32_matmul_precision(precision)
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until a device has done what it was told."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+def measured_peak(device: torch.device, dtype: Dtype) -> float:
+    """FLOP/s of a large matrix product: the best of some, as others may use the machine too."""
+    size = 1024 if device.type == "cpu" else 4096
+    left, right = torch.ones(2, size, size, dtype=DTYPES[dtype], device=device)
+    best, began = float("inf"), time.perf_counter()
+    while time.perf_counter() - began < 0.3:
+        synchronize(device)
+        then = time.perf_counter()
+        left @ right
+        synchronize(device)
+        best = min(best, time.perf_counter() - then)
+    return float(2 * size**3 / best)

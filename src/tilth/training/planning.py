@@ -1,0 +1,189 @@
+"""What a training will cost, before it is paid: measured on this machine, on the real model.
+
+What enters: a `TrainingConfig` with gaps. What leaves: a `Plan`, whose config has none. A budget of
+time has become a number of steps, once and for all: a run that counted seconds could not be
+repeated. Whether to compile is measured too: it pays in long runs, and costs most of a minute.
+"""
+
+import logging
+import statistics
+import time
+from dataclasses import dataclass, replace
+
+import torch
+
+from tilth.accounting import count_parameters, training_flops
+from tilth.accounting.memory import training_memory
+from tilth.data import Batches, Data
+from tilth.model import TransformerLM
+from tilth.recipes.config import TrainingConfig
+from tilth.training.machine import (
+    machine_settings,
+    measured_peak,
+    resolve_device,
+    resolve_dtype,
+    synchronize,
+)
+from tilth.training.step import (
+    accumulate_gradients,
+    compiled,
+    make_loss,
+    make_optimizer,
+    make_scaler,
+    update,
+)
+
+COMPILE_SECONDS = 60.0
+"""What compiling may take; a run that is not ten times as long does not even try it."""
+
+PROCESS_BYTES = 300_000_000  # Python, torch and its threads
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that could begin now."""
+
+    config: TrainingConfig
+    """Without gaps."""
+    parameters: int
+    flops: int
+    """Of all matrix products of the run, forward and backward."""
+    memory_bytes: int
+    """Expected at most."""
+    step_seconds: float
+    """Measured."""
+    peak_flops: float
+    """FLOP/s that a large product reaches here."""
+    seconds: float
+    """Expected, evaluations and samples included."""
+    utilisation: float
+    """3 x the forward products of a step, over what the peak would do in its time."""
+
+
+def plan(config: TrainingConfig, data: Data) -> Plan:
+    """Fill in what depends on the machine, and measure how long it will take."""
+    began = time.perf_counter()
+    device = resolve_device(config.machine.device)
+    machine = replace(
+        config.machine,
+        device=device,
+        dtype=resolve_dtype(config.machine.dtype, device),
+        threads=config.machine.threads or torch.get_num_threads(),
+    )
+    config = replace(config, machine=machine)
+    if config.steps is None and config.budget_seconds is None:
+        raise ValueError("how long to train is not said; give steps, or a budget of time.")
+    with machine_settings(machine):
+        peak = measured_peak(torch.device(device), machine.dtype)
+        _, eager = _time_steps(config, data, use_compiler=False)
+        compiled_seconds = None
+        if config.machine.compile is None:
+            compiled_seconds = _worth_compiling(config, data, eager)
+        elif config.machine.compile:
+            compiled_seconds = _try_compiler(config, data)
+    step_seconds = compiled_seconds or eager
+    if config.steps is None:
+        assert config.budget_seconds is not None
+        left = config.budget_seconds - (time.perf_counter() - began)
+        config = replace(config, steps=_steps_in(left, config, step_seconds))
+    config = config.resolved(compile=compiled_seconds is not None)
+    flops = training_flops(config.model, config.batch_size)
+    memory = training_memory(
+        config.model, config.microbatch_size, config.optimizer.name, config.machine.dtype
+    )
+    return Plan(
+        config,
+        count_parameters(config.model).total,
+        flops * config.steps,
+        memory.peak_bytes + PROCESS_BYTES,
+        step_seconds,
+        peak,
+        config.steps * step_seconds + _watching_seconds(config, step_seconds),
+        flops / step_seconds / peak,
+    )
+
+
+def _time_steps(config: TrainingConfig, data: Data, *, use_compiler: bool) -> tuple[float, float]:
+    """Seconds of the first step of a model that is thrown away, and of those after it."""
+    with torch.random.fork_rng():
+        model = TransformerLM(config.model).to(config.machine.device)
+    loss_of = make_loss(model, config)
+    if use_compiler:
+        loss_of = compiled(loss_of, config.machine.device)
+    optimizer, scaler = make_optimizer(model, config.optimizer), make_scaler(config)
+    batches = Batches(
+        data.train,
+        config.batch_size,
+        config.model.context_length,
+        config.seed,
+        device=config.machine.device,
+    )
+    seconds: list[float] = []
+    for number in range(6):
+        x, y = batches[number]
+        then = time.perf_counter()
+        rows = config.microbatch_size or config.batch_size
+        loss = accumulate_gradients(loss_of, x, y, rows, scaler).item()
+        update(optimizer, loss, 0.0, config.optimizer.max_grad_norm, scaler)
+        synchronize(torch.device(config.machine.device))
+        seconds.append(time.perf_counter() - then)
+        if len(seconds) > 1 and sum(seconds[1:]) > 2.0:
+            break
+    return seconds[0], statistics.median(seconds[1:])
+
+
+def _worth_compiling(config: TrainingConfig, data: Data, eager_seconds: float) -> float | None:
+    """The seconds of a compiled step if the whole run is faster with it, compiling included."""
+    whole = config.budget_seconds if config.steps is None else config.steps * eager_seconds
+    assert whole is not None
+    if torch.device(config.machine.device).type == "mps" or whole < 10 * COMPILE_SECONDS:
+        return None
+    began = time.perf_counter()
+    compiled_seconds = _try_compiler(config, data)
+    if compiled_seconds is None:
+        return None
+    compiling = time.perf_counter() - began
+    # The run compiles once more; torch then finds most of it in its cache.
+    pays = compiling + whole * compiled_seconds / eager_seconds < whole
+    log.warning(
+        "compiling took %.0f s; a step takes %.3g s instead of %.3g s%s",
+        compiling,
+        compiled_seconds,
+        eager_seconds,
+        "" if pays else ": it does not pay here",
+    )
+    return compiled_seconds if pays else None
+
+
+def _try_compiler(config: TrainingConfig, data: Data) -> float | None:
+    """The seconds of a compiled step; None if there is no compiler that works."""
+    try:
+        return _time_steps(config, data, use_compiler=True)[1]
+    except (RuntimeError, OSError, ImportError) as error:
+        reason = str(error).strip().splitlines()[0]
+        log.warning("the model cannot be compiled (%s); it trains uncompiled.", reason)
+        return None
+
+
+def _steps_in(seconds: float, config: TrainingConfig, step_seconds: float) -> int:
+    """How many steps fit into a budget, with what happens between them."""
+    steps = max(1, int(seconds / step_seconds))
+    between = _watching_seconds(replace(config, steps=steps).resolved(), step_seconds)
+    return max(1, int((seconds - between) / step_seconds))
+
+
+def _watching_seconds(config: TrainingConfig, step_seconds: float) -> float:
+    """What evaluations and samples take, by their tokens: a forward pass is a third of a step."""
+    watch, length = config.watch, config.model.context_length
+    forward_per_token = step_seconds / 3 / config.tokens_per_step
+    evaluations = config.steps // watch.evaluate_every + 1 if watch.evaluate_every else 1
+    seconds = evaluations * watch.evaluation_tokens * forward_per_token
+    if watch.sample_every:
+        read = (
+            min(watch.sample_tokens, length) ** 2 / 2
+            + max(0, watch.sample_tokens - length) * length
+        )
+        seconds += (config.steps // watch.sample_every + 1) * read * forward_per_token
+    return seconds

@@ -1,0 +1,61 @@
+"""A data folder and a config that train in a moment."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import tilth
+from tilth.corpus.stories import write_stories
+from tilth.recipes.config import MachineConfig, OptimizerConfig, TrainingConfig, WatchConfig
+
+END = "<|endoftext|>"
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # two threads on a busy machine wait for each other most of the time
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stories")
+    write_stories(folder / "stories.txt", 60_000)
+    tokenizer = tilth.train_tokenizer(folder / "stories.txt", 300, [END])
+    return tilth.tokenize(folder / "stories.txt", tokenizer, folder / "data", valid=0.1)
+
+
+@pytest.fixture(scope="session")
+def config(data):
+    return TrainingConfig(
+        str(data.folder),
+        tilth.ModelConfig(data.vocab_size, 16, d_model=16, num_layers=2, num_heads=2, d_ff=64),
+        steps=12,
+        batch_size=4,
+        optimizer=OptimizerConfig("muon", lr=1e-2),
+        machine=MachineConfig("cpu", "float32", compile=False, threads=1),
+        watch=WatchConfig(
+            evaluate_every=3,
+            evaluation_tokens=200,
+            save_every=4,
+            norms_every=5,
+            sample_every=4,
+            sample_tokens=8,
+        ),
+    ).resolved()
+
+
+@pytest.fixture
+def change(config):
+    """Make a changed copy of the config; values of its tables are given as dicts."""
+
+    def changed(**values):
+        for table in ("model", "optimizer", "machine", "watch"):
+            if table in values:
+                values[table] = replace(getattr(config, table), **values[table])
+        return replace(config, **values)
+
+    return changed

@@ -1,0 +1,434 @@
+"""A run: what it leaves, and that stopping it at any step changes nothing."""
+
+import json
+import logging
+import resource
+import shutil
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+import tilth
+from tilth.data import Batches
+from tilth.files import FileError
+from tilth.model import TransformerLM
+from tilth.runs.metrics import read_log
+from tilth.runs.run import open_run, verify_run
+from tilth.training import extend, loop, resume, train
+
+
+def losses_of(folder):
+    """What is logged, but for times: they differ between any two runs."""
+    times = {"seconds", "tokens_per_second", "utilisation"}
+    return [
+        {name: value for name, value in record.items() if name not in times}
+        for record in read_log(folder / "metrics.jsonl")
+    ]
+
+
+def final_state(folder):
+    """Every tensor of the last checkpoint, and all else that training depends on."""
+    checkpoint = open_run(folder).checkpoints()[-1]
+    tensors = {}
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        tensors |= safetensors.torch.load_file(checkpoint.folder / name)
+    state = checkpoint.state()
+    kept = {name: state[name] for name in ("step", "tokens", "guard", "valid_loss", "packed")}
+    return tensors, kept
+
+
+def difference(folder, other):
+    """The first thing in which two runs differ; None if they are equal to the last bit."""
+    if losses_of(folder) != losses_of(other):
+        return "losses"
+    if read_log(folder / "samples.jsonl") != read_log(other / "samples.jsonl"):
+        return "samples"
+    (tensors, state), (other_tensors, other_state) = final_state(folder), final_state(other)
+    if state != other_state or tensors.keys() != other_tensors.keys():
+        return "state"
+    for name, tensor in tensors.items():
+        if not torch.equal(tensor, other_tensors[name]):
+            return name
+    return None
+
+
+def run_all(records):
+    return list(records)
+
+
+def stop_after(records, steps):
+    for record in records:
+        if record.step == steps:
+            records.close()
+            return record
+    raise AssertionError("the run ended before it was stopped")
+
+
+@pytest.fixture(scope="module")
+def whole(config, tmp_path_factory):
+    """The run that was never interrupted."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    run_all(train(config, folder))
+    return folder
+
+
+def test_what_a_run_leaves(whole, config):
+    run = open_run(whole)
+    assert run.is_finished
+    assert not run.is_running
+    assert run.config == config
+    assert [checkpoint.step for checkpoint in run.checkpoints()] == [8, 12]
+    metrics = run.metrics()
+    assert [record["step"] for record in metrics] == list(range(1, 13))
+    assert [record["tokens"] for record in metrics] == [64 * step for step in range(1, 13)]
+    assert metrics[-1]["lr"] == config.optimizer.min_lr
+    evaluated = [record["step"] for record in metrics if "evaluation" in record]
+    assert evaluated == [3, 4, 6, 8, 9, 12]
+    assert [record["step"] for record in metrics if "norms" in record] == [5, 10]
+    assert [sample["step"] for sample in run.samples()] == [4, 8, 12]
+    assert all(sample["text"].startswith("Once upon a time") for sample in run.samples())
+    assert all(problem is None for _, problem in verify_run(run))
+    assert "tilth resume" in (whole / "README.md").read_text()
+    assert not list(whole.rglob("*.partial"))
+
+
+def test_the_loss_is_that_of_the_model_before_the_step(whole, config, data):
+    torch.manual_seed(config.seed)
+    model = TransformerLM(config.model)
+    x, y = Batches(data.train, 4, 16, config.seed)[0]
+    expected = torch.nn.functional.cross_entropy(model(x).flatten(0, 1), y.flatten()).item()
+    assert losses_of(whole)[0]["loss"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_it_learns(change, tmp_path):
+    records = run_all(train(change(steps=60).resolved(), tmp_path / "run"))
+    assert records[0].loss > 5.6  # log(300) is 5.7
+    assert records[-1].evaluation.loss < 5.0
+
+
+@pytest.mark.parametrize("stop", [1, 4, 5, 11, 12])
+def test_stopped_and_resumed_is_as_never_stopped(whole, config, tmp_path, stop):
+    folder = tmp_path / "run"
+    stop_after(train(config, folder), stop)
+    assert open_run(folder).checkpoints()[-1].step == stop
+    if stop < config.steps:
+        run_all(resume(folder))
+    assert difference(folder, whole) is None
+
+
+def test_stopped_at_every_single_step(whole, config, tmp_path):
+    folder = tmp_path / "run"
+    stop_after(train(config, folder), 1)
+    for step in range(2, config.steps):
+        stop_after(resume(folder), step)
+    run_all(resume(folder))
+    assert difference(folder, whole) is None
+
+
+def test_a_run_that_was_never_saved_begins_again(whole, config, tmp_path):
+    folder = tmp_path / "run"
+    records = train(config, folder)
+    next(records)
+    shutil.copytree(folder, tmp_path / "killed")  # what a SIGKILL would leave
+    records.close()
+    run_all(resume(tmp_path / "killed"))
+    assert difference(tmp_path / "killed", whole) is None
+
+
+# --- the state holds everything: each of these, dropped, is seen ----------------------------------
+
+
+@contextmanager
+def noise(monkeypatch):
+    """A model that draws random numbers as it learns, as one with dropout would."""
+    hidden = TransformerLM.hidden
+
+    def noisy(self, ids, positions=None):
+        out = hidden(self, ids, positions)
+        if torch.is_grad_enabled():
+            out = out * (1 + 0.1 * torch.rand(()) + 0.1 * np.random.rand())
+        return out
+
+    monkeypatch.setattr(TransformerLM, "hidden", noisy)
+    yield
+
+
+def dropped_generators(monkeypatch):
+    monkeypatch.setattr(loop, "set_random_state", lambda _state: None)
+
+
+def dropped_position(monkeypatch):
+    read = Batches.read
+    monkeypatch.setattr(
+        Batches, "read", lambda self, start=0, stop=None: read(self, 0, stop and stop - start)
+    )
+
+
+def dropped_schedule(monkeypatch):
+    rate, before = loop.learning_rate, 5
+    monkeypatch.setattr(loop, "learning_rate", lambda step, config: rate(step - before, config))
+
+
+def dropped_guard(monkeypatch):
+    monkeypatch.setattr(loop.Guard, "from_dict", lambda values: loop.Guard(values["max_skipped"]))
+
+
+def dropped_optimizer(monkeypatch):
+    load_state = loop.load_state
+    monkeypatch.setattr(
+        loop, "load_state", lambda checkpoint, model, _: load_state(checkpoint, model)
+    )
+
+
+def nothing_dropped(_monkeypatch):
+    pass
+
+
+@pytest.mark.parametrize(
+    "drop",
+    [
+        nothing_dropped,
+        dropped_generators,
+        dropped_position,
+        dropped_schedule,
+        dropped_guard,
+        dropped_optimizer,
+    ],
+)
+def test_everything_that_a_step_depends_on_is_in_the_state(config, tmp_path, monkeypatch, drop):
+    with noise(monkeypatch):
+        run_all(train(config, tmp_path / "whole"))
+        stop_after(train(config, tmp_path / "run"), 5)
+        drop(monkeypatch)
+        run_all(resume(tmp_path / "run"))
+    found = difference(tmp_path / "run", tmp_path / "whole")
+    assert (found is None) == (drop is nothing_dropped)
+
+
+# --- logs and checkpoints after a crash -----------------------------------------------------------
+
+
+def test_logs_are_cut_back_to_the_checkpoint(whole, config, tmp_path):
+    folder = tmp_path / "run"
+    stop_after(train(config, folder), 6)
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 7, "loss": 1.0}\n{"step": 8, "lo')  # then the machine went down
+    with (folder / "samples.jsonl").open("a") as file:
+        file.write('{"step": 8, "text": "never"}\n{')
+    run_all(resume(folder))
+    assert difference(folder, whole) is None
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
+def test_a_damaged_newest_checkpoint_is_named_and_passed_over(
+    whole, config, tmp_path, caplog, name
+):
+    folder = tmp_path / "run"
+    stop_after(train(config, folder), 6)
+    damaged = folder / "checkpoints" / "step-000006" / name
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    assert [problem for _, problem in verify_run(open_run(folder)) if problem]
+    with caplog.at_level(logging.WARNING):
+        records = run_all(resume(folder))
+    assert records[0].step == 5
+    assert "step-000006" in caplog.text
+    assert difference(folder, whole) is None
+
+
+def test_no_whole_checkpoint_at_all(config, tmp_path):
+    folder = tmp_path / "run"
+    stop_after(train(config, folder), 2)
+    (folder / "checkpoints" / "step-000002" / "model.safetensors").write_bytes(b"")
+    with pytest.raises(FileError, match="has no checkpoint that is whole; restore one"):
+        run_all(resume(folder))
+
+
+@contextmanager
+def largest_file(size_bytes):
+    """As on a full disk: nothing can grow beyond a size."""
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, usual[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+
+
+def test_a_full_disk_keeps_the_last_checkpoint(whole, config, tmp_path):
+    folder = tmp_path / "run"
+    records = train(config, folder)
+    for record in records:
+        if record.step == 6:
+            break
+    saved = [checkpoint.step for checkpoint in open_run(folder).checkpoints()]
+    assert saved == [4]
+    with largest_file(20_000), pytest.raises(OSError, match=r"cannot write the checkpoint.*resume"):
+        run_all(records)
+    assert [checkpoint.step for checkpoint in open_run(folder).checkpoints()] == [4]
+    assert not list(folder.rglob("*.partial"))
+    run_all(resume(folder))
+    assert difference(folder, whole) is None
+
+
+def test_a_disk_without_space_is_refused_before_the_first_step(config, tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=1_000_000))
+    with pytest.raises(OSError, match=r"the disk has 0.0 GB left; free some"):
+        train(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+# --- what is not finite ---------------------------------------------------------------------------
+
+
+def broken_at(monkeypatch, steps):
+    """Losses that are not finite at some steps."""
+    accumulate = loop.accumulate_gradients
+    taken = iter(range(1, 10**6))
+
+    def broken(*arguments):
+        loss = accumulate(*arguments)
+        return loss * float("nan") if next(taken) in steps else loss
+
+    monkeypatch.setattr(loop, "accumulate_gradients", broken)
+
+
+def test_a_step_without_a_finite_loss_is_skipped_and_counted(config, tmp_path, monkeypatch):
+    broken_at(monkeypatch, {3, 7})
+    records = run_all(train(config, tmp_path / "run"))
+    assert [record.step for record in records if record.was_skipped] == [3, 7]
+    assert [record.step for record in records if record.loss is None] == [3, 7]
+    assert final_state(tmp_path / "run")[1]["guard"]["skipped"] == 2
+    assert "NaN" not in (tmp_path / "run" / "metrics.jsonl").read_text()
+
+
+def test_too_many_of_them_end_the_run_with_the_last_good_checkpoint(change, tmp_path, monkeypatch):
+    broken_at(monkeypatch, range(6, 100))
+    with pytest.raises(ValueError, match=r"4 steps in a row, up to step 9.*smaller optimizer.lr"):
+        run_all(train(change(max_skipped=4), tmp_path / "run"))
+    steps = [checkpoint.step for checkpoint in open_run(tmp_path / "run").checkpoints()]
+    assert steps == [4, 8]
+    for checkpoint in open_run(tmp_path / "run").checkpoints():
+        weights = safetensors.torch.load_file(checkpoint.folder / "model.safetensors")
+        assert all(weight.isfinite().all() for weight in weights.values())
+
+
+def test_weights_that_are_not_finite_are_never_saved(change, tmp_path):
+    config = change(optimizer={"lr": 1e38, "min_lr": 1e38, "warmup_steps": 0}, max_skipped=100)
+    with pytest.raises(ValueError, match="not finite"):
+        run_all(train(config, tmp_path / "run"))
+    assert not open_run(tmp_path / "run").checkpoints()
+
+
+def test_a_run_that_diverges_says_so(change, tmp_path, monkeypatch):
+    accumulate = loop.accumulate_gradients
+    taken = iter(range(1, 10**6))
+
+    def runaway(*arguments):
+        loss = accumulate(*arguments)
+        return loss + 100.0 if next(taken) > 6 else loss
+
+    monkeypatch.setattr(loop, "accumulate_gradients", runaway)
+    records = run_all(train(change(), tmp_path / "run"))
+    assert [record.is_diverging for record in records] == [False] * 6 + [True] * 6
+    assert [bool(record.get("is_diverging")) for record in losses_of(tmp_path / "run")][6:]
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def test_a_finished_run_is_extended_by_its_own_schedule(config, tmp_path):
+    folder = tmp_path / "run"
+    run_all(train(config, folder))
+    with pytest.raises(ValueError, match=r"is finished, after 12 steps.*--steps"):
+        resume(folder)
+    shutil.copytree(folder, tmp_path / "other")
+    records = run_all(extend(folder, 6))
+    assert [record.step for record in records] == list(range(13, 19))
+    assert max(record.lr for record in records) == config.optimizer.lr
+    assert records[-1].lr == config.optimizer.min_lr
+    assert open_run(folder).config.steps == 18
+
+    stop_after(extend(tmp_path / "other", 6), 14)
+    with pytest.raises(ValueError, match="is not finished; first `tilth resume"):
+        extend(tmp_path / "other", 6)
+    run_all(resume(tmp_path / "other"))
+    assert difference(tmp_path / "other", folder) is None
+
+
+def test_a_changed_config_is_refused_with_the_difference(config, tmp_path):
+    folder = tmp_path / "run"
+    stop_after(train(config, folder), 2)
+    text = (folder / "config.toml").read_text()
+    (folder / "config.toml").write_text(text.replace("batch_size = 4", "batch_size = 5", 1))
+    with pytest.raises(ValueError, match="batch_size = 4, and its config now says 5; put it back"):
+        run_all(resume(folder))
+    (folder / "config.toml").write_text(text.replace("sample_tokens = 8", "sample_tokens = 9"))
+    run_all(resume(folder))  # how it is watched may change
+
+
+def test_other_data_is_refused(config, data, tmp_path):
+    folder = tmp_path / "run"
+    stop_after(train(config, folder), 2)
+    text = tmp_path / "other.txt"
+    text.write_text("Something else. " * 500)
+    other = tilth.tokenize(text, data.tokenizer(), tmp_path / "other", valid=0.5)
+    with pytest.raises(FileError, match=r"its data has the fingerprint .* instead of"):
+        resume(folder, data=other.folder)
+    shutil.copytree(data.folder, tmp_path / "moved")
+    run_all(resume(folder, data=tmp_path / "moved"))
+
+
+def test_two_processes_do_not_train_one_run(config, tmp_path):
+    folder = tmp_path / "run"
+    records = train(config, folder)
+    next(records)
+    assert open_run(folder).is_running
+    with pytest.raises(ValueError, match="Another process is training"):
+        next(resume(folder))
+    records.close()
+    assert not open_run(folder).is_running
+
+
+def test_a_run_is_never_overwritten(whole, config, tmp_path):
+    with pytest.raises(FileExistsError, match="is a run already; go on with `tilth resume"):
+        train(config, whole)
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match="is not empty"):
+        train(config, tmp_path)
+
+
+def test_a_vocabulary_that_is_not_the_data_s(change, tmp_path):
+    with pytest.raises(ValueError, match=r"model.vocab_size is 301, .* has 300 tokens"):
+        train(change(model={"vocab_size": 301}), tmp_path / "run")
+
+
+def test_an_error_of_the_one_who_looks_leaves_a_run_that_resumes(whole, config, tmp_path):
+    folder = tmp_path / "run"
+
+    def look():
+        for record in train(config, folder):
+            if record.step == 7:
+                raise KeyError("mine")
+
+    with pytest.raises(KeyError):
+        look()
+    run_all(resume(folder))
+    assert difference(folder, whole) is None
+
+
+def test_the_settings_of_torch_are_put_back(config, tmp_path):
+    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    run_all(train(config, tmp_path / "run"))
+    assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before
+
+
+def test_records_are_lines_of_json(whole):
+    for line in (whole / "metrics.jsonl").read_text().splitlines():
+        json.loads(line, parse_constant=pytest.fail)

@@ -1,0 +1,145 @@
+"""One update, compared with the same in plain torch."""
+
+import math
+from copy import deepcopy
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from tilth.model import TransformerLM
+from tilth.training.step import (
+    accumulate_gradients,
+    learning_rate,
+    make_loss,
+    make_optimizer,
+    make_scaler,
+    update,
+)
+
+
+def batch(config, rows, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    shape = (rows, config.model.context_length + 1)
+    ids = torch.randint(0, config.model.vocab_size, shape, generator=generator)
+    return ids[:, :-1], ids[:, 1:]
+
+
+def gradients(model, config, x, y, microbatch_size):
+    model.zero_grad()
+    loss = accumulate_gradients(
+        make_loss(model, config), x, y, microbatch_size, make_scaler(config)
+    )
+    return loss, [parameter.grad.clone() for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize("microbatch_size", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+def test_a_batch_in_parts_has_the_gradient_of_the_whole(config, microbatch_size, dtype, tolerance):
+    torch.manual_seed(0)
+    model = TransformerLM(config.model, dtype=dtype)
+    x, y = batch(config, 7)  # 7 rows: parts of 2, 3 and 4 leave a smaller last one
+    expected_loss = cross_entropy(model(x).flatten(0, 1), y.flatten())
+    expected = torch.autograd.grad(expected_loss, list(model.parameters()))
+    loss, found = gradients(model, config, x, y, microbatch_size)
+    assert loss.item() == pytest.approx(expected_loss.item(), rel=1e-6)
+    for ours, theirs in zip(found, expected, strict=True):
+        difference = (ours - theirs).norm() / theirs.norm()
+        assert difference < tolerance
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_steps_are_those_of_plain_torch(change, name):
+    config = change(optimizer={"name": name, "weight_decay": 0.1})
+    torch.manual_seed(0)
+    model = TransformerLM(config.model)
+    theirs = deepcopy(model).use_fast_path(False)
+    matrices = {n for n, p in theirs.named_parameters() if p.ndim == 2 and "embed" not in n}
+    hidden = {n for n in matrices if name == "muon" and "lm_head" not in n}
+    parameters = dict(theirs.named_parameters())
+    adamw = torch.optim.AdamW(
+        [
+            {"params": [parameters[n] for n in sorted(matrices - hidden)], "weight_decay": 0.1},
+            {"params": [p for n, p in parameters.items() if n not in matrices], "weight_decay": 0},
+        ],
+        betas=config.optimizer.betas,
+        eps=config.optimizer.eps,
+    )
+    others = [adamw]
+    if hidden:
+        others.append(
+            torch.optim.Muon(
+                [parameters[n] for n in sorted(hidden)],
+                weight_decay=0.1,
+                momentum=config.optimizer.momentum,
+                adjust_lr_fn="match_rms_adamw",
+            )
+        )
+    optimizer, scaler = make_optimizer(model, config.optimizer), make_scaler(config)
+    for step in range(1, 6):
+        x, y = batch(config, 4, seed=step)
+        lr = learning_rate(step, config)
+        loss = accumulate_gradients(make_loss(model, config), x, y, 3, scaler).item()
+        norm = update(optimizer, loss, lr, 0.5, scaler)
+
+        expected = cross_entropy(theirs(x).flatten(0, 1), y.flatten())
+        theirs.zero_grad()
+        expected.backward()
+        expected_norm = torch.nn.utils.clip_grad_norm_(theirs.parameters(), 0.5)
+        for other in others:
+            for group in other.param_groups:
+                group["lr"] = lr
+            other.step()
+        assert loss == pytest.approx(expected.item(), rel=1e-5)
+        assert norm == pytest.approx(expected_norm.item(), rel=1e-4)
+    # torch's Muon iterates in bfloat16, so its steps agree to some digits only.
+    tolerance = 1e-5 if name == "adamw" else 0.02
+    for ours, other in zip(model.parameters(), theirs.parameters(), strict=True):
+        assert (ours - other).norm() / other.norm() < tolerance
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "warmup-stable-decay", "constant"])
+def test_the_schedule_begins_above_nothing_and_ends_with_the_last_step(change, schedule):
+    config = change(
+        steps=100, optimizer={"schedule": schedule, "warmup_steps": 10, "decay_steps": 40}
+    )
+    rates = [learning_rate(step, config) for step in range(1, 101)]
+    top, low = config.optimizer.lr, config.optimizer.min_lr
+    assert rates[:10] == pytest.approx([top * step / 10 for step in range(1, 11)])
+    assert rates[-1] == (top if schedule == "constant" else low)
+    if schedule == "cosine":
+        turns = [(step - 10) / 90 for step in range(10, 101)]
+        expected = [low + (top - low) * (1 + math.cos(math.pi * turn)) / 2 for turn in turns]
+        assert rates[9:] == pytest.approx(expected)
+    if schedule == "warmup-stable-decay":
+        assert rates[9:60] == [top] * 51
+        assert rates[79] == pytest.approx((top + low) / 2)
+
+
+def test_an_extended_run_has_the_whole_schedule_again(change):
+    first = change(steps=50, optimizer={"warmup_steps": 5})
+    more = change(steps=90, optimizer={"warmup_steps": 5, "begin_step": 50})
+    alone = change(steps=40, optimizer={"warmup_steps": 5})
+    assert learning_rate(50, first) == first.optimizer.min_lr
+    again = [learning_rate(step, more) for step in range(51, 91)]
+    assert again == [learning_rate(step, alone) for step in range(1, 41)]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("where", ["loss", "gradient"])
+def test_what_is_not_finite_is_not_applied(config, bad, where):
+    torch.manual_seed(0)
+    model = TransformerLM(config.model)
+    optimizer, scaler = make_optimizer(model, config.optimizer), make_scaler(config)
+    x, y = batch(config, 2)
+    before = deepcopy(model.state_dict())
+    loss = accumulate_gradients(make_loss(model, config), x, y, 2, scaler).item()
+    if where == "loss":
+        loss = bad
+    else:
+        model.lm_head.weight.grad[3, 5] = bad
+    norm = update(optimizer, loss, 1e-2, 1.0, scaler)
+    assert where == "loss" or not math.isfinite(norm)
+    assert all(torch.equal(before[name], now) for name, now in model.state_dict().items())
+    assert not optimizer.state
+    assert all(parameter.grad is None for parameter in model.parameters())
