@@ -13,6 +13,7 @@ PACKAGE = ROOT / "src" / "tilth"
 
 # In import order: a room may import those before it, and itself.
 ROOMS = [
+    "lazy",
     "files",
     "corpus",
     "tokenizer",
@@ -32,7 +33,7 @@ ROOMS = [
 # These read run directories; they never train.
 FORBIDDEN = {("exporting", "training"), ("studio", "training")}
 # Quick to start and light to install: what stands here never imports torch, not even in a function.
-WITHOUT_TORCH = {"files", "corpus", "tokenizer", "recipes", "accounting"}
+WITHOUT_TORCH = {"lazy", "files", "corpus", "tokenizer", "recipes", "accounting"}
 MODULES_WITHOUT_TORCH = {
     "tilth.data.nanogpt",
     "tilth.data.token_files",
@@ -44,7 +45,7 @@ MODULES_WITHOUT_TORCH = {
 
 def imports_of(file, module):
     """(line, imported module) of every import in a file, in-function ones and names included."""
-    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    package = module if file.stem == "__init__" else module.rpartition(".")[0]
     for node in ast.walk(ast.parse(file.read_text(), str(file))):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -81,8 +82,11 @@ def violations(package):
         if room not in ROOMS:
             found.append(f"{file}: {room} is not a room of the house; the rooms are {ROOMS}")
             continue
-        for line, imported in imports_of(file, module):
-            place = f"{file}:{line}: {module} imports {imported}"
+        stub = file.with_suffix(".pyi")  # of an `__init__`: what `tilth.lazy` imports
+        sources = [file, stub] if stub.exists() else [file]
+        imports = [(source, *each) for source in sources for each in imports_of(source, module)]
+        for source, line, imported in imports:
+            place = f"{source}:{line}: {module} imports {imported}"
             root, _, rest = imported.partition(".")
             if root == "torch" and (room in WITHOUT_TORCH or module in MODULES_WITHOUT_TORCH):
                 found.append(f"{place}, but does its work without torch")
@@ -134,6 +138,14 @@ def test_a_planted_import_is_found_and_named(tmp_path, planted, complaint):
     (problem,) = violations(package)
     assert complaint in problem
     assert "tilth.tokenizer.planted" in problem
+
+
+def test_a_planted_import_in_a_stub_is_found(tmp_path):
+    package = tmp_path / "tilth"
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    with (package / "recipes" / "__init__.pyi").open("a") as stub:
+        stub.write("from tilth.training.loop import train as train\n")
+    assert any("training comes after recipes" in problem for problem in violations(package))
 
 
 def test_an_unplanned_room_is_found(tmp_path):

@@ -1,27 +1,16 @@
-"""Counts from a config equal those of the model, for every variant."""
-
-import itertools
+"""Counts from a config equal those of the model, for every variant and for known models."""
 
 import pytest
+from hypothesis import given, settings
 
-from tilth.accounting import count_parameters
-from tilth.model import ModelConfig, TransformerLM
-
-VARIANTS = [
-    {"norm": norm, "ffn": ffn, "tie_embeddings": tied, "qk_norm": qk_norm, "num_kv_heads": kv}
-    for norm, ffn, tied, qk_norm, kv in itertools.product(
-        ("pre", "post", "none"), ("swiglu", "silu"), (False, True), (False, True), (None, 2)
-    )
-]
+from tests.accounting.configs import VARIANTS, XL, configs, name_of
+from tilth.accounting import LLAMA_SHAPES, count_parameters
+from tilth.accounting.parameters import count_tensors
+from tilth.model import TransformerLM
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: "-".join(map(str, v.values())))
-def test_every_variant(variant):
-    config = ModelConfig(
-        vocab_size=101, context_length=8, d_model=48, num_layers=3, num_heads=6, **variant
-    )
-    model = TransformerLM(config, device="meta")
-    by_component = {"embedding": 0, "attention": 0, "feed_forward": 0, "norms": 0, "head": 0}
+def by_component(model):
+    found = {"embedding": 0, "attention": 0, "feed_forward": 0, "norms": 0, "head": 0}
     for name, parameter in model.named_parameters():
         if "ln" in name or "norm" in name:
             component = "norms"
@@ -31,12 +20,52 @@ def test_every_variant(variant):
             component = "feed_forward"
         else:
             component = "head" if name.startswith("lm_head") else "embedding"
-        by_component[component] += parameter.numel()
-    found = count_parameters(config)
-    assert by_component == {name: getattr(found, name) for name in by_component}
+        found[component] += parameter.numel()
+    return found
+
+
+def check(config):
+    model = TransformerLM(config, device="meta")
+    expected, found = by_component(model), count_parameters(config)
+    assert {name: getattr(found, name) for name in expected} == expected
     assert found.total == sum(parameter.numel() for parameter in model.parameters())
-    assert found.without_embedding == found.total - by_component["embedding"]
+    assert found.without_embedding == found.total - expected["embedding"]
     in_layers = sum(
         p.numel() for n, p in model.named_parameters() if n.startswith(("layers", "ln"))
     )
     assert found.without_embedding_and_head == in_layers
+    tensors = count_tensors(config)
+    assert tensors.total == len(list(model.parameters()))
+    hidden = [p for n, p in model.named_parameters() if n.startswith("layers") and p.ndim == 2]
+    assert tensors.hidden == len(hidden)
+
+
+@pytest.mark.parametrize("config", VARIANTS, ids=name_of)
+def test_every_variant(config):
+    check(config)
+
+
+@settings(max_examples=300, deadline=None)
+@given(configs())
+def test_any_config(config):
+    check(config)
+
+
+def test_gpt2_xl():
+    assert count_parameters(XL).total == 2_127_057_600
+    check(XL)
+
+
+@pytest.mark.parametrize(
+    ("name", "published"),  # as their model cards count them
+    [
+        ("tinyllama-1.1b", 1_100_048_384),
+        ("llama-2-7b", 6_738_415_616),
+        ("llama-2-13b", 13_015_864_320),
+        ("llama-2-70b", 68_976_648_192),
+        ("llama-3-8b", 8_030_261_248),
+        ("llama-3-70b", 70_553_706_496),
+    ],
+)
+def test_models_of_others(name, published):
+    assert count_parameters(LLAMA_SHAPES[name]).total == published

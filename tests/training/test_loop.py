@@ -12,47 +12,12 @@ import safetensors.torch
 import torch
 
 import tilth
+from tests.training.comparing import difference, final_state, losses_of
 from tilth.data import Batches
 from tilth.files import FileError
 from tilth.model import TransformerLM
-from tilth.runs.metrics import read_log
 from tilth.runs.run import open_run, verify_run
 from tilth.training import extend, loop, resume, train
-
-
-def losses_of(folder):
-    """What is logged, but for times: they differ between any two runs."""
-    times = {"seconds", "tokens_per_second", "utilisation"}
-    return [
-        {name: value for name, value in record.items() if name not in times}
-        for record in read_log(folder / "metrics.jsonl")
-    ]
-
-
-def final_state(folder):
-    """Every tensor of the last checkpoint, and all else that training depends on."""
-    checkpoint = open_run(folder).checkpoints()[-1]
-    tensors = {}
-    for name in ("model.safetensors", "optimizer.safetensors"):
-        tensors |= safetensors.torch.load_file(checkpoint.folder / name)
-    state = checkpoint.state()
-    kept = {name: state[name] for name in ("step", "tokens", "guard", "valid_loss", "packed")}
-    return tensors, kept
-
-
-def difference(folder, other):
-    """The first thing in which two runs differ; None if they are equal to the last bit."""
-    if losses_of(folder) != losses_of(other):
-        return "losses"
-    if read_log(folder / "samples.jsonl") != read_log(other / "samples.jsonl"):
-        return "samples"
-    (tensors, state), (other_tensors, other_state) = final_state(folder), final_state(other)
-    if state != other_state or tensors.keys() != other_tensors.keys():
-        return "state"
-    for name, tensor in tensors.items():
-        if not torch.equal(tensor, other_tensors[name]):
-            return name
-    return None
 
 
 def run_all(records):
@@ -99,7 +64,7 @@ def test_what_a_run_leaves(whole, config):
 def test_the_loss_is_that_of_the_model_before_the_step(whole, config, data):
     torch.manual_seed(config.seed)
     model = TransformerLM(config.model)
-    x, y = Batches(data.train, 4, 16, config.seed)[0]
+    x, y = Batches(data.train, 4, 16, config.seed, config.order)[0]
     expected = torch.nn.functional.cross_entropy(model(x).flatten(0, 1), y.flatten()).item()
     assert losses_of(whole)[0]["loss"] == pytest.approx(expected, rel=1e-6)
 
@@ -238,6 +203,14 @@ def test_a_damaged_newest_checkpoint_is_named_and_passed_over(
         records = run_all(resume(folder))
     assert records[0].step == 5
     assert "step-000006" in caplog.text
+    assert difference(folder, whole) is None
+
+
+def test_a_finished_run_whose_last_checkpoint_is_damaged_is_finished_again(whole, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    (folder / "checkpoints" / "step-000012" / "model.safetensors").write_bytes(b"")
+    assert run_all(resume(folder))[0].step == 9
     assert difference(folder, whole) is None
 
 
@@ -407,6 +380,12 @@ def test_a_run_is_never_overwritten(whole, config, tmp_path):
 def test_a_vocabulary_that_is_not_the_data_s(change, tmp_path):
     with pytest.raises(ValueError, match=r"model.vocab_size is 301, .* has 300 tokens"):
         train(change(model={"vocab_size": 301}), tmp_path / "run")
+
+
+def test_a_prompt_that_is_longer_than_the_context(change, tmp_path):
+    with pytest.raises(ValueError, match=r"watch.sample_prompt has .* the context length is 16"):
+        train(change(watch={"sample_prompt": "zzz " * 20}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_an_error_of_the_one_who_looks_leaves_a_run_that_resumes(whole, config, tmp_path):

@@ -1,17 +1,13 @@
 """What a model costs, from its config alone. No torch.
 
-What enters: a `ModelConfig`. What leaves: its parameters by component, and the matrix products of a
-forward pass with their FLOPs.
+What enters: a model, by name or as a config, and how it is to be trained. What leaves: its
+parameters by component, every matrix product with its FLOPs, the bytes of training and generating,
+and hours, energy and money on some hardware. `docs/accounting.md` says how each number comes about.
+
+>>> print(account("gpt2-xl").parameters.total)
+2127057600
 """
 
-from tilth.accounting.flops import Product, forward_flops, forward_products, training_flops
-from tilth.accounting.parameters import Parameters, count_parameters
+from tilth.lazy import lazy_names
 
-__all__ = [
-    "Parameters",
-    "Product",
-    "count_parameters",
-    "forward_flops",
-    "forward_products",
-    "training_flops",
-]
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -40,6 +40,15 @@ class Parameters:
         return self.total - self.embedding - self.head
 
 
+@dataclass(frozen=True)
+class Tensors:
+    """How many tensors the parameters are."""
+
+    hidden: int
+    """The matrices of attention and feed-forward."""
+    total: int
+
+
 def count_parameters(config: ModelConfig) -> Parameters:
     """Count by hand what `TransformerLM(config)` would allocate."""
     d_model, d_head = config.d_model, config.d_head
@@ -56,3 +65,11 @@ def count_parameters(config: ModelConfig) -> Parameters:
         norms=config.num_layers * norms_of_block + (d_model if config.norm == "pre" else 0),
         head=0 if config.tie_embeddings else config.vocab_size * d_model,
     )
+
+
+def count_tensors(config: ModelConfig) -> Tensors:
+    """Count the tensors in which those parameters lie."""
+    hidden = config.num_layers * (4 + (3 if config.ffn == "swiglu" else 2))
+    norms_of_block = (2 if config.norm != "none" else 0) + (2 if config.qk_norm else 0)
+    norms = config.num_layers * norms_of_block + (1 if config.norm == "pre" else 0)
+    return Tensors(hidden, hidden + norms + (1 if config.tie_embeddings else 2))

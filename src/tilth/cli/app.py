@@ -43,6 +43,7 @@ app.command("tilth.cli.demo:demo", help="The whole way, as far as it is built, i
 app.command("tilth.cli.corpus:app", name="corpus", help="Text: stories, downloads, your own.")
 app.command("tilth.cli.tokenizer:app", name="tokenizer", help="Text to token ids and back.")
 app.command("tilth.cli.tokenize:tokenize", help="A corpus and a tokenizer to token files.")
+app.command("tilth.cli.account:account", help="What a model costs, before it is paid.")
 app.command("tilth.cli.train:train", help="Token files and a recipe to a run directory.")
 app.command("tilth.cli.train:resume", help="Go on with a run that was stopped.")
 app.command("tilth.cli.runs:runs", help="The runs in a folder, and how they stand.")
@@ -61,7 +62,9 @@ def _launch(
     debug: Annotated[bool, Parameter(negative=(), help="Show the traceback of an error.")] = False,
 ) -> None:
     """Take the options that every verb has, then call the verb."""
-    if config is not None:
+    if config is not None and tokens[:1] == ("account",):  # it accounts for the file itself
+        tokens = (*tokens, str(config))
+    elif config is not None:
         from cyclopts.config import Dict
 
         # Flags win over the file, the file over the defaults; unknown keys are errors.

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import field, fields, make_dataclass
 from functools import cache
 from itertools import pairwise
-from typing import Annotated, Any, Never, get_type_hints
+from typing import Annotated, Any, Never, get_args, get_type_hints
 
 from cyclopts import Parameter, Token, convert
 
@@ -53,7 +53,7 @@ def changes(overrides: Any) -> dict[str, Any]:  # noqa: ANN401, an instance of w
 
 def _flag(type_hint: Any, docstring: str) -> Parameter:  # noqa: ANN401, a type
     # --watch.no-sinks takes back what a file said; two betas cannot be none.
-    is_open = getattr(type_hint, "__args__", ())[-1:] == (...,)
+    is_open = get_args(type_hint)[-1:] == (...,)
     negative = "no-" if is_open else ()
     return Parameter(help=docstring, negative_iterable=negative, converter=convert)
 

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from tilth.cli.options import Json
 from tilth.cli.training_view import harmless
+from tilth.runs.metrics import METRICS
 
 if TYPE_CHECKING:
     from tilth.runs import Run
@@ -73,7 +74,7 @@ def _row(path: Path, folder: Path) -> dict[str, Any]:
     name = path.resolve().name if path == folder else str(path.relative_to(folder))
     try:
         return {"name": name, **_standing(open_run(path))}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         # One damaged run says so in its row, and hides none of the others.
         return {"name": name, "state": "damaged", "problem": str(error)}
 
@@ -83,7 +84,7 @@ def _standing(run: "Run") -> dict[str, Any]:
     evaluations = [record["evaluation"] for record in metrics if "evaluation" in record]
     losses = [record["loss"] for record in metrics if "loss" in record]
     checkpoints = run.checkpoints()
-    log = run.folder / "metrics.jsonl"
+    log = run.folder / METRICS
     last_active = (log if metrics else run.folder / "manifest.json").stat().st_mtime
     return {
         "state": "running" if run.is_running else "finished" if run.is_finished else "stopped",

@@ -15,7 +15,13 @@ from cyclopts import Parameter
 
 from tilth.cli.overrides import changes, overrides_of
 from tilth.model.config import ModelConfig
-from tilth.recipes.config import MachineConfig, OptimizerConfig, TrainingConfig, WatchConfig
+from tilth.recipes.config import (
+    MachineConfig,
+    OptimizerConfig,
+    Order,
+    TrainingConfig,
+    WatchConfig,
+)
 
 if TYPE_CHECKING:
     from tilth.runs.metrics import StepRecord
@@ -57,6 +63,9 @@ def train(
     microbatch_size: Annotated[
         int | None, Parameter(help="Sequences in memory at a time; the gradient is the same.")
     ] = None,
+    order: Annotated[
+        Order | None, Parameter(help="Every window once an epoch, or drawn with repeats.")
+    ] = None,
     seed: Annotated[int | None, Parameter(help="What weights and batches are drawn from.")] = None,
     max_skipped: Annotated[
         int | None, Parameter(help="Stop after so many steps in a row that are not finite.")
@@ -73,8 +82,6 @@ def train(
     """
     from tilth.data import open_data
     from tilth.runs.run import check_new_folder
-    from tilth.training import plan
-    from tilth.training import train as train_steps
 
     check_new_folder(out)
     opened = open_data(data)
@@ -87,6 +94,7 @@ def train(
     own = {
         "batch_size": batch_size,
         "microbatch_size": microbatch_size,
+        "order": order,
         "seed": seed,
         "max_skipped": max_skipped,
     }
@@ -98,6 +106,11 @@ def train(
         watch=replace(config.watch, **changes(watch)),
         **{name: value for name, value in own.items() if value is not None},
     )
+    from tilth.training import plan  # torch, once the config makes sense
+    from tilth.training import train as train_steps
+    from tilth.training.sinks import check_sinks
+
+    check_sinks(config.watch.sinks)
     planned = plan(config, opened)
     print(describe(planned), file=sys.stderr)
     _drive(train_steps(planned.config, out), planned.config, out)

@@ -156,7 +156,10 @@ def check_count(name: str, value: Any, at_least: int = 1) -> int:  # noqa: ANN40
 def _positive(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise ValueError(f"{name} must be a number, not {value!r}.")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # an integer of hundreds of digits
+        number = math.inf
     if not (math.isfinite(number) and number > 0):
         raise ValueError(f"{name} must be positive and finite, not {value!r}.")
     return number

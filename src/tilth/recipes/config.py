@@ -16,8 +16,10 @@ True
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from numbers import Real
+from os import PathLike
 from typing import Any, Literal, Self, get_args
 
 from tilth.model.config import ModelConfig, check_count, check_keys
@@ -25,6 +27,7 @@ from tilth.model.config import ModelConfig, check_count, check_keys
 OptimizerName = Literal["adamw", "muon"]
 Schedule = Literal["cosine", "warmup-stable-decay", "constant"]
 Dtype = Literal["float32", "bfloat16", "float16"]
+Order = Literal["epoch", "random"]
 Sink = Literal["tensorboard", "trackio", "wandb"]
 
 
@@ -60,14 +63,14 @@ class OptimizerConfig:
     def __post_init__(self) -> None:
         _check_choice("optimizer.name", self.name, OptimizerName)
         _check_choice("optimizer.schedule", self.schedule, Schedule)
-        object.__setattr__(self, "betas", tuple(self.betas))  # TOML knows lists only
-        if len(self.betas) != 2 or not all(0.0 <= beta < 1.0 for beta in self.betas):
-            raise ValueError(f"optimizer.betas are {self.betas}; give two numbers in [0, 1).")
-        for name in ("lr", "eps", "max_grad_norm"):
-            _check_number(f"optimizer.{name}", getattr(self, name), above=0.0)
-        for name in ("min_lr", "weight_decay", "momentum"):
-            if (value := getattr(self, name)) is not None:
-                _check_number(f"optimizer.{name}", value, at_least=0.0)
+        betas = [_number("optimizer.betas", beta) for beta in _items("optimizer.betas", self.betas)]
+        if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
+            raise ValueError(f"optimizer.betas are {betas}; give two numbers in [0, 1).")
+        _set(self, "betas", tuple(betas))
+        _check_numbers(self, "optimizer", above=0.0, names=("lr", "eps", "max_grad_norm"))
+        _check_numbers(
+            self, "optimizer", at_least=0.0, names=("min_lr", "weight_decay", "momentum")
+        )
         if self.momentum >= 1.0:
             raise ValueError(f"optimizer.momentum is {self.momentum}; it must be below 1.")
         if self.min_lr is not None and self.min_lr > self.lr:
@@ -75,8 +78,8 @@ class OptimizerConfig:
                 f"optimizer.min_lr {self.min_lr:g} is above optimizer.lr {self.lr:g}; the "
                 "learning rate only falls after its warm-up."
             )
-        _check_counts(self, "optimizer", at_least=0, names=("warmup_steps", "decay_steps"))
-        check_count("optimizer.begin_step", self.begin_step, at_least=0)
+        counts = ("warmup_steps", "decay_steps", "begin_step")
+        _check_counts(self, "optimizer", at_least=0, names=counts)
 
 
 @dataclass(frozen=True)
@@ -93,8 +96,12 @@ class MachineConfig:
     """CPU threads; default all cores. Another number sums in another order."""
 
     def __post_init__(self) -> None:
+        if self.device is not None:
+            _check_text("machine.device", self.device)
         if self.dtype is not None:
             _check_choice("machine.dtype", self.dtype, Dtype)
+        if not isinstance(self.compile, bool | None):
+            raise ValueError(f"machine.compile must be true or false, not {self.compile!r}.")
         _check_counts(self, "machine", at_least=1, names=("threads",))
 
 
@@ -126,14 +133,14 @@ class WatchConfig:
     """Where else metrics go: tensorboard, trackio, wandb."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sinks", tuple(self.sinks))
+        _set(self, "sinks", tuple(_items("watch.sinks", self.sinks)))
         for sink in self.sinks:
             _check_choice("watch.sinks", sink, Sink)
+        _check_text("watch.sample_prompt", self.sample_prompt)
         intervals = ("evaluate_every", "save_every", "norms_every", "sample_every")
         _check_counts(self, "watch", at_least=0, names=(*intervals, "evaluation_tokens"))
         _check_counts(self, "watch", at_least=1, names=("keep_checkpoints", "sample_tokens"))
-        _check_number("watch.temperature", self.temperature, at_least=0.0)
-        _check_number("watch.top_p", self.top_p, at_least=0.0)
+        _check_numbers(self, "watch", at_least=0.0, names=("temperature", "top_p"))
         if self.top_p > 1.0:
             raise ValueError(f"watch.top_p is {self.top_p}; a probability is at most 1.")
 
@@ -156,6 +163,8 @@ class TrainingConfig:
     """Sequences of context_length tokens in one step."""
     microbatch_size: int = None  # type: ignore[assignment]
     """Sequences that are in memory at a time; the gradient is the same. Default batch_size."""
+    order: Order = "epoch"
+    """epoch: every window of the data once, then in another order; random: drawn with repeats."""
     seed: int = 0
     """What weights and batches are drawn from."""
     max_skipped: int = 10
@@ -165,14 +174,16 @@ class TrainingConfig:
     watch: WatchConfig = field(default_factory=WatchConfig)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "data", str(self.data))
-        _check_counts(self, "", at_least=1, names=("steps", "batch_size", "microbatch_size"))
-        check_count("seed", self.seed, at_least=0)
-        check_count("max_skipped", self.max_skipped)
+        _set(self, "data", str(self.data) if isinstance(self.data, PathLike) else self.data)
+        for name in ("data", "recipe"):
+            _check_text(name, getattr(self, name))
+        _check_choice("order", self.order, Order)
+        counts = ("steps", "batch_size", "microbatch_size", "max_skipped")
+        _check_counts(self, "", at_least=1, names=counts)
+        _check_counts(self, "", at_least=0, names=("seed",))
         if self.seed >= 2**63:
             raise ValueError(f"seed is {self.seed}; give one below 2**63.")
-        if self.budget_seconds is not None:
-            _check_number("budget_seconds", self.budget_seconds, above=0.0)
+        _check_numbers(self, "", above=0.0, names=("budget_seconds",))
         if self.microbatch_size is not None and self.microbatch_size > self.batch_size:
             raise ValueError(
                 f"microbatch_size {self.microbatch_size} is more than batch_size "
@@ -212,17 +223,19 @@ class TrainingConfig:
         """Fill in all that was left at None, from the number of steps and what the machine is."""
         if self.steps is None:
             raise ValueError("there is no number of steps; give steps, or a budget of time.")
-        length = self.steps - self.optimizer.begin_step
+        optimizer = self.optimizer
+        length = self.steps - optimizer.begin_step
+        warmup = max(1, length // 20) if length > 1 else 0
+        if optimizer.schedule == "warmup-stable-decay":  # what was given leaves room for the other
+            warmup = min(warmup, length - (optimizer.decay_steps or 0))
+        decay = min(length // 2, length - (optimizer.warmup_steps or 0))
         every = {"evaluate_every": 10, "save_every": 5, "norms_every": 40, "sample_every": 5}
         return replace(
             self,
             budget_seconds=None,
             microbatch_size=self.microbatch_size or self.batch_size,
             optimizer=_filled(
-                self.optimizer,
-                min_lr=self.optimizer.lr / 100,
-                warmup_steps=max(1, length // 20) if length > 1 else 0,
-                decay_steps=length // 2,
+                optimizer, min_lr=optimizer.lr / 100, warmup_steps=warmup, decay_steps=decay
             ),
             machine=_filled(self.machine, **machine),
             watch=_filled(
@@ -281,7 +294,8 @@ def _plain(value: Any) -> Any:  # noqa: ANN401, anything that a config holds
 
 def _filled(config: Any, **defaults: Any) -> Any:  # noqa: ANN401, one of the tables above
     """The table, with these values where it has None."""
-    empty = {f.name for f in fields(config) if getattr(config, f.name) is None}
+    assert defaults.keys() <= {each.name for each in fields(config)}, defaults
+    empty = {name for name in defaults if getattr(config, name) is None}
     return replace(config, **{name: v for name, v in defaults.items() if name in empty})
 
 
@@ -291,17 +305,62 @@ def _check_choice(name: str, value: object, choices: Any) -> None:  # noqa: ANN4
         raise ValueError(f"{name} {value!r} is unknown; choose one of {known}.")
 
 
-def _check_number(
-    name: str, value: object, *, above: float = -math.inf, at_least: float = -math.inf
-) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+def _check_text(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise ValueError(f"{name} must be text, not {value!r}.")
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        # What Python makes of bytes that are no UTF-8, in a path: TOML could not hold it.
+        raise ValueError(f"{name} {value!r} is not Unicode; give it another name.")
+
+
+def _items(name: str, value: object) -> Sequence[object]:
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{name} must be a list, not {value!r}.")
+    return value
+
+
+def _number(name: str, value: object) -> float:
+    """Any finite number as Python's float, which every file format takes."""
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise ValueError(f"{name} must be a number, not {value!r}.")
-    if not (above < value < math.inf and value >= at_least):  # refuses NaN too
-        bound = f"above {above:g}" if math.isfinite(above) else f"at least {at_least:g}"
-        raise ValueError(f"{name} is {value}; it must be {bound}, and finite.")
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError(f"{name} is {number}; it must be finite.")
+    return number
+
+
+def _check_numbers(
+    config: Any,  # noqa: ANN401, one of the tables above
+    table: str,
+    *,
+    above: float = -math.inf,
+    at_least: float = -math.inf,
+    names: tuple[str, ...],
+) -> None:
+    for name in names:
+        if not _is_open(config, name):
+            full_name = f"{table}.{name}".lstrip(".")
+            number = _number(full_name, getattr(config, name))
+            if not (number > above and number >= at_least):
+                bound = f"above {above:g}" if math.isfinite(above) else f"at least {at_least:g}"
+                raise ValueError(f"{full_name} is {number:g}; it must be {bound}.")
+            _set(config, name, number)
 
 
 def _check_counts(config: Any, table: str, *, at_least: int, names: tuple[str, ...]) -> None:  # noqa: ANN401
     for name in names:
-        if (value := getattr(config, name)) is not None:
-            check_count(f"{table}.{name}".lstrip("."), value, at_least=at_least)
+        if not _is_open(config, name):
+            full_name = f"{table}.{name}".lstrip(".")
+            _set(config, name, check_count(full_name, getattr(config, name), at_least=at_least))
+
+
+def _is_open(config: Any, name: str) -> bool:  # noqa: ANN401
+    """Whether a value is decided later, which only one that is None by default can be."""
+    return getattr(config, name) is None and getattr(type(config), name) is None
+
+
+def _set(config: Any, name: str, value: object) -> None:  # noqa: ANN401
+    object.__setattr__(config, name, value)  # frozen from here on

@@ -48,7 +48,7 @@ class Recipe:
         """Make the config for a data folder; its tokenizer says how large the vocabulary is."""
         opened = data if isinstance(data, Data) else open_data(data)
         num_layers = check_count("size", self.size if size is None else size)
-        d_model = self.width_per_layer * num_layers
+        d_model = -(-self.width_per_layer * num_layers // D_HEAD) * D_HEAD  # whole heads
         model = ModelConfig(
             opened.vocab_size,
             context_length=self.context_length,
@@ -56,6 +56,10 @@ class Recipe:
             num_layers=num_layers,
             num_heads=d_model // D_HEAD,
         )
+        if steps is not None and budget_seconds is not None:
+            raise ValueError(
+                f"both {steps} steps and a budget of {budget_seconds:g} s are given; give one."
+            )
         if steps is None and budget_seconds is None:
             steps, budget_seconds = self.steps, self.budget_seconds
         unset: int = steps  # type: ignore[assignment]  # until the budget has become steps
@@ -76,21 +80,21 @@ tiny = Recipe(
     "tiny",
     "twenty seconds on two cores: a loss that falls, and first words",
     size=2,
-    width_per_layer=64,
-    context_length=64,
-    batch_size=32,
+    width_per_layer=32,
+    context_length=128,
+    batch_size=8,
     steps=600,
-    optimizer=OptimizerConfig("adamw", lr=5e-3),
+    optimizer=OptimizerConfig("muon", lr=2e-2),
 )
 small = Recipe(
     "small",
     "some minutes on two cores: simple stories that can be read",
     size=4,
-    width_per_layer=48,
+    width_per_layer=24,
     context_length=256,
-    batch_size=16,
-    steps=800,
-    optimizer=OptimizerConfig("adamw", lr=3e-3),
+    batch_size=4,
+    steps=2_000,
+    optimizer=OptimizerConfig("muon", lr=1e-2),
 )
 tinystories = Recipe(
     "tinystories",
@@ -100,7 +104,7 @@ tinystories = Recipe(
     context_length=256,
     batch_size=128,
     steps=10_000,
-    optimizer=OptimizerConfig("adamw", lr=1e-3),
+    optimizer=OptimizerConfig("muon", lr=3e-3),
 )
 tinystories_cpu = replace(
     tinystories,
@@ -122,7 +126,7 @@ leaderboard = Recipe(
     context_length=512,
     batch_size=128,
     budget_seconds=90 * 60.0,
-    optimizer=OptimizerConfig("muon", lr=1e-3),
+    optimizer=OptimizerConfig("muon", lr=3e-3),
 )
 
 RECIPES = {

@@ -7,7 +7,7 @@ What enters: a run's `checkpoints` folder. What leaves: which checkpoints it has
 |---|---|
 | `model.safetensors` | the weights under their names, for any safetensors reader |
 | `optimizer.safetensors` | every other tensor: moments of the optimizer, random generators |
-| `state.json` | step, tokens, seconds, config, fingerprints, and the checksums of the two |
+| `state.json` | step, tokens, seconds, config, fingerprints, and the checksums of all three |
 """
 
 import re
@@ -22,7 +22,8 @@ from tilth.files import FileError, checksum, load_manifest
 CHECKPOINTS = "checkpoints"
 MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 KIND, VERSION = "checkpoint", 1
-_NAME = re.compile(r"step-(\d{6,})")
+HINT = "take another checkpoint, or remove this one and resume the run"
+_NAME = re.compile(r"step-([0-9]{6,})")
 
 
 @dataclass(frozen=True, order=True)
@@ -42,7 +43,7 @@ class Checkpoint:
         path = self.folder / STATE
         content = load_manifest(path, kind=KIND, version=VERSION)
         if content.pop("checksum", None) != checksum_of(content):
-            raise FileError(path, "is damaged", "take another checkpoint")
+            raise FileError(path, "is damaged", HINT)
         return content
 
     def check(self) -> dict[str, Any]:
@@ -52,8 +53,13 @@ class Checkpoint:
             problem = f"is of step {state.get('step')}"
             raise FileError(self.folder, problem, "restore its name")
         for name in (MODEL, OPTIMIZER):
-            if checksum(self.folder / name) != state["checksums"].get(name):
-                raise FileError(self.folder / name, "is damaged", "take another checkpoint")
+            try:
+                found = checksum(self.folder / name)
+            except OSError as error:  # a disk that fails
+                problem = f"cannot be read ({error.strerror})"
+                raise FileError(self.folder / name, problem, HINT) from error
+            if found != state["checksums"][name]:
+                raise FileError(self.folder / name, "is damaged", HINT)
         return state
 
 
@@ -67,14 +73,15 @@ def list_checkpoints(run_folder: Path) -> list[Checkpoint]:
     folder = run_folder / CHECKPOINTS
     if not folder.is_dir():
         return []
-    matches = ((path, _NAME.fullmatch(path.name)) for path in folder.iterdir())
-    return sorted(Checkpoint(int(match[1]), path) for path, match in matches if match)
+    matches = ((path, _NAME.fullmatch(path.name)) for path in folder.iterdir() if path.is_dir())
+    found = sorted(Checkpoint(int(match[1]), path) for path, match in matches if match)
+    return [each for each in found if each.name == folder_name(each.step)]  # not step-0000500
 
 
-def best_checkpoint(run_folder: Path) -> Checkpoint | None:
+def best_checkpoint(checkpoints: list[Checkpoint]) -> Checkpoint | None:
     """The one with the lowest validation loss, the newer of equals; None if none was evaluated."""
     losses = []
-    for checkpoint in list_checkpoints(run_folder):
+    for checkpoint in checkpoints:
         try:
             loss = checkpoint.state().get("valid_loss")
         except FileError:  # a damaged one is not the best
@@ -84,10 +91,13 @@ def best_checkpoint(run_folder: Path) -> Checkpoint | None:
     return min(losses)[2] if losses else None
 
 
-def remove_old(run_folder: Path, keep: int) -> None:
-    """Remove all but the newest `keep` and the best."""
-    checkpoints = list_checkpoints(run_folder)
-    kept = {*checkpoints[-keep:], best_checkpoint(run_folder)}
+def remove_old(run_folder: Path, keep: int, newest: int) -> None:
+    """Of those up to the step `newest`, remove all but the last `keep` and the best.
+
+    Later ones are damaged, as they were passed over when the run resumed: they take nobody's place.
+    """
+    checkpoints = [each for each in list_checkpoints(run_folder) if each.step <= newest]
+    kept = {*checkpoints[-keep:], best_checkpoint(checkpoints)}
     for checkpoint in checkpoints:
         if checkpoint not in kept:
             remove(checkpoint.folder)
@@ -96,12 +106,20 @@ def remove_old(run_folder: Path, keep: int) -> None:
 def remove(folder: Path) -> None:
     """Take a checkpoint away under another name first: half of one is never seen under its own."""
     doomed = folder.with_name(f".{folder.name}.removed.partial")
-    shutil.rmtree(doomed, ignore_errors=True)
+    _delete(doomed)
     folder.rename(doomed)
-    shutil.rmtree(doomed)
+    _delete(doomed)
 
 
 def remove_leftovers(run_folder: Path) -> None:
     """Remove what killed writers left; only the process that holds the run's lock may."""
     for leftover in (run_folder / CHECKPOINTS).glob(".*.partial"):
-        shutil.rmtree(leftover)
+        _delete(leftover)
+
+
+def _delete(path: Path) -> None:
+    """Delete a folder that no reader looks at; what cannot be deleted is no reason to stop."""
+    if path.is_symlink():  # to a checkpoint on another disk, which stays there
+        path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)

@@ -19,12 +19,14 @@ without an end alone, and a run that resumes cuts its logs back to the step that
 import json
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tilth.files import FileError, atomic_write
+from tilth.files import FileError, atomic_write, read_bytes
 
 METRICS = "metrics.jsonl"
 SAMPLES = "samples.jsonl"
@@ -81,7 +83,8 @@ class StepRecord:
         """Return the line of `metrics.jsonl`: what there is, without the sample."""
         values = asdict(self)
         del values["sample"]
-        return {name: value for name, value in values.items() if value not in (None, False)}
+        # By identity: 0.0 is equal to False, and a learning rate.
+        return {name: v for name, v in values.items() if v is not None and v is not False}
 
 
 class Log:
@@ -89,23 +92,31 @@ class Log:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = path.open("ab")
+        # Without a buffer: what a full disk refused would come once more when the file is closed.
+        self._file = path.open("ab", buffering=0)
 
     def append(self, record: dict[str, Any]) -> None:
         """Add a line; it survives the end of this process, and after `sync` that of the machine."""
         line = json.dumps(_finite(record), ensure_ascii=False, allow_nan=False) + "\n"
+        data = line.encode("utf-8", "backslashreplace")
+        with self._explained():
+            while data:  # a disk that is nearly full takes a part
+                data = data[self._file.write(data) :]
+
+    def sync(self) -> None:
+        """Wait until all lines are on the disk."""
+        with self._explained():
+            os.fsync(self._file.fileno())
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
         try:
-            self._file.write(line.encode("utf-8", "backslashreplace"))
-            self._file.flush()
+            yield
         except OSError as error:
             raise OSError(
                 f"cannot write {self.path} ({error.strerror}); the checkpoints are whole: check "
                 f"the space and permissions of the folder, then `tilth resume {self.path.parent}`"
             ) from error
-
-    def sync(self) -> None:
-        """Wait until all lines are on the disk."""
-        os.fsync(self._file.fileno())
 
     def __enter__(self) -> Self:
         return self
@@ -131,12 +142,11 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     records = []
     for number, line in enumerate(_whole_lines(path), start=1):
         try:
-            record = json.loads(line)
-            step = record["step"]
-        except (ValueError, KeyError, TypeError) as error:
+            record = json.loads(line.decode("utf-8"))
+        except (ValueError, RecursionError) as error:
             problem = f"has a damaged line {number} ({error})"
             raise FileError(path, problem, "mend or remove that line") from error
-        if not isinstance(step, int):
+        if not isinstance(record, dict) or type(record.get("step")) is not int:
             raise FileError(path, f"has no step in line {number}", "mend or remove that line")
         records.append(record)
     return records
@@ -152,7 +162,7 @@ def cut_back(path: Path, step: int) -> None:
         if record["step"] <= step
     ]
     content = b"".join(line + b"\n" for line in kept)
-    if content != path.read_bytes():
+    if content != read_bytes(path):
         with atomic_write(path, overwrite=True) as file:
             file.write(content)
 
@@ -161,4 +171,4 @@ def _whole_lines(path: Path) -> list[bytes]:
     """Lines that were written to their end: what follows the last line end is torn."""
     if not path.exists():
         return []
-    return path.read_bytes().split(b"\n")[:-1]
+    return read_bytes(path).split(b"\n")[:-1]

@@ -8,14 +8,16 @@ import fcntl
 import importlib.metadata
 import os
 import platform
+import re
 import shutil
+import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import tomli_w
 
@@ -29,7 +31,7 @@ from tilth.files import (
     sync_folder,
     write_text_atomically,
 )
-from tilth.recipes.config import TrainingConfig
+from tilth.recipes.config import TrainingConfig, differences
 from tilth.runs.checkpoint_folders import (
     CHECKPOINTS,
     Checkpoint,
@@ -75,7 +77,7 @@ class Run:
     def best(self) -> Checkpoint | None:
         """The checkpoint with the lowest validation loss, or else the newest; None without any."""
         checkpoints = self.checkpoints()
-        return best_checkpoint(self.folder) or (checkpoints[-1] if checkpoints else None)
+        return best_checkpoint(checkpoints) or (checkpoints[-1] if checkpoints else None)
 
     @property
     def is_finished(self) -> bool:
@@ -98,12 +100,10 @@ class Run:
     def locked(self) -> Iterator[None]:
         """Keep every other process from training it."""
         with (self.folder / LOCK).open("ab") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not _take(lock):
                 raise ValueError(
                     f"Another process is training {self.folder}; wait for it, or stop it."
-                ) from None
+                )
             yield
 
     def save_config(self, config: TrainingConfig) -> "Run":
@@ -116,15 +116,17 @@ def create_run(
     folder: StrPath, config: TrainingConfig, tokenizer: Tokenizer, data_fingerprint: str
 ) -> Run:
     """Make a run directory that has not begun; the folder appears when all is in it."""
-    folder = Path(folder)
-    check_new_folder(folder)
-    partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    check_new_folder(Path(folder))
+    target = Path(os.path.realpath(folder))  # a symlink is written through
+    prefix = f".{target.name[:40]}."  # cut, as a name has at most 255 bytes
+    partial = target.with_name(f"{prefix}{os.getpid()}.partial")
     try:
-        partial.mkdir(parents=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(target.parent, prefix)
+        partial.mkdir()
         _save_config(partial, config)
         tokenizer.save(partial / TOKENIZER)
-        write_text_atomically(partial / README, describe(folder.name, config))
+        write_text_atomically(partial / README, describe(target.name, config))
         manifest = {
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "data_fingerprint": data_fingerprint,
@@ -135,14 +137,35 @@ def create_run(
         save_manifest(partial / MANIFEST, manifest, kind=KIND, version=VERSION)
         (partial / CHECKPOINTS).mkdir()
         sync_folder(partial)
-        if folder.exists():
-            folder.rmdir()  # empty, as was checked
-        partial.rename(folder)
-        sync_folder(folder.parent)
-    except BaseException:
+        partial.rename(target)  # over an empty folder, but over nothing else
+        sync_folder(target.parent)
+    except OSError as error:
+        raise OSError(
+            f"cannot make the run {folder} ({error.strerror or error}); check its name, and the "
+            "space and permissions of the folder that it is in"
+        ) from error
+    finally:
         shutil.rmtree(partial, ignore_errors=True)
-        raise
     return open_run(folder)
+
+
+def _remove_leftovers(folder: Path, prefix: str) -> None:
+    """Remove what killed processes left of runs that they were making."""
+    for leftover in folder.iterdir():
+        match = re.fullmatch(re.escape(prefix) + r"([0-9]{1,9})\.partial", leftover.name)
+        if match and not _is_alive(int(match[1])):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether another process has this number; what had our own is long over."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return pid != os.getpid()
 
 
 def check_new_folder(folder: Path) -> None:
@@ -155,6 +178,8 @@ def check_new_folder(folder: Path) -> None:
         )
     if folder.exists() and any(folder.iterdir()):
         raise FileExistsError(f"{folder} is not empty; name a new folder for the run.")
+    if folder.resolve() == Path.cwd():  # it would be replaced under our feet
+        raise FileExistsError(f"{folder} is the current folder; name a new one for the run.")
 
 
 def open_run(folder: StrPath) -> Run:
@@ -169,18 +194,24 @@ def open_run(folder: StrPath) -> Run:
         config = TrainingConfig.from_dict(values)
     except FileError:
         raise
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         hint = "mend or restore it"
         raise FileError(folder / CONFIG, f"is no training config ({error})", hint) from error
     if config.steps is None:
         raise FileError(folder / CONFIG, "has no number of steps", "restore it")
+    decided = config.resolved(device="cpu", dtype="float32", compile=False, threads=1)
+    if undecided := differences(config, decided):
+        raise FileError(folder / CONFIG, f"does not say {', '.join(undecided)}", "restore it")
+    for name in ("data_fingerprint", "tokenizer_fingerprint"):
+        if not isinstance(manifest.get(name), str):
+            raise FileError(folder / MANIFEST, f"has no {name}", "restore it")
     return Run(folder, config, manifest)
 
 
 def verify_run(run: Run) -> Iterator[tuple[str, str | None]]:
     """Read every byte of a run; of each part, its name and what is wrong with it, or None."""
     parts: list[tuple[str, Any]] = [
-        (TOKENIZER, run.tokenizer),
+        (TOKENIZER, lambda: _check_tokenizer(run)),
         (METRICS, run.metrics),
         (SAMPLES, run.samples),
         *((f"{CHECKPOINTS}/{c.name}", c.check) for c in run.checkpoints()),
@@ -192,6 +223,25 @@ def verify_run(run: Run) -> Iterator[tuple[str, str | None]]:
             yield name, str(error)
         else:
             yield name, None
+
+
+def _check_tokenizer(run: Run) -> None:
+    path = run.folder / TOKENIZER
+    run.tokenizer()
+    if checksum(path) != run.manifest.get("checksums", {}).get(TOKENIZER):
+        raise FileError(path, "is not as it was written", "restore a copy")
+
+
+def _take(lock: BinaryIO) -> bool:
+    """Lock a file, unless another process has; who asks `is_running` has it for a moment too."""
+    for _ in range(25):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.02)
+        else:
+            return True
+    return False
 
 
 def versions() -> dict[str, str]:
@@ -207,6 +257,7 @@ def _save_config(folder: Path, config: TrainingConfig) -> None:
 def describe(name: str, config: TrainingConfig) -> str:
     """The README of a run directory."""
     model = config.model
+    name = os.fsencode(name).decode("utf-8", "replace")
     return f"""# {name}
 
 A training run of tilth: recipe `{config.recipe}`, {model.num_layers} layers of width \

@@ -10,6 +10,7 @@ import random
 import shutil
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from copy import deepcopy
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,6 +29,7 @@ from tilth.model import TransformerLM
 from tilth.runs.checkpoint import Packer, check_fits, unpack
 from tilth.runs.checkpoint_folders import (
     CHECKPOINTS,
+    HINT,
     KIND,
     MODEL,
     OPTIMIZER,
@@ -67,7 +69,7 @@ class CheckpointWriter:
         packer = Packer()
         packed = packer.pack({"optimizer": optimizer.state_dict(), **tensors}, "state")
         others = {name: _copy(tensor) for name, tensor in packer.tensors.items()}
-        content = {"step": step, **content, "packed": packed}
+        content = {"step": step, **deepcopy(content), "packed": packed}
         self._pending = self._thread.submit(self._write, step, weights, others, content)
         return folder_name(step)
 
@@ -109,14 +111,15 @@ class CheckpointWriter:
             partial.rename(target)
             sync_folder(target.parent)
         except (OSError, safetensors.SafetensorError) as error:
-            shutil.rmtree(partial, ignore_errors=True)
             reason = getattr(error, "strerror", None) or error
             raise OSError(
                 f"cannot write the checkpoint {target} ({reason}); the ones before it are whole: "
                 f"check the space and permissions of the folder, then `tilth resume "
                 f"{self.run_folder}`"
             ) from error
-        remove_old(self.run_folder, self.keep)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        remove_old(self.run_folder, self.keep, step)
 
     def __enter__(self) -> Self:
         return self
@@ -143,13 +146,18 @@ def load_state(
         weights = safetensors.torch.load_file(checkpoint.folder / MODEL)
         others = safetensors.torch.load_file(checkpoint.folder / OPTIMIZER)
         unpacked: dict[str, Any] = unpack(content.pop("packed"), others)
+        optimizer_state = unpacked.pop("optimizer")
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
         problem = f"holds another state than it should ({error})"
-        raise FileError(checkpoint.folder, problem, "take another checkpoint") from error
+        raise FileError(checkpoint.folder, problem, HINT) from error
     check_fits(str(checkpoint.folder), weights, model.state_dict())
-    optimizer_state = unpacked.pop("optimizer")
     if optimizer is not None:
-        optimizer.load_state_dict(optimizer_state)
+        try:  # torch checks the groups before it changes anything
+            optimizer.load_state_dict(optimizer_state)
+        except ValueError as error:
+            hint = "make the optimizer with the config of the run"
+            problem = f"is of another optimizer ({error})"
+            raise FileError(checkpoint.folder, problem, hint) from error
     model.load_state_dict(weights)
     return content, unpacked
 
@@ -167,7 +175,8 @@ def load_model(
             steps = ", ".join(str(each) for each in by_step)
             raise FileError(run.folder, f"has no checkpoint of step {step}", f"there are {steps}")
         checkpoint = by_step[step]
-    model = TransformerLM(run.config.model)
+    with torch.random.fork_rng(devices=[]):  # to look at a run moves no training's chance
+        model = TransformerLM(run.config.model)
     load_state(checkpoint, model)
     return checkpoint, model.to(device)
 
@@ -199,5 +208,5 @@ def set_random_state(state: Mapping[str, Any]) -> None:
     torch.set_rng_state(state["torch"])
     if torch.cuda.is_available():
         torch.cuda.set_rng_state_all(state["cuda"])
-    if state["mps"] is not None:
+    if torch.backends.mps.is_available() and state["mps"] is not None:
         torch.mps.set_rng_state(state["mps"])

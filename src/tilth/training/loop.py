@@ -63,7 +63,7 @@ def train(config: TrainingConfig, out: StrPath) -> Iterator[StepRecord]:
     folder = Path(out)
     check_new_folder(folder)
     data = open_data(config.data)
-    _check_model_fits(config, data)
+    _check_fits(config, data)
     check_sinks(config.watch.sinks)
     machine = config.machine
     if None in (config.steps, machine.device, machine.dtype, machine.compile, machine.threads):
@@ -77,7 +77,7 @@ def train(config: TrainingConfig, out: StrPath) -> Iterator[StepRecord]:
 def resume(folder: StrPath, *, data: StrPath | None = None) -> Iterator[StepRecord]:
     """Go on where a run was stopped; `data` says where its token files are, if they moved."""
     run = open_run(folder)
-    if run.is_finished:
+    if run.is_finished and _is_whole(run.checkpoints()[-1]):
         raise ValueError(
             f"{folder} is finished, after {run.config.steps:,} steps; to train it further, say "
             "by how many steps (--steps)."
@@ -106,14 +106,28 @@ def extend(folder: StrPath, steps: int, *, data: StrPath | None = None) -> Itera
     return _session(run, opened)
 
 
+def _is_whole(checkpoint: Checkpoint) -> bool:
+    try:
+        checkpoint.check()
+    except FileError:
+        return False
+    return True
+
+
 # --- before the first step ------------------------------------------------------------------------
 
 
-def _check_model_fits(config: TrainingConfig, data: Data) -> None:
+def _check_fits(config: TrainingConfig, data: Data) -> None:
     if config.model.vocab_size != data.vocab_size:
         raise ValueError(
             f"model.vocab_size is {config.model.vocab_size:,}, and the tokenizer of {data.folder} "
             f"has {data.vocab_size:,} tokens; leave it out to take the latter."
+        )
+    prompt = data.tokenizer().encode(config.watch.sample_prompt)
+    if config.watch.sample_every != 0 and len(prompt) > config.model.context_length:
+        raise ValueError(
+            f"watch.sample_prompt has {len(prompt)} tokens, and the context length is "
+            f"{config.model.context_length}; give a shorter one, or set watch.sample_every to 0."
         )
     for name, tokens in (("train", data.train), ("valid", data.valid)):
         needed = config.model.context_length + 1 if name == "train" else 2
@@ -173,23 +187,29 @@ def _session(run: Run, data: Data) -> Iterator[StepRecord]:
         sinks = stack.enter_context(open_sinks(run, first_step=training.step + 1))
         writer = stack.enter_context(CheckpointWriter(run.folder, config.watch.keep_checkpoints))
         context = config.model.context_length
-        batches = Batches(data.train, config.batch_size, context, config.seed, device=device)
+        batches = Batches(
+            data.train, config.batch_size, context, config.seed, config.order, device=device
+        )
+
+        def save(record: StepRecord) -> None:
+            metrics.sync()  # first: a checkpoint is never ahead of the logs
+            samples.sync()
+            training.save(writer, record.evaluation)
+
         for x, y in batches.read(training.step, config.steps):
             record = training.take_step(x, y)
             metrics.append(record.to_dict())
             if record.sample is not None:
                 samples.append({"step": record.step, **training.sampling, "text": record.sample})
             if record.saved:
-                metrics.sync()  # first: a checkpoint is never ahead of the logs
-                samples.sync()
-                training.save(writer, record.evaluation)
+                save(record)
             writer.check()
             sinks.write(record)
             try:
                 yield record
             except GeneratorExit:  # whoever drives us has had enough
                 if not record.saved:
-                    training.save(writer, record.evaluation)
+                    save(record)
                 writer.wait()
                 raise
 
@@ -283,6 +303,7 @@ class _Training:
         is_saved = is_last or self._is_due(watch.save_every)
         is_evaluated = is_saved or self._is_due(watch.evaluate_every)
         evaluation = self._evaluate() if is_evaluated else None
+        is_sampled = self._is_due(watch.sample_every) or (is_last and watch.sample_every > 0)
         speed = config.tokens_per_step * len(self.recent_seconds) / sum(self.recent_seconds)
         flops_per_token = training_flops(config.model) / config.model.context_length
         return StepRecord(
@@ -290,7 +311,7 @@ class _Training:
             tokens=self.step * config.tokens_per_step,
             evaluation=evaluation,
             norms=norms,
-            sample=self._sample() if self._is_due(watch.sample_every) else None,
+            sample=self._sample() if is_sampled else None,
             saved=folder_name(self.step) if is_saved else None,
             seconds=round(time.monotonic() - self.began, 3),
             loss=loss if math.isfinite(loss) else None,
@@ -314,16 +335,18 @@ class _Training:
             batch_size=self.config.microbatch_size,
             autocast=autocast_of(self.config),
         )
-        # A finite gradient can still lead to infinite weights, whose loss nobody has seen yet.
-        if not math.isfinite(found.loss) or not all(
-            p.isfinite().all() for p in self.model.parameters()
-        ):
+        self._check_finite(found.loss)
+        return found
+
+    def _check_finite(self, valid_loss: float) -> None:
+        """A finite gradient can still lead to infinite weights, whose loss nobody has seen yet."""
+        weights = self.model.parameters()
+        if not math.isfinite(valid_loss) or not all(p.isfinite().all() for p in weights):
             raise ValueError(
                 f"after step {self.step} the weights or the validation loss are not finite, so it "
                 f"is not saved; the checkpoints of {self.run.folder} are good: try a smaller "
                 "optimizer.lr."
             )
-        return found
 
     def _sample(self) -> str:
         # Every sample of a run has the same random numbers: what differs is what it has learned.
@@ -333,6 +356,7 @@ class _Training:
 
     def save(self, writer: CheckpointWriter, evaluation: Evaluation | None) -> None:
         """Hand everything that the next step depends on to the writer."""
+        self._check_finite(0.0 if evaluation is None else evaluation.loss)
         content = {
             "tokens": self.step * self.config.tokens_per_step,
             "seconds": time.monotonic() - self.began,

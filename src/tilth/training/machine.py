@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from tilth.recipes.config import Dtype, MachineConfig
+from tilth.training.allocator import keep_freed_memory
 
 DTYPES: dict[Dtype, torch.dtype] = {
     "float32": torch.float32,
@@ -81,6 +82,8 @@ def machine_settings(machine: MachineConfig) -> Iterator[torch.device]:
         memory.fill_uninitialized_memory = False
         if torch.device(machine.device).type == "cuda":
             torch.set_float32_matmul_precision("high")  # TF32, where a product is in float32
+        if torch.device(machine.device).type == "cpu":
+            keep_freed_memory()  # for good: to give it back would cost more than it is worth
         yield torch.device(machine.device)
     finally:
         torch.set_num_threads(threads)

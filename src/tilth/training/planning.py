@@ -88,7 +88,8 @@ def plan(config: TrainingConfig, data: Data) -> Plan:
         assert config.budget_seconds is not None
         left = config.budget_seconds - (time.perf_counter() - began)
         config = replace(config, steps=_steps_in(left, config, step_seconds))
-    config = config.resolved(compile=compiled_seconds is not None)
+    machine = replace(config.machine, compile=compiled_seconds is not None)
+    config = replace(config, machine=machine).resolved()
     flops = training_flops(config.model, config.batch_size)
     memory = training_memory(
         config.model, config.microbatch_size, config.optimizer.name, config.machine.dtype
@@ -171,7 +172,7 @@ def _steps_in(seconds: float, config: TrainingConfig, step_seconds: float) -> in
     """How many steps fit into a budget, with what happens between them."""
     steps = max(1, int(seconds / step_seconds))
     between = _watching_seconds(replace(config, steps=steps).resolved(), step_seconds)
-    return max(1, int((seconds - between) / step_seconds))
+    return max(1, int(seconds / (step_seconds + between / steps)))
 
 
 def _watching_seconds(config: TrainingConfig, step_seconds: float) -> float:

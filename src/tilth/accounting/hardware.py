@@ -1,0 +1,229 @@
+"""What FLOPs cost: a table of hardware, this machine measured, and time, energy and money.
+
+What enters: FLOPs or a model, a piece of hardware, how much of its peak is reached. What leaves:
+seconds, kilowatt hours, money. Peaks are those of dense matrix products, by dtype, as the maker
+states them; nobody reaches them. The share of the peak that a training run reaches, counted in the
+products that the model needs, is its model FLOPs utilisation (MFU; Chowdhery et al. 2022).
+
+>>> cost = cost_of(run_flops=400_000 * 1024 * 3 * 4_513_336_524_800, hardware=HARDWARE["a100"])
+>>> round(cost.seconds / 86400)  # days, at half of 19.5 TFLOP/s
+6584
+"""
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilth.accounting.activations import fast_path
+from tilth.accounting.checks import check_choice, check_positive
+from tilth.accounting.flops import optimizer_operations, training_flops
+from tilth.accounting.parameters import count_parameters
+from tilth.model.config import ModelConfig
+
+DEFAULT_MFU = 0.5
+
+# Fitted to steps of models of 1 to 23 million parameters, on a machine with two cores: the model's
+# own products reach this much of the peak of large square ones, and each byte that autograd keeps
+# stands for this many that are read or written by the operations between the products.
+SHARE_OF_PEAK = 0.85
+TRAFFIC_PER_KEPT_BYTE = 32
+TRAFFIC_PER_PARAMETER_BYTE = 8  # AdamW reads four numbers and writes three; clipping reads one
+
+PRODUCT_SIZE = 1536  # rows and columns: large enough for the peak, done in a twentieth of a second
+COPY_BYTES = 64 << 20  # beyond any cache
+TRIALS = 12
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """A device, with the operations a second that its maker states or that were measured."""
+
+    name: str
+    what: str
+    flops_per_second: dict[str, float]
+    """The peak for dense products of each dtype that it has."""
+    memory_bytes: float
+    watts: float | None
+    """The most that it is built to draw; None where nobody knows."""
+    source: str
+    bytes_per_second: float | None = None
+    """Of memory, read or written; only where it was measured."""
+
+    def peak(self, dtype: str) -> float:
+        """The operations a second of a dtype, or a ValueError that says which dtypes there are."""
+        if dtype not in self.flops_per_second:
+            known = ", ".join(self.flops_per_second)
+            raise ValueError(f"{self.name} has no peak for {dtype}; it has {known}.")
+        return self.flops_per_second[dtype]
+
+
+def _device(
+    name: str, what: str, gigabytes: float, watts: float, source: str, teraflops: dict[str, float]
+) -> Hardware:
+    peaks = {dtype: value * 1e12 for dtype, value in teraflops.items()}
+    return Hardware(name, what, peaks, gigabytes * 1e9, watts, source)
+
+
+def _tensor_cores(float32: float, tf32: float, half: float) -> dict[str, float]:
+    return {"float32": float32, "tf32": tf32, "bfloat16": half, "float16": half}
+
+
+# Without sparsity, which data sheets like to include and which doubles the number.
+_HOPPER = _tensor_cores(67, 494.7, 989.4)
+_VOLTA, _TURING = {"float32": 15.7, "float16": 125}, {"float32": 8.1, "float16": 65}
+HARDWARE = {
+    device.name: device
+    for device in (
+        _device("t4", "NVIDIA T4", 16, 70, "NVIDIA T4 data sheet", _TURING),
+        _device("v100", "NVIDIA V100 SXM2 32 GB", 32, 300, "NVIDIA V100 data sheet", _VOLTA),
+        _device(
+            *("rtx3090", "NVIDIA GeForce RTX 3090", 24, 350, "NVIDIA Ampere GA102 whitepaper"),
+            _tensor_cores(35.6, 35.6, 71),
+        ),
+        _device(
+            *("a100", "NVIDIA A100 SXM 80 GB", 80, 400, "NVIDIA A100 data sheet"),
+            _tensor_cores(19.5, 156, 312),
+        ),
+        _device(
+            *("rtx4090", "NVIDIA GeForce RTX 4090", 24, 450, "NVIDIA Ada GPU whitepaper"),
+            _tensor_cores(82.6, 82.6, 165.2),
+        ),
+        _device("l4", "NVIDIA L4", 24, 72, "NVIDIA L4 data sheet", _tensor_cores(30.3, 60, 121)),
+        _device(
+            *("l40s", "NVIDIA L40S", 48, 350, "NVIDIA L40S data sheet"),
+            _tensor_cores(91.6, 183, 362),
+        ),
+        _device("h100", "NVIDIA H100 SXM", 80, 700, "NVIDIA H100 data sheet", _HOPPER),
+        _device("h200", "NVIDIA H200 SXM", 141, 700, "NVIDIA H200 data sheet", _HOPPER),
+        _device(
+            *("mi300x", "AMD Instinct MI300X", 192, 750, "AMD Instinct MI300X data sheet"),
+            _tensor_cores(163.4, 653.7, 1307.4),
+        ),
+    )
+}
+"""By name."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a run takes."""
+
+    seconds: float
+    mfu: float
+    """The share of the peak that was assumed, or that follows from the estimate."""
+    energy_kwh: float | None
+    """At the most that the device draws; None where that is unknown."""
+    money: float | None
+    """At a price an hour; None without one."""
+
+
+def find_hardware(name: str) -> Hardware:
+    """The device of that name; `this` is measured, in about a second."""
+    check_choice("hardware", name, ["this", *HARDWARE])
+    return measure_machine() if name == "this" else HARDWARE[name]
+
+
+def cost_of(
+    run_flops: float,
+    hardware: Hardware,
+    dtype: str = "float32",
+    mfu: float = DEFAULT_MFU,
+    price_per_hour: float | None = None,
+) -> Cost:
+    """The time of so many operations at a share of the peak, with its energy and its price."""
+    check_positive("mfu", mfu)
+    if mfu > 1:
+        raise ValueError(f"mfu is a share of the peak, 1 at most, not {mfu}.")
+    return _cost(run_flops / (hardware.peak(dtype) * mfu), mfu, hardware, price_per_hour)
+
+
+def cost_of_steps(
+    config: ModelConfig,
+    batch_size: int,
+    steps: int,
+    hardware: Hardware,
+    optimizer: str = "adamw",
+    price_per_hour: float | None = None,
+    *,
+    recompute: bool = False,
+) -> Cost:
+    """The time on a machine that was measured: products, and what lies between them.
+
+    Small models spend much of their time in norms, rotations and sums, whose speed is that of
+    memory: one share of the peak would not do for all sizes.
+    """
+    assert hardware.bytes_per_second is not None
+    peak = hardware.peak("float32")
+    products = training_flops(config, batch_size, recompute=recompute)
+    iterations = optimizer_operations(config, optimizer).get("iteration, products", 0)
+    kept_bytes = sum(kept.per_sequence_bytes for kept in fast_path(config)) * batch_size
+    traffic_bytes = (
+        TRAFFIC_PER_KEPT_BYTE * kept_bytes
+        + TRAFFIC_PER_PARAMETER_BYTE * 4 * count_parameters(config).total
+    )
+    step_seconds = (products + iterations) / (SHARE_OF_PEAK * peak)
+    step_seconds += traffic_bytes / hardware.bytes_per_second
+    mfu = products / (peak * step_seconds)
+    return _cost(steps * step_seconds, mfu, hardware, price_per_hour)
+
+
+def _cost(seconds: float, mfu: float, hardware: Hardware, price_per_hour: float | None) -> Cost:
+    if price_per_hour is not None:
+        check_positive("price", price_per_hour)
+    hours = seconds / 3600
+    return Cost(
+        seconds,
+        mfu,
+        energy_kwh=None if hardware.watts is None else hardware.watts / 1000 * hours,
+        money=None if price_per_hour is None else price_per_hour * hours,
+    )
+
+
+def measure_machine(clock: Callable[[], float] = time.perf_counter) -> Hardware:
+    """Measure this machine with numpy, on as many threads as that uses; about a second.
+
+    The best of some trials: whatever else runs here makes them slower, and nothing faster.
+    """
+    left = np.ones((PRODUCT_SIZE, PRODUCT_SIZE), dtype=np.float32)
+    result = np.empty_like(left)
+    product_seconds = _best_seconds(lambda: np.matmul(left, left, out=result), clock)
+    threads = _count_threads()
+    # One part for each thread; numpy lets the others run while it copies.
+    source = np.ones(COPY_BYTES, dtype=np.uint8)
+    targets = np.array_split(np.empty_like(source), threads)
+    parts = list(zip(targets, np.array_split(source, threads), strict=True))
+    with ThreadPoolExecutor(threads) as pool:
+        copy_seconds = _best_seconds(
+            lambda: list(pool.map(lambda pair: np.copyto(*pair), parts)), clock
+        )
+    return Hardware(
+        "this",
+        f"this machine, {threads} threads",
+        {"float32": 2 * PRODUCT_SIZE**3 / product_seconds},
+        memory_bytes=float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
+        watts=None,
+        source=f"measured: numpy products of {PRODUCT_SIZE} x {PRODUCT_SIZE}, and copies",
+        bytes_per_second=2 * COPY_BYTES / copy_seconds,
+    )
+
+
+def _count_threads() -> int:
+    """As many as numpy takes for its products."""
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    if asked.isdecimal() and int(asked) > 0:
+        return int(asked)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return cores or 1
+
+
+def _best_seconds(work: Callable[[], object], clock: Callable[[], float]) -> float:
+    seconds = []
+    for _ in range(TRIALS):
+        began = clock()
+        work()
+        seconds.append(clock() - began)
+    return min(seconds)

@@ -1,0 +1,121 @@
+"""Where the FLOPs of a forward pass go, as a picture: across sizes, and across context lengths.
+
+What enters: a model and a path. What leaves: a page that works without a network (`.html`, by
+plotly) or a picture (`.png`, by matplotlib). Both come with the extra `report`.
+
+>>> config = GPT2_SHAPES["gpt2-xl"]
+>>> across_sizes("gpt2-xl", config)["gpt2-xl"]["feed-forward"]
+3019898880000
+>>> sum(across_contexts(config)["16k"].values())
+149522795724800
+"""
+
+import io
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from tilth.accounting.flops import flops_by_component
+from tilth.accounting.shapes import GPT2_SHAPES
+from tilth.files import atomic_write
+from tilth.model.config import ModelConfig
+
+CONTEXTS = [1024 * 2**power for power in range(8)]  # 1k to 128k
+# Distinct in grey and to those who see no red: the palette of Okabe and Ito.
+COLOURS = {
+    "attention projections": "#56b4e9",
+    "attention scores and values": "#d55e00",
+    "feed-forward": "#009e73",
+    "head": "#f0e442",
+}
+Shares = Mapping[str, dict[str, int]]
+
+
+def across_sizes(name: str, config: ModelConfig) -> dict[str, dict[str, int]]:
+    """FLOPs by component of GPT-2's sizes, and of one model more."""
+    shapes = {**GPT2_SHAPES, name: config}
+    return {each: flops_by_component(shape) for each, shape in shapes.items()}
+
+
+def across_contexts(config: ModelConfig) -> dict[str, dict[str, int]]:
+    """FLOPs by component of one sequence, from 1k to 128k tokens."""
+    return {
+        f"{length // 1024}k": flops_by_component(replace(config, context_length=length))
+        for length in CONTEXTS
+    }
+
+
+def save_picture(path: Path, name: str, config: ModelConfig, *, overwrite: bool = False) -> None:
+    """Write what the ending of the path says: a page or a picture."""
+    panels = {
+        "Forward pass, by size": across_sizes(name, config),
+        f"{name}, by context length": across_contexts(config),
+    }
+    if path.suffix == ".html":
+        data = _page(panels)
+    elif path.suffix == ".png":
+        data = _png(panels)
+    else:
+        raise ValueError(f"{path} is neither a page nor a picture; end it in .html or .png.")
+    with atomic_write(path, overwrite=overwrite) as file:
+        file.write(data)
+
+
+def _extra(module: str) -> Any:  # noqa: ANN401, neither is always there to give types
+    try:
+        return import_module(module)
+    except ImportError:
+        raise ValueError('A picture needs an extra: pip install "tilth[report]".') from None
+
+
+def _percent(rows: Shares, component: str) -> list[float]:
+    return [100 * flops[component] / sum(flops.values()) for flops in rows.values()]
+
+
+def _page(panels: Mapping[str, Shares]) -> bytes:
+    graph_objects, subplots = _extra("plotly.graph_objects"), _extra("plotly.subplots")
+    figure = subplots.make_subplots(
+        cols=len(panels), subplot_titles=list(panels), shared_yaxes=True
+    )
+    for column, rows in enumerate(panels.values(), 1):
+        for component, colour in COLOURS.items():
+            bar = graph_objects.Bar(
+                x=list(rows),
+                y=_percent(rows, component),
+                name=component,
+                legendgroup=component,
+                showlegend=column == 1,
+                marker_color=colour,
+                customdata=[f"{flops[component]:,}" for flops in rows.values()],
+                hovertemplate="%{x}: %{y:.1f}%, %{customdata} FLOPs",
+            )
+            figure.add_trace(bar, row=1, col=column)
+    figure.update_layout(barmode="stack", title="Where the FLOPs go", template="plotly_white")
+    figure.update_yaxes(title_text="share of the products, %", range=[0, 100], col=1)
+    # The script stands in the page, which so works without a network.
+    page: str = figure.to_html(include_plotlyjs=True, full_html=True)
+    return page.encode()
+
+
+def _png(panels: Mapping[str, Shares]) -> bytes:
+    # Without pyplot, which would keep every figure.
+    figure = _extra("matplotlib.figure").Figure(figsize=(11, 4.8), layout="constrained")
+    all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, (title, rows) in zip(all_axes, panels.items(), strict=True):
+        bottom = [0.0] * len(rows)
+        for component, colour in COLOURS.items():
+            heights = _percent(rows, component)
+            bars = axes.bar(list(rows), heights, bottom=bottom, color=colour, label=component)
+            labels = [f"{height:.0f}" if height >= 5 else "" for height in heights]
+            axes.bar_label(bars, labels, label_type="center", fontsize=8)
+            bottom = [low + height for low, height in zip(bottom, heights, strict=True)]
+        axes.set_title(title)
+        axes.spines[["top", "right"]].set_visible(False)
+    all_axes[0].set_ylabel("share of the products, %")
+    handles, names = all_axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=len(COLOURS), frameon=False)
+    with io.BytesIO() as buffer:
+        figure.savefig(buffer, format="png", dpi=110)
+        return buffer.getvalue()

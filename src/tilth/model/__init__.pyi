@@ -1,0 +1,13 @@
+from tilth.model.attention import MultiHeadSelfAttention as MultiHeadSelfAttention
+from tilth.model.attention import RotaryPositionalEmbedding as RotaryPositionalEmbedding
+from tilth.model.attention import scaled_dot_product_attention as scaled_dot_product_attention
+from tilth.model.config import ModelConfig as ModelConfig
+from tilth.model.layers import Embedding as Embedding
+from tilth.model.layers import Linear as Linear
+from tilth.model.layers import RMSNorm as RMSNorm
+from tilth.model.layers import SiLUFeedForward as SiLUFeedForward
+from tilth.model.layers import SwiGLU as SwiGLU
+from tilth.model.layers import silu as silu
+from tilth.model.layers import softmax as softmax
+from tilth.model.transformer import TransformerBlock as TransformerBlock
+from tilth.model.transformer import TransformerLM as TransformerLM

@@ -1,0 +1,54 @@
+"""Models of every variant, and the shape whose numbers were worked out by hand."""
+
+import itertools
+
+from hypothesis import strategies as st
+
+from tilth.model import ModelConfig
+
+# GPT-2 XL's, in our architecture.
+XL = ModelConfig(50_257, 1024, d_model=1600, num_layers=48, num_heads=25, d_ff=6400)
+
+_CHOICES = {
+    "norm": ("pre", "post", "none"),
+    "position": ("rope", "none"),
+    "ffn": ("swiglu", "silu"),
+    "tie_embeddings": (False, True),
+    "qk_norm": (False, True),
+    "num_kv_heads": (None, 2),
+}
+VARIANTS = [
+    ModelConfig(
+        vocab_size=101,
+        context_length=16,
+        d_model=48,
+        num_layers=2,
+        num_heads=6,
+        **dict(zip(_CHOICES, values, strict=True)),
+    )
+    for values in itertools.product(*_CHOICES.values())
+]
+
+
+def name_of(config):
+    return "-".join(str(getattr(config, name)) for name in _CHOICES)
+
+
+@st.composite
+def configs(draw):
+    num_kv_heads, group = draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    num_heads, d_head = num_kv_heads * group, 2 * draw(st.integers(1, 8))
+    return ModelConfig(
+        vocab_size=draw(st.integers(1, 200)),
+        context_length=draw(st.integers(1, 24)),
+        d_model=num_heads * d_head,
+        num_layers=draw(st.integers(1, 3)),
+        num_heads=num_heads,
+        d_ff=draw(st.none() | st.integers(1, 100)),
+        norm=draw(st.sampled_from(_CHOICES["norm"])),
+        position=draw(st.sampled_from(_CHOICES["position"])),
+        ffn=draw(st.sampled_from(_CHOICES["ffn"])),
+        tie_embeddings=draw(st.booleans()),
+        qk_norm=draw(st.booleans()),
+        num_kv_heads=num_kv_heads,
+    )

@@ -1,0 +1,135 @@
+"""An account holds what the parts of the room say, and prints it."""
+
+import doctest
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import tilth.accounting
+from tests.accounting.configs import XL
+from tilth.accounting import HARDWARE, account, training_memory
+from tilth.accounting.hardware import SHARE_OF_PEAK
+from tilth.model import ModelConfig
+from tilth.recipes import MachineConfig, TrainingConfig
+
+XL_FLOPS = 4_513_336_524_800  # of a forward pass
+MODULES = sorted(file.stem for file in Path(tilth.accounting.__file__).parent.glob("[a-z]*.py"))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples(name):
+    module = import_module(f"tilth.accounting.{name}")
+    result = doctest.testmod(module)
+    assert result.attempted
+    assert not result.failed
+
+
+def test_a_name_and_its_config_give_the_same():
+    by_name, by_config = account("gpt2-xl", batch_size=3), account(XL, batch_size=3)
+    assert replace(by_name, name="", notes=()) == replace(by_config, name="", notes=())
+    assert by_name.config == XL
+
+
+def test_a_whole_run():
+    result = account(
+        "gpt2-xl", batch_size=1024, steps=400_000, hardware="a100", mfu=0.5, price_per_hour=1.0
+    )
+    assert result.flops_per_step == 3 * 1024 * 4_513_336_524_800
+    assert result.flops_per_token == 3 * 4_513_336_524_800 // 1024
+    assert result.run_flops == 400_000 * result.flops_per_step
+    assert result.run_tokens == 400_000 * 1024 * 1024
+    assert round(result.cost.seconds / 86_400) == 6584
+    assert result.largest_textbook_batch == 2
+    assert result.memory == training_memory(XL, 1024)
+    again = account("gpt2-xl", batch_size=1024, steps=400_000, hardware="a100", recompute=True)
+    assert again.cost.seconds == pytest.approx(result.cost.seconds * 4 / 3)
+
+
+def test_a_training_config_brings_what_it_knows():
+    model = ModelConfig(1000, context_length=64, d_model=64, num_layers=2, num_heads=4)
+    config = TrainingConfig(
+        "data", model, steps=7, batch_size=8, machine=MachineConfig(dtype="bfloat16")
+    )
+    result = account(config)
+    assert (result.steps, result.batch_size, result.dtype) == (7, 8, "bfloat16")
+    assert result.memory == training_memory(model, 8, "adamw", "bfloat16")
+    assert account(config, steps=9).steps == 9
+    cut = account(config, num_microbatches=4, optimizer="sgd", dtype="float32")
+    assert cut.memory == training_memory(model, 2, "sgd", num_microbatches=4)
+    assert account(replace(config, microbatch_size=3)).memory.accumulates
+
+
+def test_widths_follow_unless_they_were_given():
+    assert account("gpt2-xl", context_length=2048).config == replace(XL, context_length=2048)
+    assert account("gpt2-xl", d_model=3200).config.d_ff == 6400  # its own, not a default
+    wider = account("tinystories", d_model=1024).config
+    assert wider.d_ff == ModelConfig(10, 8, 1024, 1, 16).d_ff
+    assert account("tinystories", num_heads=8).config.num_kv_heads == 8
+
+
+def test_hours_give_a_size():
+    result = account("gpt2-xl", hardware="a100", mfu=0.4, hours=10, dtype="bfloat16")
+    assert result.optimum.flops == pytest.approx(36_000 * 312e12 * 0.4)
+    assert "estimate" in str(result)
+    assert "Hoffmann" in str(result)
+
+
+def test_this_machine_is_estimated_by_its_memory_too():
+    device = replace(HARDWARE["a100"], flops_per_second={"float32": 1e12}, bytes_per_second=1e10)
+    estimated, assumed = account(XL, hardware=device), account(XL, hardware=device, mfu=0.5)
+    assert assumed.cost.mfu == 0.5
+    assert 0.05 < estimated.cost.mfu < 0.85
+    again = account(XL, hardware=device, recompute=True)
+    more_seconds = again.cost.seconds - estimated.cost.seconds
+    assert more_seconds == pytest.approx(XL_FLOPS / (SHARE_OF_PEAK * 1e12))
+    with pytest.raises(ValueError, match="no peak for bfloat16"):
+        account(XL, hardware=device, dtype="bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"batch_size": -1}, "batch_size must be at least 1, not -1"),
+        ({"num_layers": 0}, "num_layers must be at least 1, not 0"),
+        ({"num_heads": 24}, "d_model 1600 is not a multiple of num_heads 24"),
+        ({"steps": 0}, "steps must be at least 1"),
+        ({"num_microbatches": 2}, "a batch of 1 cannot be cut into 2"),
+        ({"num_microbatches": 0}, "num_microbatches must be at least 1"),
+        ({"d_modl": 3}, "'d_modl' is no value of a model config; did you mean d_model"),
+        ({"optimizer": "adam"}, "optimizer 'adam' is unknown; did you mean adamw"),
+        ({"dtype": "float8"}, "dtype 'float8' is unknown; did you mean float"),
+        ({"hours": 3}, "hours need a hardware to be spent on"),
+        ({"hours": 0, "hardware": "a100"}, "hours must be positive"),
+        ({"memory_bytes": -5}, "memory must be positive"),
+        ({"hardware": "b100"}, "hardware 'b100' is unknown"),
+    ],
+)
+def test_what_makes_no_sense(changes, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        account("gpt2-xl", **changes)
+
+
+def test_json_holds_all_of_it():
+    result = account("gpt2-xl", batch_size=2, steps=10, hardware="a100", hours=1, price_per_hour=3)
+    values = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert values["parameters"]["total"] == 2_127_057_600
+    assert values["flops"]["by_component"]["head"] == 164_682_137_600
+    assert sum(product["flops"] for product in values["flops"]["products"]) == 4_513_336_524_800
+    assert values["memory"]["textbook"]["per_sequence_bytes"] == 15_517_753_344
+    assert values["memory"]["implementation"]["peak_bytes"] == result.memory.peak_bytes
+    assert values["cost"]["money"] == result.cost.money
+    assert account("tiny").to_dict()["cost"] is None
+
+
+def test_it_needs_no_torch():
+    program = (
+        "import sys, tilth.accounting as a\n"
+        "print(a.account('tinystories', hardware='a100'))\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)

@@ -1,0 +1,84 @@
+"""What is said to be kept for the backward pass is what autograd keeps, to the byte."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.accounting.configs import VARIANTS, XL, configs, name_of
+from tilth.accounting import definition_path, fast_path, textbook
+from tilth.model import TransformerLM
+from tilth.optim import chunked_cross_entropy, cross_entropy
+
+PATHS = {"fast": fast_path, "definition": definition_path}
+UNTIED = [config for config in VARIANTS if not config.tie_embeddings]  # it keeps the same
+
+
+def kept_by_autograd(config, batch_size, path, dtype):
+    """The bytes of all tensors that wait for the backward pass, each storage once."""
+    model = TransformerLM(config).use_fast_path(path == "fast")
+    inputs, targets = torch.zeros(2, batch_size, config.context_length, dtype=torch.int64).unbind()
+    targets = targets.clone()  # a storage of its own, as `Batches` gives
+    owned = {t.untyped_storage().data_ptr() for t in [*model.parameters(), *model.buffers()]}
+    kept = {}
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in owned:
+            kept[storage.data_ptr()] = storage  # alive, so that no other takes its address
+        return tensor
+
+    autocast = torch.autocast("cpu", getattr(torch, dtype), enabled=dtype != "float32")
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), autocast:
+        if path == "fast":
+            chunked_cross_entropy(model.hidden(inputs.clone()), model.head_weight, targets)
+        else:
+            cross_entropy(model(inputs.clone()), targets)
+    return sum(storage.nbytes() for storage in kept.values())
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("config", UNTIED, ids=name_of)
+def test_every_variant(config, path, dtype):
+    expected = sum(kept.bytes(2) for kept in PATHS[path](config, dtype))
+    assert kept_by_autograd(config, 2, path, dtype) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(configs(), st.integers(1, 5), st.sampled_from(list(PATHS)))
+def test_any_config(config, batch_size, path):
+    """Within a tenth: with one head or one token, what is a copy elsewhere may be a view."""
+    estimate = sum(kept.bytes(batch_size) for kept in PATHS[path](config))
+    found = kept_by_autograd(config, batch_size, path, "float32")
+    assert found == pytest.approx(estimate, rel=0.1)
+
+
+def test_the_textbook_by_hand():
+    seq, d_model, d_ff, heads, vocab = 1024, 1600, 6400, 25, 50_257
+    block = 2 * seq * d_model  # norms
+    block += 3 * seq * d_model  # queries, keys, values
+    block += 2 * heads * seq * seq  # scores, softmax
+    block += 2 * seq * d_model  # weighted sum, output projection
+    block += 2 * seq * d_ff + seq * d_model  # w1 product, SiLU, w2 product
+    total = 4 * (48 * block + seq * d_model + 2 * seq * vocab)
+    assert total == 15_517_753_344
+    assert sum(kept.bytes(1) for kept in textbook(XL)) == total
+    assert sum(kept.bytes(3) for kept in textbook(XL, "bfloat16")) == 3 * total // 2
+
+
+def test_variants_of_the_textbook():
+    """Without its norms, its gate or all of its key heads, a model keeps so much less."""
+
+    def elements_less(**changes):
+        full, changed = textbook(XL), textbook(replace(XL, **changes))
+        return (sum(k.bytes(1) for k in full) - sum(k.bytes(1) for k in changed)) // 4
+
+    tokens_and_layers = 1024 * 48
+    assert elements_less(norm="none") == tokens_and_layers * 2 * 1600 + 1024 * 1600
+    assert elements_less(norm="post") == 1024 * 1600
+    assert elements_less(num_kv_heads=5) == tokens_and_layers * 2 * (1600 - 320)
+    assert elements_less(qk_norm=True) == -tokens_and_layers * 2 * 1600
+    assert elements_less(ffn="silu", tie_embeddings=True, position="none") == 0

@@ -1,0 +1,102 @@
+"""Time, energy and money, and the measurement of this machine."""
+
+import pytest
+
+from tests.accounting.configs import XL
+from tilth.accounting import (
+    HARDWARE,
+    Hardware,
+    cost_of,
+    cost_of_steps,
+    hardware,
+    measure_machine,
+    training_flops,
+)
+from tilth.accounting.hardware import SHARE_OF_PEAK, find_hardware
+from tilth.model import ModelConfig
+
+A100 = HARDWARE["a100"]
+SMALL = ModelConfig(1000, context_length=64, d_model=64, num_layers=2, num_heads=4)
+
+
+def test_the_run_of_the_handout():
+    """400,000 steps of 1,024 sequences on one A100, at half of its float32 peak."""
+    cost = cost_of(400_000 * training_flops(XL, 1024), A100, mfu=0.5, price_per_hour=2.0)
+    assert round(cost.seconds / 86_400) == 6584
+    assert cost.energy_kwh == pytest.approx(0.4 * cost.seconds / 3600)
+    assert cost.money == pytest.approx(2.0 * cost.seconds / 3600)
+    faster = cost_of(400_000 * training_flops(XL, 1024), A100, "bfloat16", mfu=0.5)
+    assert cost.seconds / faster.seconds == pytest.approx(312 / 19.5)
+    assert faster.money is None
+
+
+def test_the_table():
+    for name, device in HARDWARE.items():
+        assert device.name == name
+        assert device.source
+        assert device.memory_bytes >= 16e9
+        # Each shorter type is at least as fast, and none beyond what a maker would claim.
+        peaks = list(device.flops_per_second.values())
+        assert peaks == sorted(peaks)
+        assert 1e12 < peaks[0] < peaks[-1] < 1e16
+
+
+@pytest.mark.parametrize(
+    ("work", "sentence"),
+    [
+        (lambda: find_hardware("a10o"), "hardware 'a10o' is unknown; did you mean a100"),
+        (lambda: HARDWARE["t4"].peak("bfloat16"), "t4 has no peak for bfloat16; it has float32, f"),
+        (lambda: cost_of(1e9, A100, mfu=1.5), "mfu is a share of the peak, 1 at most, not 1.5"),
+        (lambda: cost_of(1e9, A100, mfu=0), "mfu must be positive and finite, not 0"),
+        (lambda: cost_of(1e9, A100, price_per_hour=-1.0), "price must be positive"),
+        (lambda: cost_of(1e9, A100, mfu=float("nan")), "mfu must be positive and finite, not nan"),
+        (lambda: cost_of(1e9, A100, mfu=True), "mfu must be a number, not True"),
+    ],
+)
+def test_what_makes_no_sense(work, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        work()
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(hardware, "PRODUCT_SIZE", 10)
+    monkeypatch.setattr(hardware, "COPY_BYTES", 100)
+
+
+@pytest.mark.usefixtures("quick")
+def test_measuring_with_a_clock_of_its_own():
+    """A second passes between any two looks: every product and every copy takes one."""
+    seconds = iter(range(1000))
+    machine = measure_machine(lambda: next(seconds))
+    assert machine.flops_per_second == {"float32": 2000}
+    assert machine.bytes_per_second == 200
+    assert machine.memory_bytes > 1e8
+    assert machine.watts is None
+
+
+@pytest.mark.usefixtures("quick")
+def test_measuring_takes_the_best_of_some():
+    looks = iter([0, 9, 10, 12, 20, 25, *range(100, 1000)])  # 9, 2 and 5 seconds, then 1 each
+    assert measure_machine(lambda: next(looks)).flops_per_second == {"float32": 2000}
+
+
+def test_measuring_this_machine():
+    """Any machine of today that runs the tests, however loaded, and none of tomorrow."""
+    machine = find_hardware("this")
+    assert 1e8 < machine.peak("float32") < 1e15
+    assert 1e7 < machine.bytes_per_second < 1e14
+
+
+def test_the_time_of_a_measured_machine():
+    endless = Hardware("x", "x", {"float32": 1e9}, 1e9, None, "test", bytes_per_second=1e30)
+    cost = cost_of_steps(SMALL, 8, 10, endless)
+    assert cost.seconds == pytest.approx(10 * training_flops(SMALL, 8) / (SHARE_OF_PEAK * 1e9))
+    assert cost.mfu == pytest.approx(SHARE_OF_PEAK)
+    assert cost.energy_kwh is None
+    real = Hardware("x", "x", {"float32": 1e9}, 1e9, None, "test", bytes_per_second=1e9)
+    slower = cost_of_steps(SMALL, 8, 10, real)
+    assert slower.seconds > cost.seconds
+    assert slower.mfu * slower.seconds == pytest.approx(cost.mfu * cost.seconds)
+    # Muon's products take time too.
+    assert cost_of_steps(SMALL, 8, 10, endless, "muon").seconds > 1.05 * cost.seconds

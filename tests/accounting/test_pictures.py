@@ -1,0 +1,56 @@
+"""The picture shows the shares that were counted, and is a file that can be opened."""
+
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.accounting.configs import XL
+from tilth.accounting import GPT2_SHAPES, flops_by_component
+from tilth.accounting.pictures import COLOURS, across_contexts, across_sizes, save_picture
+
+
+def test_what_is_shown():
+    sizes = across_sizes("mine", replace(XL, d_ff=64))
+    assert list(sizes) == [*GPT2_SHAPES, "mine"]
+    assert sizes["gpt2-xl"] == flops_by_component(XL)
+    contexts = across_contexts(XL)
+    assert list(contexts) == ["1k", "2k", "4k", "8k", "16k", "32k", "64k", "128k"]
+    assert contexts["128k"] == flops_by_component(replace(XL, context_length=131_072))
+    assert all(list(row) == list(COLOURS) for row in [*sizes.values(), *contexts.values()])
+
+
+def test_a_page_that_needs_no_network(tmp_path):
+    pytest.importorskip("plotly")
+    path = tmp_path / "shares.html"
+    save_picture(path, "gpt2-xl", XL)
+    page = path.read_text()
+    assert not re.search(r"<(script|link)[^>]*(src|href)=", page)
+    assert "gpt2-xl, by context length" in page
+    assert "3,019,898,880,000" in page
+    assert len(page) > 1_000_000  # the script is in it
+    with pytest.raises(OSError, match=r"shares\.html"):
+        save_picture(path, "gpt2-xl", XL)
+    save_picture(path, "gpt2-xl", XL, overwrite=True)
+
+
+def test_a_png(tmp_path):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "shares.png"
+    save_picture(path, "gpt2-xl", XL)
+    assert path.read_bytes().startswith(b"\x89PNG\r\n")
+
+
+def test_another_ending(tmp_path):
+    with pytest.raises(ValueError, match=r"end it in .html or .png"):
+        save_picture(tmp_path / "shares.pdf", "gpt2-xl", XL)
+
+
+@pytest.mark.parametrize("ending", ["html", "png"])
+def test_without_the_extra(monkeypatch, ending):
+    for name in ("plotly.graph_objects", "matplotlib.figure"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ValueError, match=r'pip install "tilth\[report\]"'):
+        save_picture(Path(f"never.{ending}"), "gpt2-xl", XL)

@@ -1,0 +1,102 @@
+"""The tables say the numbers, whatever the model."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.accounting.configs import configs
+from tilth.accounting import HARDWARE, account
+from tilth.accounting.report import WIDTH, big, duration, plain, shares_table, size
+
+
+def test_the_numbers_of_gpt2_xl():
+    text = str(account("gpt2-xl", batch_size=1024, steps=400_000, hardware="a100"))
+    for part in (
+        "OpenAI's own has 1,557,611,200 parameters",
+        "2,127,057,600",
+        "8,508,230,400",
+        "8.51 GB",
+        "7.92 GiB",
+        "1,006,632,960,000",
+        "322,122,547,200",
+        "3,019,898,880,000",
+        "164,682,137,600",
+        "4,513,336,524,800",
+        "14 operations for each parameter",
+        "15,517,753,344 bytes x batch + 34,032,921,600",
+        "6,584 days",
+        "NVIDIA A100 data sheet",
+    ):
+        assert part in text
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    configs(),
+    st.sampled_from(["adamw", "muon", "sgd"]),
+    st.sampled_from(["float32", "tf32", "bfloat16", "float16"]),
+    st.sampled_from([None, *HARDWARE.values()]),
+)
+def test_any_model_can_be_shown(config, optimizer, dtype, device):
+    if device is not None and dtype not in device.flops_per_second:
+        device = None
+    text = str(account(config, optimizer=optimizer, dtype=dtype, hardware=device, steps=3))
+    assert f"{account(config).parameters.total:,}" in text
+    assert all(len(line) <= WIDTH for line in text.splitlines())
+    assert "…" not in text  # nothing was cut off
+    if config.tie_embeddings:
+        assert "is the embedding" in text
+
+
+def row_of(text, name):
+    (line,) = [line for line in text.splitlines() if line.strip().startswith(f"{name}  ")]
+    return re.split(r" {2,}", line.strip())[1:]
+
+
+def test_a_batch_is_counted_whole():
+    result = account("gpt2-xl", batch_size=3)
+    text = str(result)
+    forward = 3 * 4_513_336_524_800
+    assert row_of(text, "forward")[0] == f"{forward:,}"
+    assert row_of(text, "backward")[0] == f"{2 * forward:,}"
+    assert row_of(text, "a step")[0] == f"{3 * forward:,}"
+    lists = (result.textbook_activations, result.activations)
+    for component in ("attention", "feed-forward", "head and loss"):
+        expected = [sum(k.bytes(3) for k in kept if k.component == component) for kept in lists]
+        shown = row_of(text, f"activations: {component}")
+        assert shown[:2] == [size(each) for each in expected]
+
+
+def test_variants_are_named():
+    text = str(account("gpt2-small", norm="post", num_kv_heads=3, recompute=True))
+    assert "norm post, num_kv_heads 3" in text.replace("\n", " ")
+    assert "with the forward pass again" in text
+
+
+def test_shares():
+    table = shares_table("t", "x", {"a": {"one": 1, "two": 3}, "b": {"one": 2, "two": 0}})
+    cells = [list(column.cells) for column in table.columns]
+    assert cells == [["a", "b"], ["4", "2"], ["25.0%", "100.0%"], ["75.0%", "0.0%"]]
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (big(4_513_336_524_800), "4.513e12"),
+        (big(0.0123), "1.230e-02"),
+        (plain(157_996.7), "157,997"),
+        (plain(2.0), "2"),
+        (size(999), "999 bytes"),
+        (size(15_517_753_344), "15.52 GB"),
+        (duration(0.25), "0.25 s"),
+        (duration(119), "119 s"),
+        (duration(600), "10.0 minutes"),
+        (duration(10 * 3600), "10.0 hours"),
+        (duration(5 * 86400), "5.0 days"),
+        (duration(6584 * 86400), "6,584 days (18.0 years)"),
+    ],
+)
+def test_numbers_for_people(found, expected):
+    assert found == expected

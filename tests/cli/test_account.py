@@ -1,0 +1,118 @@
+"""`tilth account` as a person would use it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import tomli_w
+
+from tilth.model import ModelConfig
+from tilth.recipes import TrainingConfig
+
+TILTH = [sys.executable, "-m", "tilth", "account"]
+
+
+def account(*words):
+    return subprocess.run([*TILTH, *words], capture_output=True, text=True, check=False)
+
+
+def values_of(*words):
+    done = account(*words, "--json")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+def test_the_report():
+    words = ["--batch-size", "1024", "--steps", "400000", "--hardware", "a100", "--mfu", "0.5"]
+    done = account("gpt2-xl", *words)
+    assert done.returncode == 0, done.stderr
+    for part in ("2,127,057,600", "4,513,336,524,800", "15,517,753,344", "6,584 days", "1,557,611"):
+        assert part in done.stdout
+    assert "\x1b" not in done.stdout  # no colours where nobody sees them
+    assert done.stderr == ""
+
+
+def test_every_flag_counts():
+    values = values_of(
+        *("gpt2-small", "--context-length", "2048", "--num-kv-heads", "4", "--tie-embeddings"),
+        *("--batch-size", "8", "--num-microbatches", "2", "--steps", "5", "--optimizer", "muon"),
+        *("--dtype", "bfloat16", "--hardware", "h100", "--mfu", "0.25", "--hours", "10"),
+        *("--price", "2.5", "--memory", "24GiB", "--recompute"),
+    )
+    model, training = values["model"], values["training"]
+    assert (model["context_length"], model["num_kv_heads"]) == (2048, 4)
+    assert model["tie_embeddings"]
+    assert (training["batch_size"], training["microbatch_size"], training["steps"]) == (8, 4, 5)
+    assert (training["optimizer"], training["dtype"]) == ("muon", "bfloat16")
+    assert values["flops"]["per_step"] == 4 * 8 * values["flops"]["forward"]
+    assert values["cost"]["mfu"] == 0.25
+    assert values["cost"]["money"] == pytest.approx(2.5 * values["cost"]["seconds"] / 3600)
+    assert values["optimum"]["flops"] == pytest.approx(36_000 * 989.4e12 * 0.25)
+    assert values["memory"]["limit_bytes"] == 24 * 2**30
+
+
+def test_a_run_and_a_config_file(tmp_path):
+    model = ModelConfig(1000, context_length=64, d_model=64, num_layers=2, num_heads=4)
+    config = TrainingConfig("data/stories", model, steps=400, batch_size=20)
+    file = tmp_path / "config.toml"
+    file.write_text(tomli_w.dumps(config.to_dict()))
+    of_run, of_file = values_of(str(tmp_path)), values_of(str(file))
+    of_option = values_of("--config", str(file))
+    assert of_run["model"] == of_file["model"] == of_option["model"] == model.to_dict()
+    assert of_run["training"]["steps"] == of_option["training"]["steps"] == 400
+    assert values_of("--config", str(file), "--steps", "3")["training"]["steps"] == 3
+
+
+def test_shares_as_tables_and_pictures(tmp_path):
+    shown = account("gpt2-xl", "--shares").stdout
+    for part in ("gpt2-small", "349,630,365,696", "149,522,795,724,800", "55.2%", "128k"):
+        assert part in shown
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("plotly")
+    page, picture = tmp_path / "shares.html", tmp_path / "shares.png"
+    done = account("gpt2-xl", "--plot", str(page), "--plot", str(picture))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(shown.rstrip())
+    assert done.stdout.endswith(f"Wrote {page}\nWrote {picture}\n")
+    assert page.exists()
+    assert picture.exists()
+    values = values_of("gpt2-xl", "--plot", str(picture), "--overwrite")
+    assert values["wrote"] == [str(picture)]
+    assert values["forward_flops"]["by_size"]["gpt2-small"]["head"] == 79_047_426_048
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["gpt2-xxl"], "did you mean gpt2-xl?"),
+        (["gpt2-xl", "--batch-size", "-1"], "batch_size must be at least 1, not -1."),
+        (["gpt2-xl", "--num-heads", "24"], "d_model 1600 is not a multiple of num_heads 24"),
+        (["gpt2-xl", "--num-layers", "0"], "num_layers must be at least 1, not 0."),
+        (["gpt2-xl", "--optimizer", "adam"], "adam"),
+        (["gpt2-xl", "--memory", "much"], "'much' is not a size"),
+        (["gpt2-xl", "--hardware", "a10"], "hardware 'a10' is unknown; did you mean a100?"),
+        (["gpt2-xl", "--hardware", "t4", "--dtype", "bfloat16"], "t4 has no peak for bfloat16"),
+        (["gpt2-xl", "--hours", "3"], "hours need a hardware"),
+        (["gpt2-xl", "--d-modl", "3"], "--d-modl"),
+        (["--config", "missing.toml"], "missing.toml"),
+        ([], "shape requires an argument"),
+    ],
+)
+def test_refused_in_one_sentence(words, part):
+    done = account(*words)
+    assert done.returncode == 2
+    assert part in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_without_torch():
+    program = (
+        "import sys; sys.argv = ['tilth', 'account', 'gpt2-xl', '--hardware', 'a100']\n"
+        "from tilth.cli import main\n"
+        "try: main()\n"
+        "finally: assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)

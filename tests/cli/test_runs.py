@@ -1,0 +1,189 @@
+"""`tilth runs`: what stands in the table is what stands in the run directories."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tilth.cli.runs import runs
+from tilth.model.config import ModelConfig
+from tilth.recipes.config import TrainingConfig
+from tilth.runs.metrics import Evaluation, Log, StepRecord
+from tilth.runs.run import create_run
+from tilth.tokenizer import train_tokenizer
+
+TOKENIZER = train_tokenizer(texts=["the cat and the hat"], vocab_size=260)
+MODEL = ModelConfig(260, context_length=8, d_model=16, num_layers=1, num_heads=2)
+STEPS = 1200
+
+
+@pytest.fixture
+def lines_of(capsys):
+    """What the verb prints about a folder."""
+
+    def lines_of(folder, **options):
+        runs(folder, **options)
+        return capsys.readouterr().out.splitlines()
+
+    return lines_of
+
+
+@pytest.fixture
+def rows_of(lines_of):
+    """The same as JSON, by name."""
+
+    def rows_of(folder):
+        (line,) = lines_of(folder, json=True)
+        return {row["name"]: row for row in json.loads(line)["runs"]}
+
+    return rows_of
+
+
+def make_run(folder, records=(), checkpoints=()):
+    config = TrainingConfig("data", MODEL, steps=STEPS).resolved(
+        device="cpu", dtype="float32", compile=False, threads=1
+    )
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    run = create_run(folder, config, TOKENIZER, "0" * 64)
+    with Log(folder / "metrics.jsonl") as log:
+        for record in records:
+            log.append(record.to_dict())
+    for step in checkpoints:
+        (folder / "checkpoints" / f"step-{step:06}").mkdir()
+    return run
+
+
+def record(step, loss, **more):
+    return StepRecord(step, step * 256, step * 0.5, loss, 1e-3, 0.5, 512.0 + step, 0.7, **more)
+
+
+RECORDS = [
+    record(1, 6.5),
+    record(2, 5.0, evaluation=Evaluation(5.25, 190.57, 2.5, 1024)),
+    record(3, 4.0, evaluation=Evaluation(4.75, 115.58, 2.25, 1024), saved="step-000003"),
+    record(4, 4.5, evaluation=Evaluation(4.875, 130.97, 2.375, 1024)),
+    record(5, None, was_skipped=True),
+]
+
+
+def test_rows(tmp_path, rows_of, lines_of):
+    make_run(tmp_path / "first", RECORDS, checkpoints=[3])
+    make_run(tmp_path / "new")
+    make_run(tmp_path / "sweep" / "a", [record(STEPS, 1.5)], checkpoints=[600, STEPS])
+    make_run(tmp_path / "sweep" / "deeper" / "b")
+    make_run(tmp_path / ".hidden")
+    (tmp_path / "notes.txt").write_text("not a run")
+    (tmp_path / "empty").mkdir()
+    rows = rows_of(tmp_path)
+    assert list(rows) == ["first", "new", "sweep/a"]
+    first = rows["first"]
+    age = first.pop("age_seconds")
+    assert 0 <= age < 60
+    assert first == {
+        "name": "first",
+        "state": "stopped",
+        "step": 5,
+        "steps": STEPS,
+        "checkpoint_step": 3,
+        "loss": 4.5,  # the last that was finite
+        "valid_loss": 4.875,
+        "best_valid_loss": 4.75,
+        "bits_per_byte": 2.375,
+        "tokens_per_second": 517.0,
+    }
+    assert (rows["new"]["state"], rows["new"]["step"], rows["new"]["loss"]) == ("stopped", 0, None)
+    assert rows["sweep/a"]["state"] == "finished"
+
+    heading, *lines = lines_of(tmp_path)
+    words = [" ".join(line.split()[:-2]) for line in lines]  # without the age
+    assert words[0] == "first stopped 5 of 1,200 4.5000 4.8750 4.7500 2.3750 517"
+    assert words[1] == "new stopped 0 of 1,200 - - - - -"
+    assert " ".join(heading.split()) == "name state step loss valid best bits/byte tokens/s age"
+    assert len({len(line) for line in [heading, *lines]}) == 1, "columns end together"
+
+
+def test_one_run_by_its_own_name(tmp_path, rows_of):
+    make_run(tmp_path / "first", RECORDS)
+    assert list(rows_of(tmp_path / "first")) == ["first"]
+
+
+def test_running_is_whoever_holds_the_lock(tmp_path, rows_of):
+    run = make_run(tmp_path / "first", RECORDS)
+    with run.locked():
+        assert rows_of(tmp_path)["first"]["state"] == "running"
+    assert rows_of(tmp_path)["first"]["state"] == "stopped"
+
+
+def test_age_is_the_time_since_the_last_step(tmp_path, lines_of):
+    make_run(tmp_path / "first", RECORDS)
+    hours_ago = time.time() - 3 * 3600 - 60
+    os.utime(tmp_path / "first" / "metrics.jsonl", (hours_ago, hours_ago))
+    assert lines_of(tmp_path)[1].endswith("  3 h")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "part"),
+    [
+        ("config.toml", b"steps = [", "config.toml"),
+        ("config.toml", b"\xff", "config.toml"),
+        ("config.toml", b"data = 'd'\nstep = 3\n", "did you mean steps"),
+        ("manifest.json", b'{"format": "ru', "manifest.json"),
+        ("manifest.json", b'{"format": "data", "version": 1}', "'data' manifest"),
+        ("metrics.jsonl", b'{"step": 1, "lo\n{"step": 2}\n', "line 1"),
+        ("metrics.jsonl", b'{"step": 1}\n', "tokens_per_second"),
+        ("metrics.jsonl", b'{"step": 1, "loss": "low", "tokens_per_second": 1}\n', "low"),
+        ("metrics.jsonl", b'{"step": 1, "tokens_per_second": 1' + b"0" * 400 + b"}\n", "too large"),
+        ("metrics.jsonl", b'{"step": 1, "evaluation": 3, "tokens_per_second": 1}\n', "int"),
+    ],
+)
+def test_a_damaged_run_is_a_row_that_says_so(tmp_path, rows_of, lines_of, file, content, part):
+    make_run(tmp_path / "a", RECORDS)
+    make_run(tmp_path / "b", RECORDS)
+    (tmp_path / "a" / file).write_bytes(content)
+    rows = rows_of(tmp_path)
+    assert rows["a"]["state"] == "damaged"
+    assert part in rows["a"]["problem"]
+    assert rows["b"]["state"] == "stopped"
+    _, damaged, whole = lines_of(tmp_path)
+    assert damaged.startswith("a     damaged: ")
+    assert part in damaged
+    assert whole.startswith("b     stopped ")
+
+
+def test_a_torn_last_line_is_no_damage(tmp_path, rows_of):
+    make_run(tmp_path / "a", RECORDS)
+    with (tmp_path / "a" / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"step": 6, "lo')
+    assert rows_of(tmp_path)["a"]["step"] == 5
+
+
+def test_nothing_to_list(tmp_path, rows_of, lines_of):
+    assert lines_of(tmp_path) == [f"There are no runs in {tmp_path}; `tilth train` makes them."]
+    assert rows_of(tmp_path) == {}
+    with pytest.raises(FileNotFoundError, match=r"no folder .*missing; name the one"):
+        runs(tmp_path / "missing")
+
+
+def test_names_cannot_speak_to_the_terminal(tmp_path, lines_of):
+    make_run(tmp_path / "a\x1b[2Jb\n")
+    make_run(tmp_path / "c\x1b[2Jd\n")
+    (tmp_path / "c\x1b[2Jd\n" / "config.toml").write_bytes(b"?")
+    _, whole, damaged = lines_of(tmp_path)
+    assert whole.startswith("a\\x1b[2Jb\\n  stopped")
+    assert damaged.count("c\\x1b[2Jd\\n") == 2, "in its name, and in what is wrong"
+
+
+def test_as_a_command_without_torch(tmp_path):
+    make_run(tmp_path / "a", RECORDS, checkpoints=[3])
+    program = (
+        f"import sys; sys.argv = ['tilth', 'runs', {str(tmp_path)!r}, '--json']\n"
+        "from tilth.cli import main\n"
+        "try: main()\n"
+        "finally: assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["runs"][0]["checkpoint_step"] == 3

@@ -1,0 +1,174 @@
+"""`tilth train`, `resume` and `evaluate` as a person would use them."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+
+import pytest
+
+import tilth
+from tilth.cli.train import seconds_of
+from tilth.corpus.stories import write_stories
+from tilth.runs.run import open_run
+
+SMALL = (
+    *("--model.d-model", "16", "--model.num-layers", "1", "--model.num-heads", "2"),
+    *("--model.context-length", "16", "--batch-size", "4", "--machine.threads", "1"),
+    *("--watch.evaluation-tokens", "100", "--watch.sample-tokens", "8"),
+)
+
+
+def start(*words, **options):
+    command = [sys.executable, "-m", "tilth", *map(str, words)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, text=True, **pipes, **options)
+
+
+def run(*words):
+    process = start(*words)
+    stdout, stderr = process.communicate()
+    return process.returncode, stdout, stderr
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stories")
+    write_stories(folder / "stories.txt", 60_000)
+    tokenizer = tilth.train_tokenizer(folder / "stories.txt", 300, ["<|endoftext|>"])
+    return tilth.tokenize(folder / "stories.txt", tokenizer, folder / "data", valid=0.1)
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "first"
+    code, stdout, stderr = run(
+        "train", "tiny", "--data", data.folder, "--out", out, "--steps", 10, *SMALL
+    )
+    assert code == 0, stderr
+    return out, stdout, stderr
+
+
+def test_train_says_what_it_costs_shows_it_and_writes_it(trained):
+    out, stdout, stderr = trained
+    lines = stderr.splitlines()
+    assert lines[0].startswith("model    ")
+    assert "parameters: 1 layers of width 16, 2 heads, vocabulary 300" in lines[0]
+    assert lines[1] == "length   640 tokens: 10 steps of 64 tokens"
+    assert [line.split()[0] for line in lines[2:5]] == ["cost", "machine", "time"]
+    assert any("validation loss" in line for line in lines)
+    assert stdout.splitlines()[0].startswith("validation loss ")
+    assert stdout.splitlines()[-1] == f"Wrote {out}"
+    assert open_run(out).is_finished
+
+
+def test_the_saved_config_repeats_the_run(trained, tmp_path):
+    out, _, _ = trained
+    code, _, stderr = run("train", "--config", out / "config.toml", "--out", tmp_path / "again")
+    assert code == 0, stderr
+    assert (out / "config.toml").read_text() == (tmp_path / "again" / "config.toml").read_text()
+    times = {"seconds", "tokens_per_second", "utilisation"}
+    first, again = (
+        [{k: v for k, v in record.items() if k not in times} for record in open_run(f).metrics()]
+        for f in (out, tmp_path / "again")
+    )
+    assert first == again
+
+
+def test_evaluate(trained):
+    out, stdout, _ = trained
+    code, printed, stderr = run("evaluate", out, "--max-tokens", 100, "--json")
+    assert code == 0, stderr
+    found = json.loads(printed)
+    assert found["step"] == 10
+    assert f"validation loss {found['loss']:.4f}" in stdout
+    code, printed, stderr = run("evaluate", out)
+    assert code == 0, stderr
+    assert printed.splitlines()[-1].startswith("bits per byte  ")
+
+
+def test_verify(trained):
+    out, _, _ = trained
+    code, stdout, stderr = run("verify", out)
+    assert code == 0, stderr
+    assert stdout.splitlines()[-1] == f"{out} is whole"
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "sigterm"]
+)
+def test_a_signal_finishes_the_step_and_saves(data, tmp_path, number, code):
+    out = tmp_path / "run"
+    process = start(
+        "train", "tiny", "--data", data.folder, "--out", out, "--steps", 100_000, *SMALL
+    )
+    metrics = out / "metrics.jsonl"
+    while process.poll() is None and not (metrics.exists() and metrics.stat().st_size):
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == code, stderr
+    stopped = open_run(out).checkpoints()[-1].step
+    assert f"stopped after step {stopped:,} of 100,000, which is saved; go on with" in stderr
+    assert "Traceback" not in stderr
+    assert open_run(out).metrics()[-1]["step"] == stopped
+
+
+def test_values_come_from_flags_over_the_file_over_the_recipe(data, tmp_path):
+    (tmp_path / "mine.toml").write_text(
+        "steps = 3\nseed = 5\n[optimizer]\nlr = 0.02\nbetas = [0.8, 0.9]\n[watch]\nsave_every = 2\n"
+    )
+    words = ("--config", tmp_path / "mine.toml", "--steps", 4, "--optimizer.lr", "0.03", *SMALL)
+    out = tmp_path / "run"
+    code, _, stderr = run("train", "tiny", "--data", data.folder, "--out", out, *words)
+    assert code == 0, stderr
+    config = tomllib.loads((out / "config.toml").read_text())
+    assert (config["steps"], config["seed"]) == (4, 5)
+    assert (config["optimizer"]["lr"], config["optimizer"]["betas"]) == (0.03, [0.8, 0.9])
+    assert config["watch"]["save_every"] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["tniy"], "There is no recipe 'tniy'. Did you mean tiny?"),
+        (["tiny", "--model.d-modl", "3"], "Did you mean --model.d-model?"),
+        (["tiny", "--model.num-heads", "5"], "is not a multiple of num_heads 5"),
+        (["tiny", "--budget", "soon"], "The budget 'soon' is no time; write it like 90s, 8m"),
+        (["tiny", "--steps", "0"], "steps must be at least 1, not 0"),
+        (["tiny", "--machine.device", "abacus"], "the device abacus cannot be used"),
+        (["tiny", "--machine.dtype", "float16"], "float16 does not train on a CPU; take float32"),
+        (["tiny", "--optimizer.lr", "-1"], "optimizer.lr is -1; it must be above 0"),
+        (["tiny", "--microbatch-size", "99"], "microbatch_size 99 is more than batch_size"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_leaves_nothing(data, tmp_path, words, sentence):
+    code, _, stderr = run("train", *words, "--data", data.folder, "--out", tmp_path / "run")
+    assert code == 2
+    assert sentence in stderr
+    assert stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_resume_of_what_cannot_be_resumed(trained, tmp_path):
+    code, _, stderr = run("resume", trained[0])
+    assert code == 2
+    assert "is finished, after 10 steps" in stderr
+    code, _, stderr = run("resume", tmp_path)
+    assert code == 2
+    assert "is no run (it has no config.toml); name a folder that `tilth train` made" in stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("8m", 480), ("1h30m", 5400), ("1.5h", 5400), ("2h5s", 7205)]
+)
+def test_times(text, seconds):
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "8", "m", "-8m", "8m8m", "1.2.3s", "0s"])
+def test_what_is_no_time(text):
+    with pytest.raises(ValueError, match="is no time"):
+        seconds_of(text)

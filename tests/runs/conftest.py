@@ -1,0 +1,55 @@
+"""A run directory of a model that is as small as a model can be."""
+
+import pytest
+import torch
+
+from tilth.model import ModelConfig, TransformerLM
+from tilth.recipes.config import TrainingConfig
+from tilth.runs.run import create_run
+from tilth.tokenizer import train_tokenizer
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    return train_tokenizer(texts=["the cat and the hat"], vocab_size=260)
+
+
+@pytest.fixture(scope="session")
+def config():
+    model = ModelConfig(260, context_length=8, d_model=16, num_layers=1, num_heads=2)
+    return TrainingConfig("data", model, steps=100).resolved(
+        device="cpu", dtype="float32", compile=False, threads=1
+    )
+
+
+@pytest.fixture
+def make_run(tmp_path, config, tokenizer):
+    """Make a run of a name, in `tmp_path`."""
+
+    def make_run(name="run", config=config):
+        return create_run(tmp_path / name, config, tokenizer, "d" * 64)
+
+    return make_run
+
+
+@pytest.fixture
+def make_training(config):
+    """Make a model after a step that depends on the seed, and its optimizer."""
+
+    def make_training(seed=0):
+        torch.manual_seed(seed)
+        model = TransformerLM(config.model)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, betas=(0.5, 0.75))
+        model(torch.arange(8)[None]).square().mean().backward()
+        optimizer.step()
+        return model, optimizer
+
+    return make_training

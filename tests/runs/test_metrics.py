@@ -1,0 +1,268 @@
+"""Logs: every whole line comes back, a torn one is left alone, and later steps are cut off."""
+
+import json
+import math
+import os
+import resource
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import fields
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilth.files import FileError
+from tilth.runs.metrics import Evaluation, Log, StepRecord, cut_back, read_log
+
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | numbers | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+records = st.lists(
+    st.builds(
+        lambda step, rest: {**rest, "step": step},
+        st.integers(0, 9),
+        st.dictionaries(st.text(max_size=4), values, max_size=3),
+    ),
+    max_size=6,
+)
+
+
+def write(path, records):
+    with Log(path) as log:
+        for record in records:
+            log.append(record)
+
+
+def as_read(record):
+    """The record as JSON gives it back: surrogates are no characters."""
+    return json.loads(json.dumps(record))
+
+
+@settings(deadline=None, max_examples=50)
+@given(records)
+def test_what_is_appended_comes_back(tmp_path_factory, written):
+    path = tmp_path_factory.mktemp("log") / "metrics.jsonl"
+    assert read_log(path) == []
+    write(path, written[:2])
+    write(path, written[2:])  # goes on where the first ended
+    assert read_log(path) == [as_read(record) for record in written]
+
+
+def test_any_text_and_any_number(tmp_path):
+    record = {"step": 1, "text": "é\n\r\u2028\0 \ud800 😀", "tiny": 5e-324, "large": 1.7e308}
+    write(tmp_path / "log", [record])
+    assert read_log(tmp_path / "log") == [record]
+    assert (tmp_path / "log").read_bytes().count(b"\n") == 1
+
+
+def test_what_is_not_finite_is_null(tmp_path):
+    record = {"step": 1, "norms": {"a": {"b": math.inf, "c": 1.0}, "d": math.nan}, "e": -math.inf}
+    write(tmp_path / "log", [record])
+    expected = {"step": 1, "norms": {"a": {"b": None, "c": 1.0}, "d": None}, "e": None}
+    assert read_log(tmp_path / "log") == [expected]
+
+
+@settings(deadline=None, max_examples=50)
+@given(records, st.integers(-1, 10), st.integers(0, 40))
+def test_a_torn_line_is_ignored_and_cut_off(tmp_path_factory, written, step, torn_bytes):
+    path = tmp_path_factory.mktemp("log") / "metrics.jsonl"
+    write(path, written)
+    whole = path.read_bytes()
+    next_line = b'{"step": 3, "loss": 4.25, "text": "\xc3\xa9"}'
+    path.write_bytes(whole + next_line[:torn_bytes])
+    assert read_log(path) == [as_read(record) for record in written]
+    cut_back(path, step)
+    kept = [as_read(record) for record in written if record["step"] <= step]
+    assert read_log(path) == kept
+    expected = [
+        line for line in whole.splitlines(keepends=True) if json.loads(line)["step"] <= step
+    ]
+    assert path.read_bytes() == b"".join(expected), "a line that is kept stays as it is"
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+    write(path, [{"step": 99}])
+    assert read_log(path) == [*kept, {"step": 99}]
+
+
+def test_every_prefix_of_a_log_is_a_log(tmp_path):
+    """Whatever a crash leaves of a file that is only appended to."""
+    written = [{"step": step, "loss": 1 / step, "text": "é"} for step in range(1, 4)]
+    write(tmp_path / "log", written)
+    whole = (tmp_path / "log").read_bytes()
+    for size in range(len(whole) + 1):
+        (tmp_path / "log").write_bytes(whole[:size])
+        assert read_log(tmp_path / "log") == written[: whole[:size].count(b"\n")]
+
+
+def test_a_log_that_needs_no_cut_is_not_written(tmp_path):
+    cut_back(tmp_path / "log", 3)
+    assert not (tmp_path / "log").exists()
+    write(tmp_path / "log", [{"step": 3}])
+    before = (tmp_path / "log").stat()
+    cut_back(tmp_path / "log", 3)
+    assert (tmp_path / "log").stat() == before
+
+
+def test_a_log_behind_a_symlink_stays_there(tmp_path):
+    (tmp_path / "link").symlink_to("log")
+    write(tmp_path / "link", [{"step": 1}, {"step": 2}])
+    cut_back(tmp_path / "link", 1)
+    assert (tmp_path / "link").is_symlink()
+    assert read_log(tmp_path / "log") == [{"step": 1}]
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (b"", "has a damaged line 2"),
+        (b'{"step": 1, "lo', "has a damaged line 2"),
+        (b"\0\0\0\0", "has a damaged line 2"),
+        (b'{"step": 2, "text": "\xff"}', "has a damaged line 2 ('utf-8' codec"),
+        ('{"step": 2}'.encode("utf-16"), "has a damaged line 2"),
+        (b'{"step": 2}{"step": 3}', "has a damaged line 2"),
+        (b"[" * 100_000, "has a damaged line 2"),
+        (b"[2]", "has no step in line 2"),
+        (b'"step"', "has no step in line 2"),
+        (b"{}", "has no step in line 2"),
+        (b'{"step": "2"}', "has no step in line 2"),
+        (b'{"step": true}', "has no step in line 2"),
+        (b'{"step": 2.0}', "has no step in line 2"),
+    ],
+)
+def test_a_damaged_line_in_the_middle_is_named(tmp_path, line, problem):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 1}\n' + line + b'\n{"step": 3}\n')
+    before = path.read_bytes()
+    for read in (read_log, lambda path: cut_back(path, 1)):
+        with pytest.raises(FileError, match="mend or remove that line") as caught:
+            read(path)
+        assert f"{path} {problem}" in str(caught.value)
+    assert path.read_bytes() == before
+
+
+def test_what_is_no_file(tmp_path):
+    for read in (read_log, lambda path: cut_back(path, 1)):
+        with pytest.raises(FileError, match="is a folder"):
+            read(tmp_path)
+
+
+@contextmanager
+def largest_file(size_bytes):
+    """As on a full disk: nothing can grow beyond a size."""
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, usual[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+
+
+@pytest.mark.parametrize("room", [0, 1, 5])
+def test_a_full_disk_is_one_sentence_and_tears_the_last_line_alone(tmp_path, room):
+    path = tmp_path / "run" / "metrics.jsonl"
+    path.parent.mkdir()
+    write(path, [{"step": 1}])
+    size = path.stat().st_size
+    sentence = r"^cannot write .*metrics.jsonl \(File too large\); .* `tilth resume .*run`$"
+    with pytest.raises(OSError, match=sentence), largest_file(size + room), Log(path) as log:
+        log.append({"step": 2, "loss": 0.5})
+    assert path.stat().st_size == size + room, "what was refused does not come when it is closed"
+    assert read_log(path) == [{"step": 1}]
+    cut_back(path, 1)
+    write(path, [{"step": 2}])
+    assert read_log(path) == [{"step": 1}, {"step": 2}]
+
+
+def test_a_disk_that_fails_when_it_is_asked_to_keep(tmp_path, monkeypatch):
+    def fail(_descriptor):
+        raise OSError(5, "Input/output error")
+
+    with Log(tmp_path / "log") as log:
+        log.sync()
+        monkeypatch.setattr(os, "fsync", fail)
+        with pytest.raises(
+            OSError, match=r"cannot write .*log \(Input/output error\); the checkpo"
+        ):
+            log.sync()
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from tilth.runs.metrics import Log
+with Log(Path(sys.argv[1])) as log:
+    for step in range(10**9):
+        log.append({"step": step, "text": "x" * (step % 100)})
+"""
+
+
+def test_a_reader_beside_a_writer_that_is_killed(tmp_path):
+    """Steps come in order, from the first to the last that was written, at every moment."""
+    path = tmp_path / "log"
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, path])
+    try:
+        while not path.exists() or path.stat().st_size < 20_000:
+            assert writer.poll() is None
+            time.sleep(0.01)
+        for _ in range(5):
+            steps = [record["step"] for record in read_log(path)]
+            assert steps == list(range(len(steps)))
+    finally:
+        writer.kill()
+        writer.wait()
+    steps = [record["step"] for record in read_log(path)]
+    assert steps == list(range(len(steps)))
+    cut_back(path, 10)
+    assert [record["step"] for record in read_log(path)] == list(range(11))
+
+
+# --- step records ---------------------------------------------------------------------------------
+
+PLAIN = StepRecord(3, 96, 1.5, 4.25, 1e-3, 0.5, 64.0, 0.25)
+
+
+def test_a_line_has_what_there_is():
+    plain = {
+        "step": 3,
+        "tokens": 96,
+        "seconds": 1.5,
+        "loss": 4.25,
+        "lr": 1e-3,
+        "grad_norm": 0.5,
+        "tokens_per_second": 64.0,
+        "utilisation": 0.25,
+    }
+    assert PLAIN.to_dict() == plain
+    full = StepRecord(
+        **plain,
+        was_skipped=True,
+        is_diverging=True,
+        evaluation=Evaluation(4.0, 54.6, 2.0, 128),
+        norms={"weights": {"ln_final.weight": 1.0}},
+        sample="Once upon a time",
+        saved="step-000003",
+    )
+    assert full.to_dict() == {
+        **plain,
+        "was_skipped": True,
+        "is_diverging": True,
+        "evaluation": {"loss": 4.0, "perplexity": 54.6, "bits_per_byte": 2.0, "tokens": 128},
+        "norms": {"weights": {"ln_final.weight": 1.0}},
+        "saved": "step-000003",
+    }
+
+
+def test_zero_is_a_number():
+    zeros = StepRecord(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    numbers = [each.name for each in fields(StepRecord)][:8]
+    assert zeros.to_dict() == dict.fromkeys(numbers, 0)
+
+
+def test_a_skipped_step_has_no_loss():
+    line = StepRecord(3, 96, 1.5, None, 1e-3, None, 64.0, 0.25, was_skipped=True).to_dict()
+    assert line.keys() & {"loss", "grad_norm", "was_skipped"} == {"was_skipped"}

@@ -1,0 +1,398 @@
+"""A run directory appears whole, opens wherever it is moved, and is trained by one process."""
+
+import fcntl
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tilth.files import FileError
+from tilth.runs import open_run
+from tilth.runs import run as run_module
+from tilth.runs.metrics import Log
+from tilth.runs.run import check_new_folder, create_run, verify_run, versions
+
+FILES = {"README.md", "checkpoints", "config.toml", "manifest.json", "tokenizer.json"}
+
+
+def names_in(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+# --- making ---------------------------------------------------------------------------------------
+
+
+def test_a_new_run_is_whole(make_run, config, tokenizer, tmp_path):
+    run = make_run()
+    assert names_in(tmp_path) == {"run"}
+    assert names_in(run.folder) == FILES
+    assert run.config == config
+    assert run == open_run(run.folder) == open_run(str(run.folder))
+    assert run.tokenizer() == tokenizer
+    assert (run.metrics(), run.samples(), run.checkpoints(), run.best()) == ([], [], [], None)
+    assert (run.is_finished, run.is_running) == (False, False)
+    assert run.manifest["data_fingerprint"] == "d" * 64
+    assert run.manifest["tokenizer_fingerprint"] == tokenizer.fingerprint
+    assert run.manifest["versions"] == versions()
+    assert {name for name, problem in verify_run(run) if problem} == set()
+
+
+def test_the_config_file_is_plain_toml(make_run, config):
+    values = tomllib.loads((make_run().folder / "config.toml").read_text())
+    assert values["optimizer"]["lr"] == config.optimizer.lr
+    assert values["model"]["d_model"] == 16
+    assert "budget_seconds" not in values
+
+
+def test_the_readme_names_every_file(make_run):
+    run = make_run("first")
+    text = (run.folder / "README.md").read_text()
+    assert text.startswith("# first\n")
+    written = {each.split("/")[0] for each in re.findall(r"^\| `([^`]+)`", text, re.MULTILINE)}
+    with run.locked():
+        pass
+    assert written == names_in(run.folder) - {"README.md"} | {"metrics.jsonl", "samples.jsonl"}
+    assert "100 steps of\n256 tokens" in text
+
+
+@pytest.mark.parametrize(
+    "name", ["Läufe 走る 😀", "走" * 85, "a b'c\"d", "-x", "a.b..", "r\udcff", "%s{}"]
+)
+def test_names_of_runs(make_run, name):
+    run = make_run(name)
+    assert open_run(run.folder) == run
+    assert names_in(run.folder.parent) == {name}
+    assert (run.folder / "README.md").read_text().startswith("# ")
+
+
+def test_folders_above_are_made_and_an_empty_one_is_used(make_run, tmp_path):
+    make_run("a/b/c")
+    (tmp_path / "empty").mkdir()
+    make_run("empty")
+    assert names_in(tmp_path / "empty") == FILES
+
+
+def test_a_link_to_another_disk_stays_a_link(make_run, tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "run").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk" / "run")
+    (tmp_path / "new").symlink_to(tmp_path / "disk" / "new")
+    for name, real in (("link", "run"), ("new", "new")):
+        make_run(name)
+        assert (tmp_path / name).is_symlink()
+        assert names_in(tmp_path / "disk" / real) == FILES
+    assert names_in(tmp_path) == {"disk", "link", "new"}
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda path: path.write_text("mine"), "is a file; name a new folder for the run."),
+        (lambda path: (path / "notes").mkdir(parents=True), "is not empty; name a new folder"),
+        (lambda path: (path / ".git").mkdir(parents=True), "is not empty; name a new folder"),
+    ],
+)
+def test_nothing_is_overwritten(make_run, tmp_path, make, sentence):
+    make(tmp_path / "run")
+    with pytest.raises(FileExistsError) as caught:
+        make_run()
+    assert f"{tmp_path / 'run'} {sentence}" in str(caught.value)
+    assert names_in(tmp_path) == {"run"}
+
+
+def test_a_run_is_not_overwritten(make_run, tmp_path):
+    make_run()
+    with pytest.raises(FileExistsError, match=r"is a run already; go on with `tilth resume .*run`"):
+        make_run()
+
+
+@pytest.mark.parametrize("name", [".", "", "../here"])
+def test_the_current_folder_is_not_replaced_under_our_feet(
+    tmp_path, monkeypatch, config, tokenizer, name
+):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(FileExistsError, match="is the current folder; name a new one"):
+        create_run(name, config, tokenizer, "d" * 64)
+    assert names_in(tmp_path) == {"here"}
+    check_new_folder(Path("below"))
+
+
+def test_what_appears_meanwhile_is_not_replaced(make_run, tmp_path, monkeypatch):
+    def versions_and_another_run():
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "config.toml").write_text("of another process")
+        return versions()
+
+    monkeypatch.setattr(run_module, "versions", versions_and_another_run)
+    with pytest.raises(OSError, match=r"cannot make the run .*run .*not empty"):
+        make_run()
+    assert (tmp_path / "run" / "config.toml").read_text() == "of another process"
+    assert names_in(tmp_path) == {"run"}
+
+
+def test_a_full_disk_leaves_nothing(make_run, tmp_path):
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, usual[1]))
+    try:
+        with pytest.raises(OSError, match=r"^cannot make the run .*/run \(.*File too large"):
+            make_run()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    assert names_in(tmp_path) == set()
+
+
+def test_leftovers_of_killed_processes_go_and_those_of_living_ones_stay(make_run, tmp_path):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    init = ".run.1.partial"  # of a process that lives
+    gone = [f".run.{ended.pid}.partial", f".run.{os.getpid()}.partial"]
+    others = [".run.backup.partial", ".run.0123456789abcdef.partial", f".runs.{ended.pid}.partial"]
+    for name in [init, *gone, *others]:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.toml").write_text("half")
+    others.append(".run.999999999.partial")
+    (tmp_path / others[-1]).write_text("a file of the user's")
+    make_run()
+    assert names_in(tmp_path) == {"run", init, *others}
+
+
+WITHOUT_PRIVILEGES = """
+import os, sys
+from tilth.model.config import ModelConfig
+from tilth.recipes.config import TrainingConfig
+from tilth.runs.run import create_run, open_run
+from tilth.tokenizer import train_tokenizer
+import tilth.tokenizer.formats
+tokenizer = train_tokenizer(texts=["the cat"], vocab_size=258)
+model = ModelConfig(258, context_length=8, d_model=16, num_layers=1, num_heads=2)
+config = TrainingConfig("data", model, steps=9).resolved(
+    device="cpu", dtype="float32", compile=False, threads=1
+)
+folder = sys.argv[1]
+os.umask(0)
+create_run(folder + "/readable", config, tokenizer, "d" * 64)
+os.chmod(folder, 0o555)
+if os.getuid() == 0:
+    try:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+    except OSError:
+        print("cannot drop privileges")
+        sys.exit()
+open_run(folder + "/readable").best()
+try:
+    create_run(folder + "/run", config, tokenizer, "d" * 64)
+except OSError as error:
+    print(error)
+"""
+
+
+def test_a_folder_that_may_not_be_written():
+    # Not in tmp_path, whose parents only their owner may enter.
+    with tempfile.TemporaryDirectory() as folder:
+        program = [sys.executable, "-c", WITHOUT_PRIVILEGES, folder]
+        done = subprocess.run(program, capture_output=True, text=True, check=True)
+        assert names_in(Path(folder)) == {"readable"}
+        Path(folder).chmod(0o755)
+    if done.stdout.startswith("cannot drop"):
+        pytest.skip(done.stdout)
+    assert re.fullmatch(
+        r"cannot make the run .*/run \(Permission denied\); check its name, and .*\n", done.stdout
+    )
+
+
+# --- opening --------------------------------------------------------------------------------------
+
+
+def test_a_run_that_was_moved_is_the_same(make_run, tmp_path):
+    run = make_run()
+    with Log(run.folder / "metrics.jsonl") as log:
+        log.append({"step": 1})
+    moved = open_run(shutil.move(run.folder, tmp_path / "elsewhere"))
+    assert (moved.config, moved.manifest) == (run.config, run.manifest)
+    assert moved.metrics() == [{"step": 1}]
+    assert not [problem for _, problem in verify_run(moved) if problem]
+    assert str(run.folder) not in (tmp_path / "elsewhere" / "config.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "sentence"),
+    [
+        ("config.toml", None, r"run is no run \(it has no config.toml\); name a folder that"),
+        ("config.toml", b"steps = [", r"config.toml is no training config \(.*\); mend or restore"),
+        ("config.toml", b"\xff\xfe", r"config.toml is no training config \('utf-8'"),
+        ("config.toml", b"", r"config.toml is no training config \(there is no data"),
+        ("config.toml", b"x = " + b"[" * 100_000, r"config.toml is no training config"),
+        ("manifest.json", None, "manifest.json does not exist"),
+        ("manifest.json", b'{"format": "run", "ver', "manifest.json is torn"),
+        ("manifest.json", b'{"format": "data", "version": 1}', "is a 'data' manifest, not a 'run'"),
+        ("manifest.json", b'{"format": "run", "version": 2}', "newer tilth .*upgrade tilth"),
+        ("manifest.json", b'{"format": "run", "version": 1}', "has no data_fingerprint; restore"),
+    ],
+)
+def test_a_damaged_run_is_refused_by_name(make_run, file, content, sentence):
+    folder = make_run().folder
+    (folder / file).unlink()
+    if content is not None:
+        (folder / file).write_bytes(content)
+    with pytest.raises(FileError, match=sentence) as caught:
+        open_run(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_no_run(tmp_path):
+    for path in (tmp_path, tmp_path / "missing", "", "\0"):
+        with pytest.raises(FileError, match="is no run"):
+            open_run(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "instead", "sentence"),
+    [
+        ("steps = 100", "", "config.toml has no number of steps; restore it"),
+        ("steps = 100", "budget_seconds = 60.0", "has no number of steps"),
+        ("steps = 100", "stesp = 100", r"\('stesp' is no value of .*did you mean steps\?\)"),
+        ("threads = 1", "", "config.toml does not say machine.threads; restore it"),
+        ("save_every = 20", "", "config.toml does not say watch.save_every; restore it"),
+        ("min_lr = 1e-05", "", "config.toml does not say optimizer.min_lr; restore it"),
+        ("d_model = 16", 'd_model = "16"', "d_model must be a whole number, not '16'"),
+        ("lr = 0.001", "lr = nan", "optimizer.lr is nan; it must be finite"),
+    ],
+)
+def test_a_config_that_was_edited_wrongly(make_run, line, instead, sentence):
+    folder = make_run().folder
+    text = (folder / "config.toml").read_text()
+    assert f"\n{line}\n" in text
+    (folder / "config.toml").write_text(text.replace(f"\n{line}\n", f"\n{instead}\n", 1))
+    with pytest.raises(FileError, match=sentence):
+        open_run(folder)
+
+
+def test_another_tokenizer_is_refused(make_run, tmp_path):
+    run = make_run()
+    path = run.folder / "tokenizer.json"
+    whole = path.read_bytes()
+    path.write_bytes(whole + b"\n")  # the same tokenizer, in other bytes
+    run.tokenizer()
+    assert dict(verify_run(run))["tokenizer.json"] == (
+        f"{path} is not as it was written; restore a copy"
+    )
+    content = json.loads(whole)
+    content["model"]["merges"] = content["model"]["merges"][:-1]
+    content["model"]["vocab"].popitem()
+    path.write_text(json.dumps(content))
+    with pytest.raises(FileError, match="is not the tokenizer that the run began with; restore"):
+        run.tokenizer()
+    assert "began with" in dict(verify_run(run))["tokenizer.json"]
+    path.unlink()
+    assert "does not exist" in dict(verify_run(run))["tokenizer.json"]
+
+
+def test_the_best_is_the_newest_while_none_was_evaluated(make_run):
+    run = make_run()
+    for step in (20, 40):
+        (run.folder / "checkpoints" / f"step-{step:06}").mkdir()
+    assert run.best().step == 40
+    assert not run.is_finished
+    (run.folder / "checkpoints" / "step-000100").mkdir()
+    assert run.is_finished
+
+
+def test_verifying_names_each_part(make_run):
+    run = make_run()
+    (run.folder / "checkpoints" / "step-000020").mkdir()
+    (run.folder / "metrics.jsonl").write_bytes(b'{"step": 1}\n\n{"step": 2}\n')
+    (run.folder / "samples.jsonl").write_bytes(b'{"step": 1}\n{"st')
+    found = dict(verify_run(run))
+    assert list(found) == [
+        "tokenizer.json",
+        "metrics.jsonl",
+        "samples.jsonl",
+        "checkpoints/step-000020",
+    ]
+    assert found["tokenizer.json"] is found["samples.jsonl"] is None
+    assert "damaged line 2" in found["metrics.jsonl"]
+    assert "state.json does not exist" in found["checkpoints/step-000020"]
+
+
+def test_a_config_is_replaced_in_one_step(make_run, config):
+    run = make_run()
+    longer = replace(config, steps=200)
+    assert run.save_config(longer).config == longer
+    assert open_run(run.folder).config == longer
+    assert names_in(run.folder) == FILES
+
+
+def test_who_looks_at_a_run_does_not_wait_for_torch(make_run):
+    run = make_run()
+    with Log(run.folder / "metrics.jsonl") as log:
+        log.append({"step": 1})
+    program = (
+        "import sys, tilth\n"
+        f"run = tilth.open_run({str(run.folder)!r})\n"
+        "assert run.metrics() and not run.samples() and run.best() is None\n"
+        "assert not run.is_running and not run.is_finished and run.tokenizer()\n"
+        "from tilth.runs.run import verify_run\n"
+        "assert not [problem for _, problem in verify_run(run) if problem]\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+# --- one process at a time ------------------------------------------------------------------------
+
+HOLDER = """
+import sys, time
+from tilth.runs import open_run
+from tilth.runs import run as run_module
+with open_run(sys.argv[1]).locked():
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_two_processes_do_not_train_one_run(make_run):
+    run = make_run()
+    other = subprocess.Popen([sys.executable, "-c", HOLDER, run.folder], stdout=subprocess.PIPE)
+    try:
+        assert other.stdout.readline() == b"locked\n"
+        assert run.is_running
+        sentence = f"Another process is training {run.folder}; wait for it, or stop it."
+        with pytest.raises(ValueError, match=re.escape(sentence)), run.locked():
+            pytest.fail("both hold it")
+        other.send_signal(signal.SIGKILL)
+        other.wait()
+    finally:
+        other.kill()
+        other.wait()
+        other.stdout.close()
+    assert not run.is_running, "the lock of a killed process goes with it"
+    with run.locked():
+        assert run.is_running
+        with pytest.raises(ValueError, match="Another process"), run.locked():
+            pytest.fail("held twice")
+    assert not run.is_running
+
+
+def test_who_asks_whether_it_runs_keeps_nobody_from_training(make_run):
+    run = make_run()
+    with run.locked():
+        pass
+    with (run.folder / "lock").open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)  # in the midst of `is_running`
+        threading.Timer(0.1, lambda: fcntl.flock(file, fcntl.LOCK_UN)).start()
+        with run.locked():
+            assert run.is_running

@@ -1,0 +1,48 @@
+"""SIGKILL at any moment, and resumed: the run is the one that was never killed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.training.comparing import difference
+from tilth.runs.run import open_run, verify_run
+from tilth.training import train
+
+HERE = Path(__file__).parent
+
+
+def kill_again_and_again(config, folder, num_kills, seed):
+    (folder / "config.json").write_text(json.dumps(config.to_dict()))
+    command = [sys.executable, HERE / "killing.py", folder / "config.json", folder / "run"]
+    done = subprocess.run(
+        [*command, str(num_kills), str(seed)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def check_killed(config, tmp_path, num_kills, seed):
+    for _ in train(config, tmp_path / "whole"):
+        pass
+    ends = kill_again_and_again(config, tmp_path, num_kills, seed)
+    assert difference(tmp_path / "run", tmp_path / "whole") is None
+    assert all(problem is None for _, problem in verify_run(open_run(tmp_path / "run")))
+    assert not list(tmp_path.rglob("*.partial"))
+    return ends
+
+
+def test_killed_some_times(change, tmp_path):
+    config = change(steps=40, watch={"save_every": 2}).resolved()
+    ends = check_killed(config, tmp_path, num_kills=8, seed=0)
+    assert min(ends.values()) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_killed_two_hundred_times(change, tmp_path, seed):
+    config = change(steps=300, watch={"save_every": 2}).resolved()
+    ends = check_killed(config, tmp_path, num_kills=20, seed=seed)
+    print(ends)

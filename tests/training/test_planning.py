@@ -1,0 +1,91 @@
+import logging
+from dataclasses import replace
+
+import pytest
+
+from tilth.accounting import training_flops
+from tilth.recipes.config import MachineConfig
+from tilth.training import planning
+from tilth.training.planning import plan
+
+UNDECIDED = MachineConfig(threads=1, device="cpu")
+
+
+def open_ended(config, **values):
+    return replace(config, machine=UNDECIDED, **values)
+
+
+def test_a_plan_has_no_gaps_and_says_what_it_costs(config, data):
+    planned = plan(open_ended(config, steps=50), data)
+    assert planned.config == planned.config.resolved()
+    assert planned.config.machine == MachineConfig("cpu", "float32", compile=False, threads=1)
+    assert planned.config.steps == 50
+    assert planned.parameters == 2 * 300 * 16 + 2 * (4 * 16**2 + 3 * 16 * 64) + 5 * 16
+    assert planned.flops == 50 * training_flops(config.model, batch_size=4)
+    assert planned.seconds > 50 * planned.step_seconds
+    assert planned.utilisation == pytest.approx(
+        planned.flops / 50 / planned.step_seconds / planned.peak_flops
+    )
+
+
+def test_a_budget_becomes_steps(config, data, monkeypatch):
+    monkeypatch.setattr(planning, "_time_steps", lambda *_, **__: (0.2, 0.1))
+    watch = replace(config.watch, evaluate_every=0, sample_every=0, evaluation_tokens=64)
+    budget = open_ended(config, steps=None, budget_seconds=100.0, watch=watch)
+    planned = plan(budget, data)
+    # Of 100 s, the plan itself took some 0.3, and the last evaluation, 64 tokens of a forward pass,
+    # takes a third of a step of 64 tokens.
+    assert 980 <= planned.config.steps <= 999
+    assert planned.config.budget_seconds is None
+    assert planned.seconds == pytest.approx(100.0, abs=2.0)
+    busy = replace(watch, evaluate_every=1, evaluation_tokens=64 * 30)
+    fewer = plan(replace(budget, watch=busy), data).config.steps
+    assert 85 <= fewer <= 95  # each step drags an evaluation of ten times its length along
+
+
+def test_no_length_at_all(config, data):
+    with pytest.raises(ValueError, match="how long to train is not said; give steps, or a budget"):
+        plan(open_ended(config, steps=None), data)
+
+
+@pytest.mark.parametrize(
+    ("compiled_step", "compiles"),
+    [(0.05, True), (0.099, True), (0.1, False), (0.2, False)],
+)
+def test_compiling_is_decided_by_measurement(config, data, monkeypatch, compiled_step, compiles):
+    """Of 1,000 s; in this test compiling itself takes no time."""
+
+    def time_steps(_config, _data, *, use_compiler):
+        return (1.0, compiled_step if use_compiler else 0.1)
+
+    monkeypatch.setattr(planning, "_time_steps", time_steps)
+    planned = plan(open_ended(config, steps=10_000), data)
+    assert planned.config.machine.compile == compiles
+    assert planned.step_seconds == (compiled_step if compiles else 0.1)
+
+
+def test_a_short_run_does_not_try_to_compile(config, data, monkeypatch):
+    tried = []
+
+    def time_steps(_config, _data, *, use_compiler):
+        tried.append(use_compiler)
+        return (1.0, 0.1)
+
+    monkeypatch.setattr(planning, "_time_steps", time_steps)
+    assert not plan(open_ended(config, steps=100), data).config.machine.compile
+    assert tried == [False]
+
+
+@pytest.mark.parametrize("asked", [None, True])
+def test_a_compiler_that_fails_is_said_and_done_without(config, data, monkeypatch, caplog, asked):
+    def time_steps(_config, _data, *, use_compiler):
+        if use_compiler:
+            raise RuntimeError("no C++ compiler found\nand so on, for pages")
+        return (1.0, 0.1)
+
+    monkeypatch.setattr(planning, "_time_steps", time_steps)
+    undecided = replace(UNDECIDED, compile=asked)
+    with caplog.at_level(logging.WARNING):
+        planned = plan(replace(config, machine=undecided, steps=10_000), data)
+    assert not planned.config.machine.compile
+    assert "cannot be compiled (no C++ compiler found); it trains uncompiled" in caplog.text
