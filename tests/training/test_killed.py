@@ -46,3 +46,18 @@ def test_killed_two_hundred_times(change, tmp_path, seed):
     config = change(steps=300, watch={"save_every": 2}).resolved()
     ends = check_killed(config, tmp_path, num_kills=20, seed=seed)
     print(ends)
+
+
+@pytest.mark.slow
+def test_a_compiled_run_is_repeated_too(change, tmp_path):
+    """In processes of their own: what one compiled, the next one reads from torch's cache."""
+    config = change(machine={"compile": True})
+    (tmp_path / "whole").mkdir()
+    assert kill_again_and_again(config, tmp_path / "whole", 0, 0) == {
+        "in time": 0,
+        "at an event": 0,
+    }
+    (tmp_path / "killed").mkdir()
+    ends = kill_again_and_again(config, tmp_path / "killed", 3, 1)
+    assert sum(ends.values()) == 3
+    assert difference(tmp_path / "killed" / "run", tmp_path / "whole" / "run") is None
