@@ -7,6 +7,8 @@ BENCH_BIN := .venv-bench/bin
 PIP := python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 CXX_FILES := $(wildcard core/*/*.cpp core/*/*.hpp)
 NATIVE := CMakeLists.txt core/CMakeLists.txt $(CXX_FILES)
+# Rooms with a native module, each with the stub of its own.
+NATIVE_ROOMS := tokenizer generation
 # The generated tables are as their script writes them.
 FORMATTED_CXX := $(filter-out core/bpe/unicode_tables.hpp,$(CXX_FILES))
 
@@ -44,8 +46,10 @@ lint: env
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(FORMATTED_CXX)
-	$(BIN)/python -m nanobind.stubgen --quiet -m tilth.tokenizer._core -o build/_core.pyi
-	diff src/tilth/tokenizer/_core.pyi build/_core.pyi || { echo "The stub is old: run make stubs."; exit 1; }
+	for room in $(NATIVE_ROOMS); do \
+	    $(BIN)/python -m nanobind.stubgen --quiet -m tilth.$$room._core -o build/_core.pyi && \
+	    diff src/tilth/$$room/_core.pyi build/_core.pyi || { echo "The stub is old: run make stubs."; exit 1; }; \
+	done
 
 format: env
 	$(BIN)/ruff format .
@@ -53,7 +57,9 @@ format: env
 	$(BIN)/clang-format -i $(FORMATTED_CXX)
 
 stubs: env
-	$(BIN)/python -m nanobind.stubgen --quiet -m tilth.tokenizer._core -o src/tilth/tokenizer/_core.pyi
+	for room in $(NATIVE_ROOMS); do \
+	    $(BIN)/python -m nanobind.stubgen --quiet -m tilth.$$room._core -o src/tilth/$$room/_core.pyi || exit 1; \
+	done
 
 unicode: env
 	$(BIN)/python core/bpe/make_unicode_tables.py
@@ -78,7 +84,12 @@ sanitize: env
 
 bench: .venv-bench/packages.stamp
 	$(BENCH_BIN)/$(PIP) --no-build-isolation --no-deps --force-reinstall .
+ifneq ($(ONLY),accounting)
 	$(BENCH_BIN)/python -m bench $(if $(ONLY),--only $(ONLY)) $(ARGS)
+endif
+ifneq ($(filter $(or $(ONLY),accounting),accounting),)
+	$(BENCH_BIN)/python -m bench.accounting $(ARGS)
+endif
 
 clean:
 	rm -rf build .venv .venv-bench bench/results bench/cache .hypothesis .mypy_cache .pytest_cache .ruff_cache

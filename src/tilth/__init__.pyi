@@ -5,6 +5,9 @@ from tilth.data import Data as Data
 from tilth.data import get_batch as get_batch
 from tilth.data import open_data as open_data
 from tilth.data import tokenize as tokenize
+from tilth.generation import generate as generate
+from tilth.generation import generate_tokens as generate_tokens
+from tilth.generation import score as score
 from tilth.model import Embedding as Embedding
 from tilth.model import Linear as Linear
 from tilth.model import ModelConfig as ModelConfig

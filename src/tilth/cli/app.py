@@ -48,6 +48,7 @@ app.command("tilth.cli.train:train", help="Token files and a recipe to a run dir
 app.command("tilth.cli.train:resume", help="Go on with a run that was stopped.")
 app.command("tilth.cli.runs:runs", help="The runs in a folder, and how they stand.")
 app.command("tilth.cli.evaluate:evaluate", help="How well a run predicts text.")
+app.command("tilth.cli.generate:generate", help="A run and a prompt to text.")
 app.command("tilth.cli.verify:verify", help="Whether what lies on disk is what was written.")
 app.command("tilth.cli.lab:app", name="lab", help="Experiments that explain training.")
 

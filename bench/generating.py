@@ -1,0 +1,288 @@
+"""How fast text is generated at 22.7M parameters, beside Hugging Face and llama.cpp.
+
+One sequence, 256 new tokens behind one, two threads, the same random weights for all; imports,
+loading and a first pass are not counted. Greedy, and sampled at temperature 0.8 with top-p 0.95.
+Targets: float32 at least 4 times Hugging Face's `generate` and at least equal to llama.cpp; int8 at
+least equal to its Q8_0.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.declaration import Benchmark, Contender, Target
+from bench.workloads import write_once
+
+SHAPE: dict[str, Any] = {"vocab_size": 10_000, "context_length": 256, "d_model": 512}
+SHAPE |= {"num_layers": 4, "num_heads": 16, "d_ff": 1344}
+NEW_TOKENS, FIRST_ID, SEED = 256, 11, 0
+SAMPLED = {"temperature": 0.8, "top_p": 0.95}
+Generate = Callable[[], list[int]]
+
+
+# --- the model, in everyone's format --------------------------------------------------------------
+
+
+def prepare(folder: Path) -> dict[str, Path]:
+    """Draw the weights once, and write them for each contender."""
+    for name, write in (
+        ("model.safetensors", write_safetensors),
+        ("F32.gguf", partial(write_gguf, quantized=False)),
+        ("Q8_0.gguf", partial(write_gguf, quantized=True)),
+    ):
+        if not (folder / name).exists():
+            write(folder / f"partial-{name}")
+            (folder / f"partial-{name}").rename(folder / name)
+    return {
+        name: write_once(folder / f"{name}.json", partial(json.dumps, options))
+        for name, options in (("greedy", {"temperature": 0.0}), ("sampled", SAMPLED))
+    }
+
+
+def draw_weights() -> dict[str, Any]:
+    """Make the weights of a model that has not been trained."""
+    import torch
+
+    from tilth.model import ModelConfig, TransformerLM
+
+    torch.manual_seed(SEED)
+    return dict(TransformerLM(ModelConfig(**SHAPE)).state_dict())
+
+
+def write_safetensors(path: Path) -> None:
+    """Write a file for ourselves and Hugging Face."""
+    from safetensors.torch import save_file
+
+    save_file(draw_weights(), path)
+
+
+GGUF_NAMES = {
+    "token_embeddings": "token_embd",
+    "layers.": "blk.",
+    "ln1": "attn_norm",
+    "ln2": "ffn_norm",
+    "ln_final": "output_norm",
+    "lm_head": "output",
+    "attn.q_proj": "attn_q",
+    "attn.k_proj": "attn_k",
+    "attn.v_proj": "attn_v",
+    "attn.output_proj": "attn_output",
+    "ffn.w1": "ffn_gate",
+    "ffn.w2": "ffn_down",
+    "ffn.w3": "ffn_up",
+}
+
+
+def write_gguf(path: Path, *, quantized: bool) -> None:
+    """Write a file for llama.cpp, whose rotation pairs (2k, 2k+1) as ours does."""
+    import gguf  # type: ignore[import-not-found]
+
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_context_length(SHAPE["context_length"])
+    writer.add_embedding_length(SHAPE["d_model"])
+    writer.add_block_count(SHAPE["num_layers"])
+    writer.add_feed_forward_length(SHAPE["d_ff"])
+    writer.add_head_count(SHAPE["num_heads"])
+    writer.add_head_count_kv(SHAPE["num_heads"])
+    writer.add_rope_dimension_count(SHAPE["d_model"] // SHAPE["num_heads"])
+    writer.add_rope_freq_base(10_000.0)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_vocab_size(SHAPE["vocab_size"])
+    # A vocabulary, as the server wants one; prompts come as ids.
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list([f"t{i}" for i in range(SHAPE["vocab_size"])])
+    writer.add_token_types([gguf.TokenType.NORMAL] * SHAPE["vocab_size"])
+    writer.add_token_merges(["t 1"])
+    for name, weight in draw_weights().items():
+        for ours, theirs in GGUF_NAMES.items():
+            name = name.replace(ours, theirs)  # noqa: PLW2901
+        numbers = weight.numpy()
+        if quantized and numbers.ndim == 2:
+            kind = gguf.GGMLQuantizationType.Q8_0
+            writer.add_tensor(name, gguf.quants.quantize(numbers, kind), raw_dtype=kind)
+        else:
+            writer.add_tensor(name, numbers)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+# --- contenders -----------------------------------------------------------------------------------
+
+
+def tilth(quantize: Any, file: Path, sample: float) -> Generate:  # noqa: ANN401
+    """Set up ours, through its Python API."""
+    from tilth.generation import LoadedModel, generate_tokens
+    from tilth.generation.loading import load_weights
+    from tilth.model.config import ModelConfig
+    from tilth.tokenizer import Tokenizer
+
+    # Without an end token, so that nothing ends early.
+    tokens = {i: bytes([i]) if i < 256 else b"t%d" % i for i in range(SHAPE["vocab_size"])}
+    weights = load_weights(file.parent / "model.safetensors")
+    model = LoadedModel.from_weights(
+        ModelConfig(**SHAPE), weights, Tokenizer(tokens, []), quantize=quantize, threads=2
+    )
+    options = json.loads(file.read_text())
+
+    def ids() -> Iterator[int]:
+        stream = generate_tokens(model, chr(FIRST_ID), max_tokens=NEW_TOKENS, **options)
+        while stream.stop_reason is None:
+            try:
+                yield stream.advance()[0]
+            except StopIteration:
+                return
+
+    return lambda: list(ids())
+
+
+HUGGING_FACE_NAMES = {
+    "token_embeddings": "model.embed_tokens",
+    "layers.": "model.layers.",
+    "ln1": "input_layernorm",
+    "ln2": "post_attention_layernorm",
+    "ln_final": "model.norm",
+    "attn.": "self_attn.",
+    "output_proj": "o_proj",
+    "ffn.w1": "mlp.gate_proj",
+    "ffn.w2": "mlp.down_proj",
+    "ffn.w3": "mlp.up_proj",
+}
+
+
+def make_llama(folder: Path) -> Any:  # noqa: ANN401
+    """Make Hugging Face's Llama of our weights."""
+    import torch
+    from safetensors.torch import load_file
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    llama = LlamaForCausalLM(  # type: ignore[no-untyped-call]
+        LlamaConfig(  # type: ignore[call-arg]
+            vocab_size=SHAPE["vocab_size"],
+            hidden_size=SHAPE["d_model"],
+            intermediate_size=SHAPE["d_ff"],
+            num_hidden_layers=SHAPE["num_layers"],
+            num_attention_heads=SHAPE["num_heads"],
+            max_position_embeddings=SHAPE["context_length"],
+            rms_norm_eps=1e-5,
+            attn_implementation="sdpa",
+            bos_token_id=None,
+            eos_token_id=None,
+            pad_token_id=0,
+        )
+    )
+    # Theirs turns (k, k + d/2) where ours turns (2k, 2k+1): the even rows of a head come first.
+    d_head = SHAPE["d_model"] // SHAPE["num_heads"]
+    order = torch.cat([torch.arange(0, d_head, 2), torch.arange(1, d_head, 2)])
+    state = {}
+    for name, weight in load_file(folder / "model.safetensors").items():
+        if "q_proj" in name or "k_proj" in name:
+            heads = weight.reshape(-1, d_head, SHAPE["d_model"])
+            weight = heads[:, order].flatten(0, 1)  # noqa: PLW2901
+        for ours, theirs in HUGGING_FACE_NAMES.items():
+            name = name.replace(ours, theirs)  # noqa: PLW2901
+        state[name] = weight
+    llama.load_state_dict(state)
+    return llama.eval()  # type: ignore[no-untyped-call]
+
+
+def hugging_face(file: Path, sample: float) -> Generate:
+    """Set up `generate` of transformers, with its cache."""
+    import torch
+
+    llama = make_llama(file.parent)
+    options = json.loads(file.read_text())
+    is_greedy = options["temperature"] == 0
+    ids = torch.tensor([[FIRST_ID]])
+
+    def generate() -> list[int]:
+        torch.manual_seed(SEED)
+        found: list[int] = llama.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=NEW_TOKENS,
+            do_sample=not is_greedy,
+            **({} if is_greedy else {**options, "top_k": 0}),
+        )[0, 1:].tolist()
+        return found
+
+    return generate
+
+
+def llama_cpp(kind: str, file: Path, sample: float) -> Generate:
+    """Set up llama.cpp, called in this process."""
+    import xllamacpp  # type: ignore[import-not-found]
+
+    params = xllamacpp.CommonParams()
+    params.model.path = str(file.parent / f"{kind}.gguf")
+    params.n_ctx = 2 * SHAPE["context_length"]  # the tokens, and room for its own bookkeeping
+    params.n_parallel = 1
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 2
+    params.verbosity = 0
+    server = xllamacpp.Server(params)
+    request = {
+        "prompt": [FIRST_ID],
+        "n_predict": NEW_TOKENS,
+        "ignore_eos": True,
+        "cache_prompt": False,
+        "top_k": 0,
+        "min_p": 0.0,
+        "top_p": 1.0,
+        "seed": SEED,
+        **json.loads(file.read_text()),
+    }
+
+    def generate() -> list[int]:
+        text = server.handle_completions(request)["choices"][0]["text"]
+        return [int(number) for number in text.split("t")[1:]]
+
+    return generate
+
+
+def with_answer(setup: Callable[[Path, float], Generate]) -> Callable[[Path, float], Any]:
+    """Let a contender also say what to compare: greedy ids; of sampled ones, how many there are."""
+
+    def both(file: Path, sample: float) -> tuple[Generate, Callable[[list[int]], Any]]:
+        is_greedy = json.loads(file.read_text())["temperature"] == 0
+        # Not all: where two tokens are all but equally likely, roundings part the ways.
+        return setup(file, sample), (lambda ids: ids[:32]) if is_greedy else len
+
+    return both
+
+
+def run(task: tuple[Generate, Callable[[list[int]], Any]]) -> Any:  # noqa: ANN401
+    """Do what is timed."""
+    generate, answer = task
+    return answer(generate())
+
+
+def contender(name: str, setup: Any, package: str, against: str = "") -> Contender:  # noqa: ANN401
+    """Declare one; a first, untimed pass warms it up."""
+    other = "another rounding" if name == "llama.cpp Q8_0" else ""
+    return Contender(
+        name, with_answer(setup), run, lambda answer: answer, package, against, 1.0, 1, other
+    )
+
+
+BENCHMARK = Benchmark(
+    prepare=prepare,
+    threads=2,
+    work=lambda file: float(NEW_TOKENS),
+    unit="tokens",
+    contenders=[
+        contender("tilth", partial(tilth, None), "tilth"),
+        contender("tilth int8", partial(tilth, "int8"), "tilth"),
+        contender("Hugging Face", hugging_face, "transformers", "tilth"),
+        contender("llama.cpp F32", partial(llama_cpp, "F32"), "xllamacpp", "tilth"),
+        contender("llama.cpp Q8_0", partial(llama_cpp, "Q8_0"), "xllamacpp", "tilth int8"),
+    ],
+    targets=[
+        Target("Hugging Face", at_least=4.0),
+        Target("llama.cpp F32", at_least=1.0),
+        Target("llama.cpp Q8_0", at_least=1.0),
+    ],
+)

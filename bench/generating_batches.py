@@ -1,0 +1,95 @@
+"""How fast many sequences are generated at once in torch, beside Hugging Face.
+
+22.7M parameters, 64 new tokens behind one for 1, 8 and 64 sequences, sampled at temperature 0.8
+with top-p 0.95, two threads, the same random weights. (One sequence on a CPU is the native
+decoder's: see `generating`.) No target: how many tokens a second a batch gives is the question.
+"""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from bench.declaration import Benchmark, Contender
+from bench.generating import FIRST_ID, SAMPLED, SEED, SHAPE, make_llama, write_safetensors
+from bench.workloads import write_once
+
+NEW_TOKENS = 64
+Generate = Callable[[], int]
+
+
+def prepare(folder: Path) -> dict[str, Path]:
+    """Draw the weights once; a workload is the number of sequences."""
+    if not (folder / "model.safetensors").exists():
+        write_safetensors(folder / "partial.safetensors")
+        (folder / "partial.safetensors").rename(folder / "model.safetensors")
+    return {
+        f"{size} sequences": write_once(folder / f"{size}.json", partial(json.dumps, size))
+        for size in (1, 8, 64)
+    }
+
+
+def tilth(file: Path, sample: float) -> Generate:
+    """Set up `generate_batch`."""
+    import torch
+    from safetensors.torch import load_file
+
+    from tilth.generation import Sampling, generate_batch
+    from tilth.model import ModelConfig, TransformerLM
+    from tilth.tokenizer import Tokenizer
+
+    model = TransformerLM(ModelConfig(**SHAPE))
+    model.load_state_dict(load_file(file.parent / "model.safetensors"))
+    torch.set_grad_enabled(False)
+    # Without an end token, so that nothing ends early; each token is one letter.
+    letters = {i: chr(0x4E00 + i).encode() for i in range(256, SHAPE["vocab_size"])}
+    tokenizer = Tokenizer(letters | {i: bytes([i]) for i in range(256)}, [])
+    prompts = [chr(FIRST_ID)] * json.loads(file.read_text())
+
+    def generate() -> int:
+        sampling = Sampling(SAMPLED["temperature"], top_p=SAMPLED["top_p"], seed=SEED)
+        texts = generate_batch(model, tokenizer, prompts, max_tokens=NEW_TOKENS, sampling=sampling)
+        return len(texts) * NEW_TOKENS
+
+    return generate
+
+
+def hugging_face(file: Path, sample: float) -> Generate:
+    """Set up `generate` of transformers."""
+    import torch
+
+    llama = make_llama(file.parent)
+    ids = torch.full((json.loads(file.read_text()), 1), FIRST_ID)
+
+    def generate() -> int:
+        torch.manual_seed(SEED)
+        found = llama.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=NEW_TOKENS,
+            do_sample=True,
+            top_k=0,
+            **SAMPLED,
+        )
+        return int(found[:, 1:].numel())
+
+    return generate
+
+
+def run(generate: Generate) -> int:
+    """Do what is timed."""
+    return generate()
+
+
+BENCHMARK = Benchmark(
+    prepare=prepare,
+    threads=2,
+    work=lambda file: float(json.loads(file.read_text()) * NEW_TOKENS),
+    unit="tokens",
+    contenders=[
+        Contender("tilth generate_batch", tilth, run, int, "tilth", warmup=1),
+        Contender(
+            "Hugging Face", hugging_face, run, int, "transformers", "tilth generate_batch", warmup=1
+        ),
+    ],
+)

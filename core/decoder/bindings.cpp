@@ -1,0 +1,173 @@
+// The only file of this folder that knows Python: its objects on one side, spans on the other.
+// Exceptions of the core become ValueError and MemoryError here.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "decoder.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace tilth::decoder;
+
+namespace {
+
+using Weight = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
+using Rows = nb::ndarray<nb::numpy, float, nb::ndim<2>>;
+
+Norm norm_of(std::string_view name) {
+  if (name == "pre") return Norm::pre;
+  if (name == "post") return Norm::post;
+  if (name == "none") return Norm::none;
+  throw nb::value_error("the norms are pre, post and none");
+}
+
+using Weights = nb::typed<nb::dict, nb::str, nb::object>;
+
+std::shared_ptr<const Network> make_network(const Weights& weights, std::size_t vocab_size,
+                                            std::size_t context_length, std::size_t d_model,
+                                            std::size_t num_layers, std::size_t num_heads,
+                                            std::size_t num_kv_heads, std::size_t d_ff,
+                                            double rope_theta, std::string_view norm, bool has_rope,
+                                            bool is_gated, bool is_tied, bool has_qk_norm,
+                                            bool is_int8) {
+  const Shape shape = {.vocab_size = vocab_size,
+                       .context_length = context_length,
+                       .d_model = d_model,
+                       .num_layers = num_layers,
+                       .num_heads = num_heads,
+                       .num_kv_heads = num_kv_heads,
+                       .d_ff = d_ff,
+                       .rope_theta = rope_theta,
+                       .norm = norm_of(norm),
+                       .has_rope = has_rope,
+                       .is_gated = is_gated,
+                       .is_tied = is_tied,
+                       .has_qk_norm = has_qk_norm};
+  // The dict keeps every array alive until the network has its copy.
+  std::size_t num_used = 0;
+  const auto source = [&](const std::string& name, std::size_t rows, std::size_t columns) {
+    Weight weight;  // never a converted copy, which would end with this call
+    if (!weights.contains(name.c_str()) || !nb::try_cast(weights[name.c_str()], weight, false)) {
+      throw nb::value_error((name + " is missing, or is no array of float32").c_str());
+    }
+    const bool fits = weight.ndim() == 2
+                          ? weight.shape(0) == rows && weight.shape(1) == columns
+                          : weight.ndim() == 1 && rows == 1 && weight.size() == columns;
+    if (!fits) {
+      const std::string size = std::to_string(rows) + " x " + std::to_string(columns);
+      throw nb::value_error((name + " is not " + size).c_str());
+    }
+    ++num_used;
+    return weight.data();
+  };
+  auto network = std::make_shared<const Network>(
+      shape, is_int8 ? Precision::int8 : Precision::float32, source);
+  if (num_used < weights.size()) {
+    throw nb::value_error(("of " + std::to_string(weights.size()) +
+                           " weights, the model has only " + std::to_string(num_used))
+                              .c_str());
+  }
+  return network;
+}
+
+// Lets Ctrl-C through, from a thread that has released the interpreter.
+void check_signals() {
+  const nb::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+const Kernels& kernels_of(std::string_view name) {
+  if (name.empty()) return best_kernels();
+  for (const Kernels* kernels : runnable_kernels()) {
+    if (name == kernels->name) return *kernels;
+  }
+  throw nb::value_error("this processor has no such kernels");
+}
+
+// A decoder that two threads of Python cannot enter at once.
+class GuardedDecoder {
+ public:
+  GuardedDecoder(std::shared_ptr<const Network> network, std::size_t num_threads,
+                 std::string_view kernels)
+      : decoder_(std::move(network), num_threads, kernels_of(kernels)) {}
+
+  Rows extend(const std::vector<std::uint32_t>& ids, bool every) {
+    const Entered entered(*this);
+    const std::size_t width = decoder_.network().shape().vocab_size;
+    const std::size_t height = every ? ids.size() : 1;
+    if (ids.empty()) throw nb::value_error("there are no token ids to read");
+    auto logits = std::make_unique<float[]>(height * width);
+    {
+      const nb::gil_scoped_release released;
+      decoder_.extend(ids, every ? Logits::every : Logits::last, {logits.get(), height * width},
+                      check_signals);
+    }
+    float* data = logits.release();
+    const nb::capsule owner(data,
+                            [](void* memory) noexcept { delete[] static_cast<float*>(memory); });
+    return Rows(data, {height, width}, owner);
+  }
+
+  void truncate(std::size_t length) {
+    const Entered entered(*this);
+    decoder_.truncate(length);
+  }
+
+  std::size_t length() const { return decoder_.length(); }
+
+ private:
+  class Entered {
+   public:
+    explicit Entered(GuardedDecoder& guarded) : guarded_(guarded) {
+      if (guarded_.is_busy_.exchange(true)) {
+        throw nb::value_error(
+            "this decoder is at work in another thread; make one for each thread");
+      }
+    }
+    ~Entered() { guarded_.is_busy_ = false; }
+
+   private:
+    GuardedDecoder& guarded_;
+  };
+
+  Decoder decoder_;
+  std::atomic<bool> is_busy_ = false;
+};
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+  m.doc() = "The native core of tilth.generation; its specification is tilth.model.";
+  m.def(
+      "runnable_kernels",
+      [] {
+        std::vector<std::string> names;
+        for (const Kernels* kernels : runnable_kernels()) names.emplace_back(kernels->name);
+        return names;
+      },
+      "The kinds of arithmetic that this processor has, the quickest last.");
+
+  nb::class_<Network>(m, "Network", "Weights, laid out for the processor; see network.hpp.")
+      .def(nb::new_(&make_network), "weights"_a, nb::kw_only(), "vocab_size"_a, "context_length"_a,
+           "d_model"_a, "num_layers"_a, "num_heads"_a, "num_kv_heads"_a, "d_ff"_a, "rope_theta"_a,
+           "norm"_a, "has_rope"_a, "is_gated"_a, "is_tied"_a, "has_qk_norm"_a, "is_int8"_a);
+  nb::class_<GuardedDecoder>(m, "Decoder", "Token ids to logits; see decoder.hpp.")
+      .def(nb::init<std::shared_ptr<const Network>, std::size_t, std::string_view>(), "network"_a,
+           "threads"_a, "kernels"_a = "")
+      .def("extend", &GuardedDecoder::extend, "ids"_a, "every"_a = false,
+           "Read ids; return the logits behind the last, or behind every one.")
+      .def("truncate", &GuardedDecoder::truncate, "length"_a, "Forget all ids but the first.")
+      .def_prop_ro("length", &GuardedDecoder::length, "How many ids it has read.");
+}

@@ -1,0 +1,10 @@
+// Compiled with -mavx2 -mfma; empty on other processors.
+#if defined(__AVX2__) && defined(__FMA__)
+#include "kernels_source.hpp"
+
+namespace tilth::decoder {
+
+const Kernels avx2_kernels = {"avx2", product, product_int8, quantize, rms_norm, silu, attend};
+
+}  // namespace tilth::decoder
+#endif

@@ -1,0 +1,152 @@
+#include "network.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <new>
+
+namespace tilth::decoder {
+namespace {
+
+constexpr std::size_t large_page_bytes = std::size_t{1} << 21;
+constexpr std::size_t float_columns = 8;  // of a tile
+
+std::vector<const float*> rows_of(const float* data, std::size_t rows, std::size_t columns) {
+  std::vector<const float*> pointers(rows);
+  for (std::size_t i = 0; i < rows; ++i) pointers[i] = data + i * columns;
+  return pointers;
+}
+
+Array<float> padded_copy(const float* data, std::size_t size) {
+  Array<float> copy(padded(size));
+  std::copy_n(data, size, copy.data());
+  return copy;
+}
+
+}  // namespace
+
+template <typename T>
+Array<T>::Array(std::size_t size) : size_(size) {
+  if (size > std::numeric_limits<std::size_t>::max() / sizeof(T) / 2) throw std::bad_alloc();
+  const std::size_t bytes = size * sizeof(T);
+  const std::size_t alignment = bytes >= large_page_bytes ? large_page_bytes : 64;
+  void* memory = std::aligned_alloc(alignment, padded(std::max<std::size_t>(bytes, 1), alignment));
+  if (memory == nullptr) throw std::bad_alloc();
+  data_.reset(static_cast<T*>(memory));
+#if defined(MADV_HUGEPAGE)
+  // Advice: where it is not taken, everything works, slower.
+  if (bytes >= large_page_bytes) madvise(memory, padded(bytes, large_page_bytes), MADV_HUGEPAGE);
+#endif
+  std::memset(memory, 0, bytes);
+}
+
+template class Array<float>;
+template class Array<std::int8_t>;
+
+Matrix::Matrix(const std::vector<const float*>& rows, std::size_t columns, Precision precision)
+    : num_groups_(padded(rows.size(), group_rows) / group_rows), columns_(padded(columns)) {
+  const std::size_t size = num_groups_ * group_rows * columns_;
+  if (precision == Precision::float32) {
+    tiles_ = Array<float>(size);
+  } else {
+    quantized_tiles_ = Array<std::int8_t>(size);
+    row_scales_ = Array<float>(num_groups_ * group_rows);
+  }
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const float* row = rows[i];
+    if (row == nullptr) continue;
+    const std::size_t group_start = i / group_rows * group_rows * columns_, r = i % group_rows;
+    if (precision == Precision::float32) {
+      float* tile = tiles_.data() + group_start + r * float_columns;
+      for (std::size_t column = 0; column < columns; column += float_columns) {
+        std::copy_n(row + column, std::min(float_columns, columns - column), tile);
+        tile += group_rows * float_columns;
+      }
+      continue;
+    }
+    float largest = 0.0f;
+    for (std::size_t column = 0; column < columns; ++column) {
+      largest = std::max(largest, std::fabs(row[column]));
+    }
+    row_scales_.data()[i] = largest / 127.0f;
+    const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
+    for (std::size_t column = 0; column < columns; ++column) {
+      const std::size_t block = column / block_columns, place = column % block_columns;
+      quantized_tiles_.data()[group_start + (block * group_rows + r) * block_columns + place] =
+          static_cast<std::int8_t>(std::lrint(row[column] * inverse));
+    }
+  }
+}
+
+std::size_t Matrix::group_bytes() const {
+  return group_rows * columns_ * (tiles_.size() > 0 ? sizeof(float) : sizeof(std::int8_t));
+}
+
+void Matrix::multiply(const Kernels& kernels, const Operand& x, std::size_t first_group,
+                      std::size_t num_groups, float* y) const {
+  const std::size_t start = first_group * group_rows * columns_;
+  if (tiles_.size() > 0) {
+    kernels.product(tiles_.data() + start, x.values, columns_, num_groups, y);
+  } else {
+    kernels.product_int8(quantized_tiles_.data() + start,
+                         row_scales_.data() + first_group * group_rows, x.quantized, x.scales,
+                         columns_, num_groups, y);
+  }
+}
+
+Network::Network(const Shape& shape, Precision precision, const WeightSource& source)
+    : shape_(shape), precision_(precision) {
+  const std::size_t d_model = shape.d_model, d_ff = shape.d_ff, d_kv = shape.d_kv();
+  const float* embeddings = source("token_embeddings.weight", shape.vocab_size, d_model);
+  embeddings_ = Array<float>(shape.vocab_size * d_model);
+  std::copy_n(embeddings, embeddings_.size(), embeddings_.data());
+  const float* head =
+      shape.is_tied ? embeddings_.data() : source("lm_head.weight", shape.vocab_size, d_model);
+  head_ = Matrix(rows_of(head, shape.vocab_size, d_model), d_model, precision);
+  if (shape.norm == Norm::pre) {
+    ln_final_ = padded_copy(source("ln_final.weight", 1, d_model), d_model);
+  }
+
+  for (std::size_t i = 0; i < shape.num_layers; ++i) {
+    const auto weight = [&](const std::string& name, std::size_t rows, std::size_t columns) {
+      return source("layers." + std::to_string(i) + "." + name + ".weight", rows, columns);
+    };
+    Layer& layer = layers_.emplace_back();
+    if (shape.norm != Norm::none) {
+      layer.ln1 = padded_copy(weight("ln1", 1, d_model), d_model);
+      layer.ln2 = padded_copy(weight("ln2", 1, d_model), d_model);
+    }
+    if (shape.has_qk_norm) {
+      layer.q_norm = padded_copy(weight("attn.q_norm", 1, shape.d_head()), shape.d_head());
+      layer.k_norm = padded_copy(weight("attn.k_norm", 1, shape.d_head()), shape.d_head());
+    }
+    auto rows = rows_of(weight("attn.q_proj", d_model, d_model), d_model, d_model);
+    for (const char* name : {"attn.k_proj", "attn.v_proj"}) {
+      const auto more = rows_of(weight(name, d_kv, d_model), d_kv, d_model);
+      rows.insert(rows.end(), more.begin(), more.end());
+    }
+    layer.queries_keys_values = Matrix(rows, d_model, precision);
+    layer.output = Matrix(rows_of(weight("attn.output_proj", d_model, d_model), d_model, d_model),
+                          d_model, precision);
+
+    std::vector<std::vector<const float*>> parts = {
+        rows_of(weight("ffn.w1", d_ff, d_model), d_ff, d_model)};
+    if (shape.is_gated) parts.push_back(rows_of(weight("ffn.w3", d_ff, d_model), d_ff, d_model));
+    rows.clear();
+    for (std::size_t first = 0; first < d_ff; first += group_rows) {
+      for (const auto& part : parts) {
+        for (std::size_t row = first; row < first + group_rows; ++row) {
+          rows.push_back(row < d_ff ? part[row] : nullptr);
+        }
+      }
+    }
+    layer.gate_value = Matrix(rows, d_model, precision);
+    layer.down = Matrix(rows_of(weight("ffn.w2", d_model, d_ff), d_model, d_ff), d_ff, precision);
+  }
+}
+
+}  // namespace tilth::decoder

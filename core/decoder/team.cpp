@@ -1,0 +1,104 @@
+#include "team.hpp"
+
+#include <unistd.h>
+
+#include <cassert>
+#include <new>
+#include <system_error>
+
+namespace tilth::decoder {
+namespace {
+
+// Looks between two phases: some 0.2 ms, more than it takes to choose a token.
+constexpr int most_looks = 8192;
+// After as many looks without success the processor is offered to others: with more threads than
+// processors, the one that is waited for may need it.
+constexpr int looks_between_yields = 64;
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+Team::Team(std::size_t num_threads) : process_(getpid()) {
+  assert(num_threads > 0);
+  threads_.reserve(num_threads - 1);
+  try {
+    for (std::size_t worker = 1; worker < num_threads; ++worker) {
+      threads_.emplace_back([this, worker] { serve(worker); });
+    }
+  } catch (const std::system_error&) {  // the work gets done by those who came
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+Team::~Team() {
+  if (getpid() != process_) {  // a forked child: there is nobody to wait for
+    for (std::thread& thread : threads_) thread.detach();
+    return;
+  }
+  stopping_ = true;
+  wake();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Team::run(std::size_t num_jobs, const void* context, Function function) {
+  assert(num_jobs <= most_jobs);
+  if (num_jobs < 2 || threads_.empty()) {
+    for (std::size_t job = 0; job < num_jobs; ++job) function(context, job, 0);
+    return;
+  }
+  context_ = context;
+  function_ = function;
+  num_done_.store(0, std::memory_order_relaxed);
+  const std::uint64_t phase = (tickets_.load(std::memory_order_relaxed) >> 32) + 1;
+  tickets_.store(phase << 32 | num_jobs << 16);
+  // Whoever goes to sleep says so, then looks for jobs once more: it sees these, or we see it.
+  if (has_sleepers_.exchange(false)) wake();
+  work(0);
+  for (int looks = 1; num_done_.load(std::memory_order_acquire) < num_jobs; ++looks) {
+    pause();
+    if (looks % looks_between_yields == 0) std::this_thread::yield();
+  }
+}
+
+bool Team::has_jobs() const {
+  const std::uint64_t tickets = tickets_;
+  return (tickets & 0xFFFF) < (tickets >> 16 & 0xFFFF);
+}
+
+// Takes jobs until there are none.
+void Team::work(std::size_t worker) {
+  std::uint64_t tickets = tickets_.load();
+  while ((tickets & 0xFFFF) < (tickets >> 16 & 0xFFFF)) {
+    if (!tickets_.compare_exchange_weak(tickets, tickets + 1)) continue;
+    function_(context_, tickets & 0xFFFF, worker);
+    num_done_.fetch_add(1, std::memory_order_release);
+    tickets = tickets_.load();
+  }
+}
+
+void Team::serve(std::size_t worker) {
+  while (!stopping_) {
+    work(worker);
+    for (int looks = 1; looks < most_looks && !has_jobs() && !stopping_; ++looks) {
+      pause();
+      if (looks % looks_between_yields == 0) std::this_thread::yield();
+    }
+    const std::uint32_t calls = num_calls_;
+    has_sleepers_ = true;
+    if (!has_jobs() && !stopping_) num_calls_.wait(calls);
+  }
+}
+
+void Team::wake() {
+  ++num_calls_;
+  num_calls_.notify_all();
+}
+
+}  // namespace tilth::decoder

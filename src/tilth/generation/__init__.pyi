@@ -1,0 +1,13 @@
+from tilth.generation.batch import generate_batch as generate_batch
+from tilth.generation.cache import CachedModel as CachedModel
+from tilth.generation.generating import TextStream as TextStream
+from tilth.generation.generating import TokenStream as TokenStream
+from tilth.generation.generating import generate as generate
+from tilth.generation.generating import generate_tokens as generate_tokens
+from tilth.generation.loading import LoadedModel as LoadedModel
+from tilth.generation.loading import load_decoder as load_decoder
+from tilth.generation.sampling import Sampling as Sampling
+from tilth.generation.sampling import next_token_distribution as next_token_distribution
+from tilth.generation.sampling import sample as sample
+from tilth.generation.scoring import ScoredToken as ScoredToken
+from tilth.generation.scoring import score as score

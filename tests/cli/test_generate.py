@@ -1,0 +1,182 @@
+"""`tilth generate` as a person would use it."""
+
+import json
+import resource
+import signal
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from tilth.generation import generate, load_decoder
+from tilth.model import ModelConfig, TransformerLM
+from tilth.recipes.config import OptimizerConfig, TrainingConfig
+from tilth.runs.run import create_run
+from tilth.runs.saving import CheckpointWriter
+from tilth.tokenizer import Tokenizer
+
+TILTH = [sys.executable, "-m", "tilth"]
+
+
+def tilth(*words, **options):
+    command = [*TILTH, "generate", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run that has learnt nothing, but whose every token is a printable character."""
+    printable = [bytes([i]) for i in range(32, 127)]
+    tokenizer = Tokenizer(dict(enumerate(printable)), [], special_tokens=["<|endoftext|>"])
+    model = ModelConfig(96, context_length=32, d_model=32, num_layers=2, num_heads=4)
+    config = TrainingConfig("data", model, steps=5, optimizer=OptimizerConfig(lr=1e-3))
+    config = config.resolved(device="cpu", dtype="float32", compile=False, threads=1)
+    run = create_run(tmp_path_factory.mktemp("runs") / "first", config, tokenizer, "none")
+    torch.manual_seed(0)
+    with CheckpointWriter(run.folder, keep=1) as writer:
+        optimizer = SimpleNamespace(state_dict=dict)  # a real one takes seconds to begin
+        writer.save(5, TransformerLM(model), optimizer, {"valid_loss": 1.0}, {})
+    return run
+
+
+def expected(run, prompt, **options):
+    return "".join(generate(run, prompt, **options))
+
+
+def test_text_goes_to_stdout_and_why_it_ended_to_stderr(run):
+    done = tilth(run.folder, "--prompt", "Once", "--max-tokens", 20, "--seed", 3)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"Once{expected(run, 'Once', max_tokens=20, seed=3)}\n"
+    assert done.stderr.startswith("stopped at --max-tokens after 20 tokens, ")
+    assert done.stderr.endswith(" tokens/s\n")
+
+
+def test_every_option_arrives(run):
+    options = {
+        "max_tokens": 30,
+        "temperature": 0.7,
+        "top_k": 40,
+        "top_p": 0.9,
+        "min_p": 0.01,
+        "repetition_penalty": 1.2,
+        "seed": 1,
+    }
+    words = [word for name, value in options.items() for word in (f"--{name}", value)]
+    words = [str(word).replace("_", "-") for word in words]
+    done = tilth(run.folder, "--prompt", "-1", *words, "--samples", 2, "--threads", 1)
+    assert done.returncode == 0, done.stderr
+    texts = [expected(run, "-1", **options, sample_index=i) for i in range(2)]
+    assert done.stdout == f"-1{texts[0]}\n-1{texts[1]}\n"
+    assert texts[0] != texts[1]
+    assert done.stderr.count("stopped") == 2
+
+
+def test_stop_strings_and_a_full_context(run):
+    text = expected(run, "a", max_tokens=200)
+    stop = text[50:53]
+    done = tilth(run.folder, "--prompt", "a", "--stop", "~~~~", "--stop", stop)
+    assert done.stdout == f"a{text[: text.index(stop)]}\n"
+    assert done.stderr.startswith("stopped at a stop string after ")
+    done = tilth(run.folder, "--prompt", "a", "--past-context", "stop")
+    assert done.stdout == f"a{text[:32]}\n"
+    assert done.stderr.startswith("stopped as the context is full after 32 tokens")
+
+
+def test_prompts_from_stdin_are_data(run):
+    done = tilth(run.folder, "--prompt", "-", "--max-tokens", 5, input="<|endoftext|>\n")
+    assert done.stdout == f"<|endoftext|>{expected(run, '<|endoftext|>', max_tokens=5)}\n"
+    words = ("--allow-special", "--max-tokens", 5)
+    done = tilth(run.folder, "--prompt", "-", *words, input="<|endoftext|>")
+    special = expected(run, "<|endoftext|>", max_tokens=5, allow_special=True)
+    assert done.stdout == f"<|endoftext|>{special}\n"
+    assert special == expected(run, "", max_tokens=5)
+
+
+def test_json_holds_every_token(run):
+    done = tilth(run.folder, "--prompt", "Hi", "--max-tokens", 6, "--json", "--alternatives", 3)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    result = json.loads(done.stdout)
+    assert (result["prompt"], result["seed"]) == ("Hi", 0)
+    (text,) = result["samples"]
+    assert text["text"] == expected(run, "Hi", max_tokens=6)
+    assert text["stop_reason"] == "limit"
+    assert "".join(token["text"] for token in text["tokens"]) == text["text"]
+    for token in text["tokens"]:
+        assert token["log_probability"] < 0
+        values = [each["log_probability"] for each in token["alternatives"]]
+        assert len(values) == 3
+        assert values == sorted(values, reverse=True)
+
+
+def test_interactive_asks_until_the_input_ends(run):
+    lines = f"Hi\n{'x' * 40}\n\nHo"
+    done = tilth(run.folder, "--interactive", "--max-tokens", 5, input=lines)
+    assert done.returncode == 0, done.stderr
+    answers = [f"{line}{expected(run, line, max_tokens=5)}" for line in ("Hi", "", "Ho")]
+    assert done.stdout.splitlines() == answers
+    assert "tilth: the prompt has 40 tokens, and the context length is 32" in done.stderr
+
+
+def test_int8_on_request(run):
+    done = tilth(run.folder, "--prompt", "Hi", "--max-tokens", 5, "--quantize", "int8")
+    assert done.returncode == 0, done.stderr
+    int8 = load_decoder(run, quantize="int8")
+    assert done.stdout == f"Hi{expected(int8, 'Hi', max_tokens=5)}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--temperature", "-1"], "temperature is -1.0; give 0 or a positive number."),
+        (["--top-p", "1.5"], "top_p is 1.5; give a number from 0 to 1."),
+        (["--top-p", "nan"], "top_p is nan; give a number from 0 to 1."),
+        (["--prompt", "x" * 40], "the prompt has 40 tokens, and the context length is 32"),
+        (["--prompt", "é"], "byte"),
+        (["--step", "7"], "has no checkpoint of step 7; there are 5"),
+        (["--samples", "0"], "--samples is 0; write 1 text or more."),
+        (["--interactive", "--json"], "leave --prompt and --json out"),
+        (["--quantize", "int4"], "int4"),
+        (["--temprature", "1"], "Did you mean --temperature?"),
+    ],
+)
+def test_mistakes_end_in_one_sentence(run, words, sentence):
+    done = tilth(run.folder, *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("tilth: ")
+    assert done.stderr.count("\n") == 1
+    assert sentence in done.stderr
+
+
+def test_a_folder_that_is_no_run(tmp_path):
+    done = tilth(tmp_path)
+    assert done.returncode == 2
+    assert "is no run" in done.stderr
+
+
+def test_no_torch_and_a_first_token_soon(run):
+    program = (
+        f"import sys; sys.argv = ['tilth', 'generate', {str(run.folder)!r}, '--max-tokens', '1']\n"
+        "from tilth.cli import main\n"
+        "try: main()\n"
+        "finally: assert 'torch' not in sys.modules"
+    )
+    seconds = []
+    for _ in range(3):  # the best of some, in CPU seconds: other work on the machine counts less
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(seconds) < 1, seconds
+
+
+def test_ctrl_c_ends_it(run):
+    command = [*TILTH, "generate", run.folder, "--samples", "100000000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        child.stdout.read(10)
+        child.send_signal(signal.SIGINT)
+        _, stderr = child.communicate(timeout=10)
+    assert child.returncode == 130
+    assert stderr.endswith(b"tilth: interrupted\n")

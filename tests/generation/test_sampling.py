@@ -1,0 +1,332 @@
+"""Sampling against its definitions: by hand, by Hugging Face's, and by statistics."""
+
+import doctest
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilth.generation import context as context_module
+from tilth.generation import sampling as module
+from tilth.generation.context import Context, prompt_ids
+from tilth.generation.sampling import (
+    Sampling,
+    choose,
+    next_token_distribution,
+    random_unit,
+    sample,
+)
+from tilth.model import ModelConfig, TransformerLM
+from tilth.tokenizer import Tokenizer
+
+logits_of_a_vocabulary = st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=40)
+
+
+def dense(logits, **options):
+    """The probability of every token."""
+    found = np.zeros(len(logits))
+    ids, probabilities = next_token_distribution(logits, Sampling(**options))
+    assert len(set(ids.tolist())) == len(ids)
+    found[ids] = probabilities
+    return found
+
+
+def defined(logits, temperature=1.0, top_k=None, top_p=1.0, min_p=0.0):
+    """Word for word, in plain Python, as slow as it likes."""
+    weights = [math.exp((x - max(logits)) / temperature) for x in logits]
+    kept = {i: weight / sum(weights) for i, weight in enumerate(weights)}
+    ordered = sorted(kept, key=lambda i: (-kept[i], i))
+    if top_k is not None:
+        ordered = ordered[:top_k]
+    total = sum(kept[i] for i in ordered)
+    nucleus, mass = [], 0.0
+    for i in ordered:
+        if nucleus and mass >= top_p * total:
+            break
+        nucleus.append(i)
+        mass += kept[i]
+    nucleus = [i for i in nucleus if kept[i] >= min_p * kept[ordered[0]]]
+    total = sum(kept[i] for i in nucleus)
+    return np.array([kept[i] / total if i in nucleus else 0.0 for i in range(len(logits))])
+
+
+@pytest.mark.parametrize("checked", [module, context_module])
+def test_docstring(checked):
+    assert doctest.testmod(checked).failed == 0
+
+
+# --- the distribution ---
+
+
+@given(logits_of_a_vocabulary, st.floats(0.1, 3.0), st.one_of(st.none(), st.integers(1, 50)))
+def test_temperature_and_top_k_are_as_defined(logits, temperature, top_k):
+    logits = np.round(logits, 2)  # no two are nearly equal: ties are exact, and go by id
+    found = dense(logits, temperature=temperature, top_k=top_k)
+    np.testing.assert_allclose(found, defined(logits, temperature, top_k), rtol=2e-5, atol=1e-7)
+
+
+@given(
+    st.lists(st.integers(0, 60), min_size=1, max_size=30, unique=True),
+    st.floats(0.001, 0.999),
+    st.one_of(st.none(), st.integers(1, 30)),
+    st.one_of(st.just(0.0), st.floats(0.0, 1.0)),
+)
+def test_top_p_and_min_p_are_as_defined(numbers, top_p, top_k, min_p):
+    logits = np.array(numbers) / 7
+    expected = defined(logits, 1.0, top_k, top_p, min_p)
+    # Where a set reaches p within a rounding error, either one is right.
+    nearly = [defined(logits, 1.0, top_k, top_p + d, min_p + e) for d, e in NEARBY]
+    found = dense(logits, top_p=top_p, top_k=top_k, min_p=min_p)
+    assert any(np.allclose(found, one, rtol=1e-5, atol=1e-8) for one in [expected, *nearly])
+
+
+NEARBY = [(d, e) for d in (-1e-5, 1e-5) for e in (-1e-5, 1e-5)]
+
+
+def test_top_p_equals_the_filter_of_hugging_face():
+    from transformers import (
+        LogitsProcessorList,
+        MinPLogitsWarper,
+        RepetitionPenaltyLogitsProcessor,
+        TemperatureLogitsWarper,
+        TopKLogitsWarper,
+        TopPLogitsWarper,
+    )
+
+    random = np.random.default_rng(0)
+    for _ in range(50):
+        logits = random.standard_normal(1000).astype(np.float32) * 4
+        said = random.integers(0, 1000, 30)
+        theirs = LogitsProcessorList(
+            [
+                RepetitionPenaltyLogitsProcessor(1.3),
+                TemperatureLogitsWarper(0.8),
+                TopKLogitsWarper(200),
+                TopPLogitsWarper(0.9),
+                MinPLogitsWarper(0.02),
+            ]
+        )(torch.tensor(said)[None], torch.tensor(logits)[None])
+        sampling = Sampling(0.8, 200, 0.9, 0.02, 1.3)
+        ids, probabilities = next_token_distribution(logits, sampling, said.tolist())
+        found = np.zeros(1000)
+        found[ids] = probabilities
+        np.testing.assert_allclose(found, theirs[0].softmax(-1).numpy(), rtol=1e-4, atol=1e-7)
+
+
+def test_edges():
+    logits = np.log([0.1, 0.4, 0.3, 0.2])
+    np.testing.assert_allclose(dense(logits), [0.1, 0.4, 0.3, 0.2], rtol=1e-6)
+    assert dense(logits, top_p=0.0).tolist() == [0, 1, 0, 0]  # at least one
+    np.testing.assert_allclose(dense(logits, top_p=1.0), [0.1, 0.4, 0.3, 0.2], rtol=1e-6)
+    assert dense(logits, temperature=0.0).tolist() == [0, 1, 0, 0]
+    assert dense(logits, temperature=5e-324).tolist() == [0, 1, 0, 0]
+    assert dense(logits, top_k=1).tolist() == [0, 1, 0, 0]
+    assert dense(logits, min_p=1.0).tolist() == [0, 1, 0, 0]
+    np.testing.assert_allclose(dense(logits, top_k=99), dense(logits), rtol=1e-6)
+    np.testing.assert_allclose(dense(logits, temperature=1e300), [0.25] * 4, rtol=1e-6)
+    assert dense([3.5]).tolist() == [1.0]
+    assert dense([3.5], top_k=1, top_p=0.0, min_p=1.0).tolist() == [1.0]
+
+
+def test_equal_logits_go_by_id():
+    equal = np.zeros(10)
+    assert dense(equal, top_p=0.5).tolist() == [0.2] * 5 + [0.0] * 5  # exactly half reaches a half
+    assert dense(equal, top_k=3).tolist() == [1 / 3] * 3 + [0.0] * 7
+    assert dense(equal, top_k=4, top_p=0.5).tolist() == [0.5] * 2 + [0.0] * 8  # half of the four
+    assert dense(equal, temperature=0.0).tolist() == [1.0] + [0.0] * 9
+    assert dense(equal, min_p=1.0).tolist() == [0.1] * 10
+
+
+def test_the_penalty_takes_from_what_was_said():
+    sampling = Sampling(temperature=0.0, repetition_penalty=2.0)
+    assert next_token_distribution([1.0, 1.5], sampling, [1, 1])[0].tolist() == [0]
+    assert next_token_distribution([-1.5, -1.0], sampling, [1])[0].tolist() == [0]
+    assert next_token_distribution([1.0, 2.5], sampling, [1])[0].tolist() == [1]
+    logits = np.array([1.0, 1.5])
+    next_token_distribution(logits, sampling, [1])
+    assert logits.tolist() == [1.0, 1.5]  # the caller's array stays
+
+
+def test_tokens_without_a_chance_are_never_kept():
+    logits = [0.0, -math.inf, 1.0, -1000.0]
+    for options in ({}, {"top_k": 4}, {"top_p": 0.9999999}, {"min_p": 1e-9}):
+        assert set(np.flatnonzero(dense(logits, **options))) == {0, 2}
+
+
+@pytest.mark.parametrize("logits", [[-math.inf] * 3, [0.0, math.nan], [math.inf, 0.0]])
+def test_logits_that_leave_nothing_are_one_sentence(logits):
+    with pytest.raises(ValueError, match="there is no token to choose, as the largest logit is"):
+        choose(logits, Sampling(), sample_index=0, position=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"temperature": -0.1}, "temperature is -0.1; give 0 or a positive number."),
+        ({"temperature": math.nan}, "temperature is nan"),
+        ({"temperature": math.inf}, "temperature is inf"),
+        ({"top_k": 0}, "top_k is 0; keep 1 token or more."),
+        ({"top_p": 1.01}, "top_p is 1.01; give a number from 0 to 1."),
+        ({"top_p": math.nan}, "top_p is nan"),
+        ({"min_p": -0.5}, "min_p is -0.5"),
+        ({"min_p": math.nan}, "min_p is nan"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty is 0.0"),
+        ({"repetition_penalty": math.nan}, "repetition_penalty is nan"),
+        ({"seed": -1}, "the seed is -1; give one from 0"),
+        ({"seed": 2**64}, "the seed is 18446744073709551616"),
+    ],
+)
+def test_bad_values_are_one_sentence(options, sentence):
+    with pytest.raises(ValueError, match=sentence.replace("*", r"\*")):
+        Sampling(**options)
+
+
+# --- chance ---
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"temperature": 0.7, "top_p": 0.9}, {"top_k": 3}, {"min_p": 0.2, "temperature": 1.5}],
+)
+def test_draws_follow_the_distribution(options):
+    """A chi-square test over 5,000 draws; 99.9% of right samplers pass, and this one is fixed."""
+    random = np.random.default_rng(1)
+    logits = random.standard_normal(8)
+    sampling = Sampling(**options, seed=3)
+    draws = 5_000
+    counts = np.zeros(8)
+    for i in range(draws):  # over positions of one sample, and over samples
+        counts[choose(logits, sampling, sample_index=i // 100, position=i % 100)] += 1
+    expected = defined(logits, **options) * draws
+    assert not counts[expected == 0].any()
+    kept = expected > 0
+    chi_square = ((counts - expected)[kept] ** 2 / expected[kept]).sum()
+    limits = {2: 13.8, 3: 16.3, 4: 18.5, 5: 20.5, 6: 22.5, 7: 24.3}
+    assert chi_square < limits[int(kept.sum()) - 1]
+
+
+def test_chance_is_even_and_depends_on_all_three():
+    units = np.array(
+        [random_unit(s, i, p) for s in range(20) for i in range(20) for p in range(50)]
+    )
+    assert len(set(units)) == len(units)
+    assert 0 <= units.min() < units.max() < 1
+    counts = np.histogram(units, bins=100, range=(0, 1))[0]
+    assert ((counts - 200) ** 2 / 200).sum() < 149  # chi-square, 99 degrees, 99.9%
+    grid = units.reshape(20, 20, 50)
+    for axis in range(3):
+        first, second = (
+            np.take(grid, range(19 if axis < 2 else 49), axis),
+            np.take(grid, range(1, 20 if axis < 2 else 50), axis),
+        )
+        assert abs(np.corrcoef(first.ravel(), second.ravel())[0, 1]) < 0.03
+
+
+def test_chance_is_splitmix64():
+    """Seed 0 begins as the published generator does: three outputs chained by hand."""
+    assert module._scrambled(0) == 0xE220A8397B1DCDAF
+    assert module._scrambled(0x9E3779B97F4A7C15) == 0x6E789E6AA1B965F4
+
+
+def test_the_draw_at_the_very_end_is_the_last_token(monkeypatch):
+    monkeypatch.setattr(module, "random_unit", lambda *_: 1.0)
+    assert choose([0.0, 0.0, -math.inf], Sampling(), sample_index=0, position=0) == 1
+    monkeypatch.setattr(module, "random_unit", lambda *_: 0.0)
+    assert choose([-math.inf, 0.0, 0.0], Sampling(), sample_index=0, position=0) == 1
+    # A quarter belongs to the second of four, as zero belongs to the first.
+    monkeypatch.setattr(module, "random_unit", lambda *_: 0.25)
+    assert choose([0.0] * 4, Sampling(), sample_index=0, position=0) == 1
+
+
+# --- prompts and the context ---
+
+
+def test_prompts_are_data(tokenizer):
+    assert prompt_ids(tokenizer, "<|endoftext|>", 99) == list(b"<|endoftext|>")
+    assert prompt_ids(tokenizer, "<|endoftext|>", 99, allow_special=True) == [256]
+    assert prompt_ids(tokenizer, "", 99) == [256]
+    with pytest.raises(ValueError, match="the prompt is empty, and the tokenizer has no <"):
+        prompt_ids(Tokenizer({0: b"a"}, []), "", 99)
+    assert len(prompt_ids(tokenizer, "a" * 99, 99)) == 99
+    with pytest.raises(ValueError, match="has 100 tokens, and the context length is 99; shorten"):
+        prompt_ids(tokenizer, "a" * 100, 99)
+
+
+@given(st.integers(1, 12), st.integers(0, 40))
+def test_a_context_holds_the_latest(context_length, appended):
+    context = Context([0], context_length)
+    for token in range(1, appended + 1):
+        was_full, before = context.is_full, list(context.ids)
+        read = context.append(token)
+        assert read == (context.ids if was_full else [token])
+        assert 1 <= len(context.ids) <= context_length
+        assert context.ids == [*before, token][-len(context.ids) :]
+        if was_full:
+            assert len(context.ids) == max(1, context_length // 2)
+
+
+# --- a model in training ---
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    return TransformerLM(
+        ModelConfig(vocab_size=260, context_length=16, d_model=16, num_layers=2, num_heads=2)
+    )
+
+
+def test_a_model_in_training_is_sampled_and_left_as_it_was(model, tokenizer):
+    model.train()
+    model.layers[1].eval()
+    modes = [module.training for module in model.modules()]
+    state = torch.random.get_rng_state()
+    text = sample(model, tokenizer, "abc", max_tokens=40, seed=5)  # slides more than once
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert [module.training for module in model.modules()] == modes
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert text == sample(model, tokenizer, "abc", max_tokens=40, seed=5)
+    assert text != sample(model, tokenizer, "abc", max_tokens=40, seed=6)
+    assert text != sample(model, tokenizer, "abc", max_tokens=40, seed=5, sample_index=1)
+    assert sample(model, tokenizer, "abc", max_tokens=0) == ""
+
+
+def test_modes_come_back_after_an_error(model, tokenizer):
+    model.train()
+    with torch.no_grad():
+        broken = TransformerLM(model.config)
+        broken.token_embeddings.weight.fill_(math.nan)
+    with pytest.raises(ValueError, match="largest logit is nan"):
+        sample(broken, tokenizer, "abc", max_tokens=2)
+    assert broken.training
+
+
+def test_greedy_is_the_argmax_of_the_model(model, tokenizer):
+    ids = list(b"ab")
+    for _ in range(10):
+        with torch.no_grad():
+            ids.append(int(model(torch.tensor([ids]))[0, -1, :257].argmax()))
+    expected = tokenizer.decode(ids[2:])
+    assert sample(model, tokenizer, "ab", max_tokens=10, temperature=0.0) == expected
+
+
+def test_the_end_token_ends(model, tokenizer):
+    likely = TransformerLM(model.config)
+    with torch.no_grad():
+        likely.lm_head.weight.zero_()
+        hidden = likely.hidden(torch.tensor([list(b"ab")]))[0, -1]
+        likely.lm_head.weight[256] = hidden
+    assert sample(likely, tokenizer, "ab", max_tokens=10, temperature=0.0) == ""
+
+
+def test_sampling_imports_no_torch():
+    code = (
+        "import sys, tilth.generation as g; g.Sampling, g.next_token_distribution; "
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
