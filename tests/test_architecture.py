@@ -39,6 +39,10 @@ MODULES_WITHOUT_TORCH = {
     "tilth.data.token_files",
     "tilth.data.tokenizing",
     "tilth.data.verifying",
+    "tilth.generation.context",
+    "tilth.generation.generating",
+    "tilth.generation.loading",
+    "tilth.generation.scoring",
     "tilth.model.config",
 }
 

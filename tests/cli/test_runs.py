@@ -187,3 +187,11 @@ def test_as_a_command_without_torch(tmp_path):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["runs"][0]["checkpoint_step"] == 3
+
+
+def test_a_validation_set_without_text_is_no_damage(tmp_path, rows_of, lines_of):
+    evaluation = Evaluation(5.0, 148.41, float("inf"), 1)  # bits over no bytes: null in the log
+    make_run(tmp_path / "run", [record(1, 5.0, evaluation=evaluation)])
+    row = rows_of(tmp_path)["run"]
+    assert (row["state"], row["valid_loss"], row["bits_per_byte"]) == ("stopped", 5.0, None)
+    assert "damaged" not in "".join(lines_of(tmp_path))

@@ -1,6 +1,7 @@
 """`tilth train`, `resume` and `evaluate` as a person would use them."""
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -114,6 +115,30 @@ def test_a_signal_finishes_the_step_and_saves(data, tmp_path, number, code):
     assert f"stopped after step {stopped:,} of 100,000, which is saved; go on with" in stderr
     assert "Traceback" not in stderr
     assert open_run(out).metrics()[-1]["step"] == stopped
+
+
+def test_a_signal_that_also_ends_the_reader_of_stderr_saves(data, tmp_path):
+    """What Ctrl-C does to `tilth train ... 2>&1 | tee log`: it reaches both processes."""
+    out = tmp_path / "run"
+    process = start(
+        "train", "tiny", "--data", data.folder, "--out", out, "--steps", 100_000, *SMALL
+    )
+    metrics = out / "metrics.jsonl"
+    while process.poll() is None and not (metrics.exists() and metrics.stat().st_size):
+        time.sleep(0.05)
+    process.stderr.close()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    process.stdout.close()
+    assert open_run(out).checkpoints()[-1].step == open_run(out).metrics()[-1]["step"]
+
+
+@pytest.mark.parametrize("closed", ["1>&-", "2>&-"])
+def test_a_closed_stream_is_no_reason_to_fail(data, tmp_path, closed):
+    words = [sys.executable, "-m", "tilth", "train", "tiny", "--data", str(data.folder), *SMALL]
+    command = shlex.join([*words, "--out", str(tmp_path / "run"), "--steps", "2"])
+    subprocess.run(["sh", "-c", f"{command} {closed}"], check=True, capture_output=True)
+    assert open_run(tmp_path / "run").is_finished
 
 
 def test_values_come_from_flags_over_the_file_over_the_recipe(data, tmp_path):

@@ -335,6 +335,40 @@ def test_a_finished_run_is_extended_by_its_own_schedule(config, tmp_path):
     assert difference(tmp_path / "other", folder) is None
 
 
+def test_a_damaged_end_is_not_extended(whole, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    before = (folder / "config.toml").read_bytes()
+    weights = open_run(folder).checkpoints()[-1].folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(ValueError, match="is not finished; first `tilth resume"):
+        extend(folder, 6)
+    assert (folder / "config.toml").read_bytes() == before
+    run_all(resume(folder))
+    assert difference(folder, whole) is None
+
+
+def test_the_config_of_an_extended_run_is_not_begun_in_the_middle(whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "run")
+    run_all(extend(tmp_path / "run", 3))
+    with pytest.raises(ValueError, match=r"begin_step is 12.*extended"):
+        train(open_run(tmp_path / "run").config, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_prompt_is_measured_as_it_is_sampled(change, tmp_path):
+    # As text each of them is several tokens, and sampling takes it for text.
+    with pytest.raises(ValueError, match=r"watch.sample_prompt has"):
+        train(change(watch={"sample_prompt": "<|endoftext|>" * 8}), tmp_path / "run")
+
+
+@pytest.mark.parametrize("machine", [{"device": "cuda:99"}, {"dtype": "float16"}])
+def test_a_machine_that_is_not_here_is_refused_in_a_sentence(change, whole, tmp_path, machine):
+    with pytest.raises(ValueError, match=r"take (cpu|float32)"):
+        train(change(machine=machine), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_changed_config_is_refused_with_the_difference(config, tmp_path):
     folder = tmp_path / "run"
     stop_after(train(config, folder), 2)

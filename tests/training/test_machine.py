@@ -44,3 +44,13 @@ def test_settings_hold_inside_and_are_put_back():
 def test_the_peak_is_a_speed():
     # From the slowest laptop on a bad day to a large server.
     assert 1e8 < measured_peak(torch.device("cpu"), "float32") < 1e15
+
+
+def test_a_mode_that_only_warns_is_put_back():
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        with machine_settings(MachineConfig("cpu", "float32", compile=False, threads=1)):
+            assert not torch.is_deterministic_algorithms_warn_only_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)

@@ -96,6 +96,9 @@ def _suggestion(wrong: str, names: Iterable[str]) -> str:
 def main() -> None:
     """Run the command line of this process and exit."""
     signal.signal(signal.SIGTERM, _exit_on_sigterm)
+    # Closed by whoever started us (2>&-): then Python has None there, and we write nowhere.
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a file name may be no UTF-8
     logging.basicConfig(format="note: %(message)s", stream=sys.stderr)

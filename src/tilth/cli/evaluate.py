@@ -1,6 +1,7 @@
 """`tilth evaluate`: how well a run predicts text."""
 
 import json as json_module
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -44,7 +45,9 @@ def evaluate(
             "bits_per_byte": found.bits_per_byte,
             "tokens": found.tokens,
         }
-        print(json_module.dumps(results))
+        # JSON has no word for what is not finite: a loss above 709, or no byte of text at all.
+        finite = {k: None if v in (math.inf, -math.inf) else v for k, v in results.items()}
+        print(json_module.dumps(finite, allow_nan=False))
         return
     print(f"{checkpoint.name}, {found.tokens:,} tokens of validation")
     print(f"loss           {found.loss:.4f} nats per token")

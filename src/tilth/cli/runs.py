@@ -94,7 +94,7 @@ def _standing(run: "Run") -> dict[str, Any]:
         "loss": float(losses[-1]) if losses else None,
         "valid_loss": float(evaluations[-1]["loss"]) if evaluations else None,
         "best_valid_loss": min((float(each["loss"]) for each in evaluations), default=None),
-        "bits_per_byte": float(evaluations[-1]["bits_per_byte"]) if evaluations else None,
+        "bits_per_byte": evaluations[-1]["bits_per_byte"] if evaluations else None,
         "tokens_per_second": float(metrics[-1]["tokens_per_second"]) if metrics else None,
         "age_seconds": max(0.0, time.time() - last_active),
     }

@@ -1,5 +1,6 @@
 """`tilth train` and `tilth resume`: token files and a recipe to a run directory."""
 
+import os
 import re
 import signal
 import sys
@@ -85,13 +86,13 @@ def train(
 
     check_new_folder(out)
     opened = open_data(data)
-    config = _recipe(recipe)(
-        opened,
-        size=size,
-        steps=steps,
-        budget_seconds=None if budget is None else seconds_of(budget),
-    )
-    own = {
+    seconds = None if budget is None else seconds_of(budget)
+    if recipe == "custom":  # the config file of a run that began in Python
+        shape = ModelConfig.from_dict({"vocab_size": opened.vocab_size, **changes(model)})
+        config = TrainingConfig(str(data), shape, steps=steps, budget_seconds=seconds)  # type: ignore[arg-type]
+    else:
+        config = _recipe(recipe)(opened, size=size, steps=steps, budget_seconds=seconds)
+    own: dict[str, Any] = {
         "batch_size": batch_size,
         "microbatch_size": microbatch_size,
         "order": order,
@@ -146,16 +147,17 @@ def _drive(records: "Iterator[StepRecord]", config: TrainingConfig, out: Path) -
     record = None
     with _first_signal() as signals, training_view(config) as show:
         for record in records:
-            show(record)
+            try:
+                show(record)
+            except BrokenPipeError:  # nobody looks any more, which is no reason to stop
+                _silence_stderr()
             if signals:
                 records.close()  # type: ignore[attr-defined]  # a generator
                 break
-    if signals:
-        assert record is not None
-        print(
+    if signals and record is not None and record.step < config.steps:
+        _say(
             f"tilth: stopped after step {record.step:,} of {config.steps:,}, which is saved; go on "
-            f"with `tilth resume {out}`",
-            file=sys.stderr,
+            f"with `tilth resume {out}`"
         )
         sys.exit(128 + signals[0])
     if record is not None and record.evaluation is not None:
@@ -169,15 +171,18 @@ def _drive(records: "Iterator[StepRecord]", config: TrainingConfig, out: Path) -
 
 @contextmanager
 def _first_signal() -> Iterator[list[int]]:
-    """Yield a list that the first SIGINT or SIGTERM is noted in; the second acts as usual."""
+    """Yield a list that the first signal to end is noted in; the second acts as usual."""
     noted: list[int] = []
-    usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    usual = {number: signal.getsignal(number) for number in numbers}
+    # What whoever started us wants ignored (nohup, a job in the background) stays so.
+    usual = {number: handler for number, handler in usual.items() if handler != signal.SIG_IGN}
 
     def note(number: int, _frame: FrameType | None) -> None:
         noted.append(number)
         for each, handler in usual.items():
             signal.signal(each, handler)
-        print("tilth: finishing the step, then saving …", file=sys.stderr)
+        _say("tilth: finishing the step, then saving …")
 
     for number in usual:
         signal.signal(number, note)
@@ -186,6 +191,18 @@ def _first_signal() -> Iterator[list[int]]:
     finally:
         for number, handler in usual.items():
             signal.signal(number, handler)
+
+
+def _say(text: str) -> None:
+    """Print to stderr, if that is still there: Ctrl-C ends the `tee` behind our pipe as well."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        _silence_stderr()
+
+
+def _silence_stderr() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def _recipe(name: str) -> Any:  # noqa: ANN401, a Recipe
@@ -199,8 +216,12 @@ def _recipe(name: str) -> Any:  # noqa: ANN401, a Recipe
 
 
 def _changed_model(model: ModelConfig, changed: dict[str, Any]) -> ModelConfig:
-    """Change a shape; the widths that follow from others follow again, unless they were given."""
-    return replace(model, **{"d_ff": None, "num_kv_heads": None, **changed})
+    """Change a shape; what follows from its width follows again, unless it was given."""
+    follows: dict[str, Any] = {"d_ff": None, "num_kv_heads": None}
+    d_model = changed.get("d_model", model.d_model)
+    if d_model % model.d_head == 0:
+        follows["num_heads"] = d_model // model.d_head
+    return replace(model, **{**follows, **changed})
 
 
 def seconds_of(budget: str) -> float:

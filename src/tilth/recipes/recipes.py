@@ -83,7 +83,7 @@ tiny = Recipe(
     width_per_layer=32,
     context_length=128,
     batch_size=8,
-    steps=600,
+    steps=400,
     optimizer=OptimizerConfig("muon", lr=2e-2),
 )
 small = Recipe(
@@ -120,7 +120,7 @@ openwebtext = replace(
 )
 leaderboard = Recipe(
     "leaderboard",
-    "the best that 90 minutes of one GPU make of OpenWebText (--time-limit sets the minutes)",
+    "the best that 90 minutes of one GPU make of OpenWebText (--time-limit: another time)",
     size=8,
     width_per_layer=64,
     context_length=512,

@@ -95,7 +95,7 @@ class CheckpointWriter:
         partial = target.with_name(f".{target.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         try:
-            partial.mkdir(parents=True)
+            partial.mkdir()
             checksums = {}
             for name, tensors in ((MODEL, weights), (OPTIMIZER, others)):
                 safetensors.torch.save_file(tensors, partial / name, {"format": "pt"})

@@ -37,8 +37,8 @@ class Guard:
         if self.skipped_in_a_row >= self.max_skipped:
             raise ValueError(
                 f"neither loss nor gradient was finite for {self.skipped_in_a_row} steps in a row, "
-                f"up to step {step}; none of them was applied, and the checkpoints are good: try a "
-                "smaller optimizer.lr, a longer warm-up, or float32."
+                f"up to step {step}; none of them was applied, and the checkpoints are good: begin "
+                "a run with a smaller optimizer.lr, a longer warm-up, or float32."
             )
         return False
 

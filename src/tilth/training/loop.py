@@ -31,14 +31,19 @@ from tilth.data import Batches, Data, open_data
 from tilth.files import FileError, StrPath
 from tilth.generation import sample
 from tilth.model import TransformerLM
-from tilth.recipes.config import TrainingConfig, differences
+from tilth.recipes.config import MachineConfig, TrainingConfig, differences
 from tilth.runs.checkpoint_folders import Checkpoint, folder_name, remove_leftovers
 from tilth.runs.metrics import METRICS, SAMPLES, Evaluation, Log, StepRecord, cut_back
 from tilth.runs.run import Run, check_new_folder, create_run, open_run, versions
 from tilth.runs.saving import CheckpointWriter, load_state, random_state, set_random_state
 from tilth.training.evaluation import evaluate
 from tilth.training.guards import Guard
-from tilth.training.machine import machine_settings, measured_peak
+from tilth.training.machine import (
+    machine_settings,
+    measured_peak,
+    resolve_device,
+    resolve_dtype,
+)
 from tilth.training.norms import measure_norms
 from tilth.training.planning import plan
 from tilth.training.sinks import check_sinks, open_sinks
@@ -62,6 +67,11 @@ def train(config: TrainingConfig, out: StrPath) -> Iterator[StepRecord]:
     """Begin a run in a new folder; what the config leaves open is measured and written down."""
     folder = Path(out)
     check_new_folder(folder)
+    if config.optimizer.begin_step:
+        raise ValueError(
+            f"optimizer.begin_step is {config.optimizer.begin_step}: this is the config of a run "
+            "that was extended; train the part before it first, then extend that run."
+        )
     data = open_data(config.data)
     _check_fits(config, data)
     check_sinks(config.watch.sinks)
@@ -69,6 +79,7 @@ def train(config: TrainingConfig, out: StrPath) -> Iterator[StepRecord]:
     if None in (config.steps, machine.device, machine.dtype, machine.compile, machine.threads):
         config = plan(config, data).config
     config = replace(config.resolved(), data=str(data.folder.resolve()))
+    _check_machine(config.machine)
     _check_space(folder, config)
     run = create_run(folder, config, data.tokenizer(), data.fingerprint)
     return _session(run, data)
@@ -82,6 +93,7 @@ def resume(folder: StrPath, *, data: StrPath | None = None) -> Iterator[StepReco
             f"{folder} is finished, after {run.config.steps:,} steps; to train it further, say "
             "by how many steps (--steps)."
         )
+    _check_machine(run.config.machine)
     return _session(run, _open_same_data(run, data))
 
 
@@ -92,10 +104,12 @@ def extend(folder: StrPath, steps: int, *, data: StrPath | None = None) -> Itera
     included, over their own length.
     """
     run = open_run(folder)
-    if not run.is_finished:
+    # Before the config changes: an older checkpoint than the last would not fit the new one.
+    if not run.is_finished or not _is_whole(run.checkpoints()[-1]):
         raise ValueError(f"{folder} is not finished; first `tilth resume {folder}`.")
     if steps < 1:
         raise ValueError(f"steps is {steps}; give at least one step more.")
+    _check_machine(run.config.machine)
     opened = _open_same_data(run, data)
     old = run.config
     unset: Any = None  # to be derived again, from the new length
@@ -123,7 +137,7 @@ def _check_fits(config: TrainingConfig, data: Data) -> None:
             f"model.vocab_size is {config.model.vocab_size:,}, and the tokenizer of {data.folder} "
             f"has {data.vocab_size:,} tokens; leave it out to take the latter."
         )
-    prompt = data.tokenizer().encode(config.watch.sample_prompt)
+    prompt = data.tokenizer().encode_ordinary(config.watch.sample_prompt)  # as `sample` does
     if config.watch.sample_every != 0 and len(prompt) > config.model.context_length:
         raise ValueError(
             f"watch.sample_prompt has {len(prompt)} tokens, and the context length is "
@@ -138,13 +152,19 @@ def _check_fits(config: TrainingConfig, data: Data) -> None:
             )
 
 
+def _check_machine(machine: MachineConfig) -> None:
+    """Refuse a device or a precision that is not here: a run may come from another machine."""
+    resolve_dtype(machine.dtype, resolve_device(machine.device))
+
+
 def _check_space(folder: Path, config: TrainingConfig) -> None:
     """Refuse a disk that the checkpoints will not fit on: weights and two moments of each."""
     model = TransformerLM(config.model, device="meta")
     checkpoint_bytes = 12 * sum(parameter.numel() for parameter in model.parameters())
     # Those that are kept, the best, and the one that is being written.
     needed = (config.watch.keep_checkpoints + 2) * checkpoint_bytes + (16 << 20)
-    parent = next(parent for parent in folder.absolute().parents if parent.exists())
+    folder = folder.resolve()  # a symlink may lead to another disk
+    parent = next(parent for parent in (folder, *folder.parents) if parent.exists())
     free = shutil.disk_usage(parent).free
     if free < needed:
         raise OSError(
@@ -174,6 +194,7 @@ def _open_same_data(run: Run, folder: StrPath | None) -> Data:
 
 def _session(run: Run, data: Data) -> Iterator[StepRecord]:
     """Train from the newest checkpoint, or from nothing, to the last step."""
+    run = replace(run, folder=run.folder.absolute())  # wherever the process goes meanwhile
     config = run.config
     with ExitStack() as stack:
         stack.enter_context(run.locked())
@@ -295,7 +316,9 @@ class _Training:
         then = time.perf_counter()
         lr = learning_rate(self.step, config)
         loss = accumulate_gradients(self.loss_of, x, y, config.microbatch_size, self.scaler).item()
-        norms = measure_norms(self.model, x[:1]) if self._is_due(watch.norms_every) else None
+        norms = None
+        if self._is_due(watch.norms_every):
+            norms = measure_norms(self.model, x[:1], self.scaler.get_scale())
         grad_norm = update(self.optimizer, loss, lr, config.optimizer.max_grad_norm, self.scaler)
         was_applied = self.guard.see(self.step, loss, grad_norm)
         self.recent_seconds.append(time.perf_counter() - then)
@@ -344,8 +367,8 @@ class _Training:
         if not math.isfinite(valid_loss) or not all(p.isfinite().all() for p in weights):
             raise ValueError(
                 f"after step {self.step} the weights or the validation loss are not finite, so it "
-                f"is not saved; the checkpoints of {self.run.folder} are good: try a smaller "
-                "optimizer.lr."
+                f"is not saved; the checkpoints of {self.run.folder} are good: begin a run "
+                "with a smaller optimizer.lr."
             )
 
     def _sample(self) -> str:

@@ -72,6 +72,7 @@ def machine_settings(machine: MachineConfig) -> Iterator[torch.device]:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     threads = torch.get_num_threads()
     deterministic = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     memory: Any = torch.utils.deterministic
     fill = memory.fill_uninitialized_memory
     precision = torch.get_float32_matmul_precision()
@@ -87,7 +88,7 @@ def machine_settings(machine: MachineConfig) -> Iterator[torch.device]:
         yield torch.device(machine.device)
     finally:
         torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(deterministic)
+        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
         memory.fill_uninitialized_memory = fill
         torch.set_float32_matmul_precision(precision)
 

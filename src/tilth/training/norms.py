@@ -21,14 +21,22 @@ Norms = dict[str, dict[str, float]]
 
 
 @torch.no_grad()
-def measure_norms(model: TransformerLM, x: Int[Tensor, "rows context"]) -> Norms:
-    """Measure everything at once, before an update clears the gradients."""
+def measure_norms(
+    model: TransformerLM, x: Int[Tensor, "rows context"], gradient_scale: float = 1.0
+) -> Norms:
+    """Measure everything at once, before an update clears the gradients.
+
+    Those of float16 are still multiplied by the scaler's `gradient_scale`.
+    """
     weights = dict(model.named_parameters())
     gradients = {name: p.grad for name, p in weights.items() if p.grad is not None}
     return {
         "activations": _activations(model, x),
         "weights": {name: _root_mean_square(weight) for name, weight in weights.items()},
-        "gradients": {name: _root_mean_square(gradient) for name, gradient in gradients.items()},
+        "gradients": {
+            name: _root_mean_square(gradient) / gradient_scale
+            for name, gradient in gradients.items()
+        },
     }
 
 

@@ -6,6 +6,7 @@ repeated. Whether to compile is measured too: it pays in long runs, and costs mo
 """
 
 import logging
+import math
 import statistics
 import time
 from dataclasses import dataclass, replace
@@ -87,12 +88,16 @@ def plan(config: TrainingConfig, data: Data) -> Plan:
     if config.steps is None:
         assert config.budget_seconds is not None
         left = config.budget_seconds - (time.perf_counter() - began)
-        config = replace(config, steps=_steps_in(left, config, step_seconds))
+        config = replace(config, steps=_steps_in(left, config, step_seconds, len(data.valid)))
     machine = replace(config.machine, compile=compiled_seconds is not None)
     config = replace(config, machine=machine).resolved()
     flops = training_flops(config.model, config.batch_size)
     memory = training_memory(
-        config.model, config.microbatch_size, config.optimizer.name, config.machine.dtype
+        config.model,
+        config.microbatch_size,
+        config.optimizer.name,
+        config.machine.dtype,
+        num_microbatches=-(-config.batch_size // config.microbatch_size),
     )
     return Plan(
         config,
@@ -101,7 +106,7 @@ def plan(config: TrainingConfig, data: Data) -> Plan:
         memory.peak_bytes + PROCESS_BYTES,
         step_seconds,
         peak,
-        config.steps * step_seconds + _watching_seconds(config, step_seconds),
+        config.steps * step_seconds + _watching_seconds(config, step_seconds, len(data.valid)),
         flops / step_seconds / peak,
     )
 
@@ -162,25 +167,33 @@ def _try_compiler(config: TrainingConfig, data: Data) -> float | None:
     """The seconds of a compiled step; None if there is no compiler that works."""
     try:
         return _time_steps(config, data, use_compiler=True)[1]
-    except (RuntimeError, OSError, ImportError) as error:
+    except (ValueError, RuntimeError, OSError, ImportError) as error:
         reason = str(error).strip().splitlines()[0]
         log.warning("the model cannot be compiled (%s); it trains uncompiled.", reason)
         return None
 
 
-def _steps_in(seconds: float, config: TrainingConfig, step_seconds: float) -> int:
+def _steps_in(
+    seconds: float, config: TrainingConfig, step_seconds: float, valid_tokens: int
+) -> int:
     """How many steps fit into a budget, with what happens between them."""
     steps = max(1, int(seconds / step_seconds))
-    between = _watching_seconds(replace(config, steps=steps).resolved(), step_seconds)
+    resolved = replace(config, steps=steps).resolved()
+    between = _watching_seconds(resolved, step_seconds, valid_tokens)
     return max(1, int(seconds / (step_seconds + between / steps)))
 
 
-def _watching_seconds(config: TrainingConfig, step_seconds: float) -> float:
+def _watching_seconds(config: TrainingConfig, step_seconds: float, valid_tokens: int) -> float:
     """What evaluations and samples take, by their tokens: a forward pass is a third of a step."""
     watch, length = config.watch, config.model.context_length
     forward_per_token = step_seconds / 3 / config.tokens_per_step
-    evaluations = config.steps // watch.evaluate_every + 1 if watch.evaluate_every else 1
-    seconds = evaluations * watch.evaluation_tokens * forward_per_token
+    # At an interval of either, at both only once, and after the last step.
+    intervals = [every for every in (watch.evaluate_every, watch.save_every) if every]
+    evaluations = 1 + sum(config.steps // every for every in intervals)
+    if len(intervals) == 2:
+        evaluations -= config.steps // math.lcm(*intervals)
+    read_tokens = min(watch.evaluation_tokens or valid_tokens, valid_tokens)
+    seconds = evaluations * read_tokens * forward_per_token
     if watch.sample_every:
         read = (
             min(watch.sample_tokens, length) ** 2 / 2

@@ -77,7 +77,20 @@ def compiled(loss_of: LossOf, device: str) -> LossOf:
     """Let torch make one program of it; on mps its code generator is not ready."""
     backend = "aot_eager" if torch.device(device).type == "mps" else "inductor"
     made: LossOf = torch.compile(loss_of, fullgraph=True, dynamic=False, backend=backend)
-    return made
+
+    def checked(x: Tensor, y: Tensor) -> Tensor:
+        try:
+            return made(x, y)
+        except RuntimeError as error:
+            if not type(error).__module__.startswith("torch._"):
+                raise
+            reason = str(error).strip().splitlines()[0]
+            raise ValueError(
+                f"the model cannot be compiled here ({reason}); install a C++ compiler, or begin a "
+                "run with machine.compile = false."
+            ) from error
+
+    return checked
 
 
 def autocast_of(config: TrainingConfig) -> Callable[[], AbstractContextManager[object]]:

@@ -1,0 +1,434 @@
+"""How well the recipe `small` predicts unseen text, beside a nanoGPT that had the same time.
+
+    python -m bench.time_to_quality DATA --minutes 8 --seeds 3
+
+Both see the same batches of the same token files and have as many parameters within 5%. How many
+steps fit into the time is measured once, in turns, for each of them uncompiled and compiled, and
+the better is taken. A step costs its CPU time: on a quiet machine that is the wall clock times the
+cores, and a neighbour changes it less than the wall clock. Compiling costs its wall clock on all
+cores. From then on a run counts steps, so it can be repeated. Evaluations are outside of the time,
+for both.
+
+nanoGPT gets the best of three learning rates, found with the first seed. Every run is written to
+a file of its own in `--out`, and one that is there already is not repeated: an interrupted
+comparison goes on. The table is printed from these files, and `--picture` draws their curves (this
+alone needs matplotlib).
+"""
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tilth.data import Batches, Data, open_data
+from tilth.files import atomic_write
+from tilth.model import ModelConfig, TransformerLM
+from tilth.optim import clip_gradients, cosine_schedule
+from tilth.recipes import MachineConfig, TrainingConfig, WatchConfig, small
+from tilth.runs.run import open_run
+from tilth.training.evaluation import evaluate, evaluate_run
+from tilth.training.loop import train
+from tilth.training.step import (
+    accumulate_gradients,
+    compiled,
+    make_loss,
+    make_optimizer,
+    make_scaler,
+    update,
+)
+
+CORES = 2
+PEER_RATES = (2.5e-3, 5e-3, 1e-2)
+CURVE_POINTS = 10
+CURVE_TOKENS = 32_768  # of the validation set, at each point; the last value is of all of it
+CALIBRATION_ROUNDS = 15
+PARAMETERS_WITHIN = 0.05
+
+OURS, PEER = "tilth small", "nanoGPT"
+Step = Callable[[int], None]
+
+
+class Block(nn.Module):
+    """A block of GPT-2 as nanoGPT writes it."""
+
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.ln_1, self.ln_2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        self.c_attn, self.attn_proj = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
+        self.c_fc, self.mlp_proj = nn.Linear(d_model, 4 * d_model), nn.Linear(4 * d_model, d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Attend, then transform each token; both add to the stream."""
+        q, k, v = (
+            part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (batch, heads, seq, d_head)
+            for part in self.c_attn(self.ln_1(x)).chunk(3, dim=-1)
+        )
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.attn_proj(mixed.transpose(1, 2).flatten(2))
+        x = x + self.mlp_proj(functional.gelu(self.c_fc(self.ln_2(x))))
+        return x
+
+
+class NanoGPT(nn.Module):
+    """GPT-2 as nanoGPT trains it: learned positions, LayerNorm, GELU, biases."""
+
+    def __init__(self, shape: ModelConfig) -> None:
+        super().__init__()
+        self.config = SimpleNamespace(context_length=shape.context_length)  # for `evaluate`
+        self.wte = nn.Embedding(shape.vocab_size, shape.d_model)
+        self.wpe = nn.Embedding(shape.context_length, shape.d_model)
+        self.blocks = nn.ModuleList(
+            Block(shape.d_model, shape.num_heads) for _ in range(shape.num_layers)
+        )
+        self.ln_f = nn.LayerNorm(shape.d_model)
+        self.lm_head = nn.Linear(shape.d_model, shape.vocab_size, bias=False)
+        for name, parameter in self.named_parameters():
+            if parameter.ndim == 2:
+                into_stream = name.endswith("_proj.weight")  # 2 a block add up in the stream
+                depth = math.sqrt(2 * shape.num_layers) if into_stream else 1.0
+                nn.init.normal_(parameter, std=0.02 / depth)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+        if shape.tie_embeddings:
+            self.lm_head.weight = self.wte.weight
+
+    @property
+    def head_weight(self) -> Tensor:
+        """The output matrix."""
+        return self.lm_head.weight
+
+    def hidden(self, token_ids: Tensor) -> Tensor:
+        """Return what the output matrix is applied to."""
+        x: Tensor = self.wte(token_ids) + self.wpe.weight[: token_ids.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        normed: Tensor = self.ln_f(x)
+        return normed
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """The loss over the full logits."""
+        logits = self.lm_head(self.hidden(x)).flatten(0, 1)
+        return functional.cross_entropy(logits, y.flatten())
+
+
+def main() -> int:
+    """Calibrate, run what is missing, print the table."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.time_to_quality", description=str(__doc__).splitlines()[0]
+    )
+    parser.add_argument("data", help="a folder of token files")
+    parser.add_argument("--minutes", type=float, default=8.0, help=f"on {CORES} cores; default 8")
+    parser.add_argument("--seeds", type=int, default=3, help="runs of each; default 3")
+    parser.add_argument("--threads", type=int, default=CORES, help=f"of torch; default {CORES}")
+    parser.add_argument("--eager", action="store_true", help="do not even try the compiler")
+    parser.add_argument("--only", choices=["tilth", "nanogpt"], help="one side of the comparison")
+    parser.add_argument("--out", type=Path, default=Path("bench/results/time_to_quality"))
+    parser.add_argument("--picture", type=Path, help="a PNG file for the curves")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    options.out.mkdir(parents=True, exist_ok=True)
+
+    data = open_data(options.data)
+    config = our_config(data, seed=0, threads=options.threads, use_compiler=False, steps=1)
+    plans = once(
+        options.out / "plans.json", partial(calibrate, config, data, options.minutes, options.eager)
+    )
+    if plans["of"] != asked(config, data, options.minutes):
+        raise ValueError(
+            f"{options.out} holds the runs of another comparison; name a new folder (--out)."
+        )
+    runs = []
+    if options.only != "nanogpt":
+        for seed in range(options.seeds):
+            run = partial(train_ours, data, plans[OURS], seed, options.threads)
+            runs.append(once(options.out / f"tilth_seed{seed}.json", run))
+    if options.only != "tilth":
+        for seed in range(options.seeds):
+            for lr in peer_rates(runs):
+                run = partial(train_peer, data, plans[PEER], seed, lr)
+                runs.append(once(options.out / f"nanogpt_lr{lr:g}_seed{seed}.json", run))
+    print_table(plans, runs)
+    if options.picture is not None:
+        draw(runs, options.picture)
+    return 0
+
+
+# --- how many steps the time is -------------------------------------------------------------------
+
+
+def asked(config: TrainingConfig, data: Data, minutes: float) -> dict[str, Any]:
+    """What makes the runs of a folder comparable with each other."""
+    kept = config.to_dict()
+    recipe = {name: kept[name] for name in ("model", "optimizer", "batch_size", "order")}
+    return {"minutes": minutes, "data": data.fingerprint, **recipe}
+
+
+def calibrate(config: TrainingConfig, data: Data, minutes: float, eager: bool) -> dict[str, Any]:
+    """How many steps of each contender fit into the time, by the better of both ways to run it."""
+    all_ways = (False,) if eager else (False, True)  # whether to compile
+    parameters = {OURS: count(TransformerLM(config.model)), PEER: count(NanoGPT(config.model))}
+    if abs(parameters[PEER] / parameters[OURS] - 1) > PARAMETERS_WITHIN:
+        raise ValueError(f"the models are not of one size: {parameters}.")
+    steppers: dict[tuple[str, bool], Step] = {
+        (name, use_compiler): make(config, data, use_compiler)
+        for name, make in ((OURS, our_stepper), (PEER, peer_stepper))
+        for use_compiler in all_ways
+    }
+    before: dict[tuple[str, bool], float] = {}  # of the first step, which may have to compile
+    for key, step in steppers.items():
+        tell(f"first step of {key[0]}{', compiled' if key[1] else ''}")
+        then = time.perf_counter()
+        step(0)
+        before[key] = CORES * (time.perf_counter() - then)
+    seconds: dict[tuple[str, bool], list[float]] = {key: [] for key in steppers}
+    for number in range(1, CALIBRATION_ROUNDS + 1):
+        for key, step in steppers.items():
+            then = time.process_time()
+            step(number)
+            seconds[key].append(time.process_time() - then)
+    plans: dict[str, Any] = {"of": asked(config, data, minutes)}
+    for name, size in parameters.items():
+        ways = []
+        for use_compiler in all_ways:
+            cost = statistics.median(seconds[name, use_compiler])
+            compiling = before[name, use_compiler] if use_compiler else 0.0
+            steps = max(1, int((minutes * 60 * CORES - compiling) / cost))
+            ways.append({"compile": use_compiler, "steps": steps, "core_seconds_a_step": cost})
+        plans[name] = {
+            "minutes": minutes,
+            "parameters": size,
+            "tokens_a_step": config.tokens_per_step,
+            **max(ways, key=lambda way: way["steps"]),
+            "measured": ways,
+        }
+    return plans
+
+
+def our_stepper(config: TrainingConfig, data: Data, use_compiler: bool) -> Step:
+    """One step of our training, by its number."""
+    model = TransformerLM(config.model)
+    loss_of = make_loss(model, config)
+    if use_compiler:
+        loss_of = compiled(loss_of, "cpu")
+    optimizer, scaler = make_optimizer(model, config.optimizer), make_scaler(config)
+    batches = batches_of(config, data)
+
+    def step(number: int) -> None:
+        x, y = batches[number]
+        loss = accumulate_gradients(loss_of, x, y, len(x), scaler).item()
+        update(optimizer, loss, config.optimizer.lr, config.optimizer.max_grad_norm, scaler)
+
+    return step
+
+
+def peer_stepper(config: TrainingConfig, data: Data, use_compiler: bool) -> Step:
+    """One step of the peer's training, by its number."""
+    model = NanoGPT(config.model)
+    take = peer_step(model, use_compiler)
+    batches = batches_of(config, data)
+    return lambda number: take(*batches[number], 1e-3)
+
+
+def count(model: nn.Module) -> int:
+    """How many numbers a model learns."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+# --- the runs -------------------------------------------------------------------------------------
+
+
+def our_config(
+    data: Data, *, seed: int, threads: int, use_compiler: bool, steps: int
+) -> TrainingConfig:
+    """The recipe, with everything decided that it would measure."""
+    machine = MachineConfig("cpu", "float32", use_compiler, threads)
+    every = max(1, steps // CURVE_POINTS)
+    watch = WatchConfig(every, CURVE_TOKENS, save_every=0, norms_every=0, sample_every=0)
+    config = small(data, steps=steps)
+    return replace(config, seed=seed, machine=machine, watch=watch).resolved()
+
+
+def batches_of(config: TrainingConfig, data: Data) -> Batches:
+    """What both learn from, in the order of `train`."""
+    context = config.model.context_length
+    return Batches(data.train, config.batch_size, context, config.seed, config.order)
+
+
+def train_ours(data: Data, plan: dict[str, Any], seed: int, threads: int) -> dict[str, Any]:
+    """Train the recipe, as a user would."""
+    config = our_config(
+        data, seed=seed, threads=threads, use_compiler=plan["compile"], steps=plan["steps"]
+    )
+    curve = []
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "run"
+        for record in train(config, out):
+            if record.evaluation is not None:
+                curve.append((record.step, record.evaluation.bits_per_byte))
+                tell(f"{OURS}, seed {seed}: {curve[-1]}")
+        _, final = evaluate_run(open_run(out), step=config.steps)
+    return finished(OURS, plan, seed, config.optimizer.lr, curve, final.bits_per_byte, final.loss)
+
+
+def train_peer(data: Data, plan: dict[str, Any], seed: int, lr: float) -> dict[str, Any]:
+    """Train the peer on the same batches."""
+    steps = plan["steps"]
+    config = our_config(data, seed=seed, threads=1, use_compiler=False, steps=steps)
+    torch.manual_seed(seed)
+    model, tokenizer, curve = NanoGPT(config.model), data.tokenizer(), []
+    take = peer_step(model, plan["compile"])
+    for number, (x, y) in enumerate(batches_of(config, data).read(0, steps), start=1):
+        take(x, y, cosine_schedule(number, lr, lr / 10, max(1, steps // 20), steps))
+        if number % config.watch.evaluate_every == 0 or number == steps:
+            found = evaluate(model, data.valid, tokenizer, max_tokens=CURVE_TOKENS)  # type: ignore[arg-type]
+            curve.append((number, found.bits_per_byte))
+            tell(f"{PEER}, lr {lr:g}, seed {seed}: {curve[-1]}")
+    final = evaluate(model, data.valid, tokenizer)  # type: ignore[arg-type]
+    return finished(PEER, plan, seed, lr, curve, final.bits_per_byte, final.loss)
+
+
+def peer_step(model: NanoGPT, use_compiler: bool) -> Callable[[Tensor, Tensor, float], None]:
+    """One update as nanoGPT makes it: matrices decay, biases and norms do not."""
+    loss_of = torch.compile(model.loss) if use_compiler else model.loss
+    matrices = [parameter for parameter in model.parameters() if parameter.ndim == 2]
+    others = [parameter for parameter in model.parameters() if parameter.ndim != 2]
+    groups: list[dict[str, Any]] = [{"params": matrices}, {"params": others, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+
+    def take(x: Tensor, y: Tensor, lr: float) -> None:
+        for group in optimizer.param_groups:
+            group["lr"] = lr
+        loss_of(x, y).backward()  # type: ignore[no-untyped-call]
+        clip_gradients([*matrices, *others], 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return take
+
+
+def finished(
+    name: str,
+    plan: dict[str, Any],
+    seed: int,
+    lr: float,
+    curve: list[tuple[int, float]],
+    bits_per_byte: float,
+    loss: float,
+) -> dict[str, Any]:
+    """The record of a run; the curve is in minutes of the calibrated cost, on CORES cores."""
+    minutes_a_step = plan["core_seconds_a_step"] / CORES / 60
+    minutes_before = plan["minutes"] - plan["steps"] * minutes_a_step
+    return {
+        "name": name,
+        "seed": seed,
+        "lr": lr,
+        "steps": plan["steps"],
+        "tokens": plan["steps"] * plan["tokens_a_step"],
+        "bits_per_byte": bits_per_byte,
+        "loss": loss,
+        "curve": [
+            {
+                "minutes": minutes_before + step * minutes_a_step,
+                "tokens": step * plan["tokens_a_step"],
+                "bits_per_byte": value,
+            }
+            for step, value in curve
+        ],
+    }
+
+
+# --- what is left of them -------------------------------------------------------------------------
+
+
+def once(file: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What is in the file; made and written first where it is missing."""
+    if not file.exists():
+        content = json.dumps(make(), indent=1)
+        with atomic_write(file) as out:
+            out.write(content.encode())
+    found: dict[str, Any] = json.loads(file.read_text("utf-8"))
+    return found
+
+
+def peer_rates(runs: list[dict[str, Any]]) -> tuple[float, ...]:
+    """All learning rates that the first seed is to try; once it has, the best of them."""
+    first = {r["lr"]: r["bits_per_byte"] for r in runs if r["name"] == PEER and r["seed"] == 0}
+    return (min(first, key=first.__getitem__),) if first else PEER_RATES
+
+
+def print_table(plans: dict[str, Any], runs: list[dict[str, Any]]) -> None:
+    """Print every run, then the mean of each side's seeds."""
+    for name in (OURS, PEER):
+        plan = plans[name]
+        how = "compiled" if plan["compile"] else "uncompiled"
+        cost = f"{plan['core_seconds_a_step']:.3f} core-seconds"
+        print(
+            f"{name}: {plan['parameters']:,} parameters, {how}, {plan['steps']:,} steps of {cost}"
+        )
+    for run in runs:
+        print(
+            f"{run['name']:12} lr {run['lr']:<8g} seed {run['seed']}  {run['tokens']:>10,} tokens  "
+            f"loss {run['loss']:.4f}  {run['bits_per_byte']:.4f} bits per byte"
+        )
+    for name in (OURS, PEER):
+        own = [run for run in runs if run["name"] == name]
+        if name == PEER:
+            own = [run for run in own if run["lr"] in peer_rates(runs)]
+        if own:
+            values = [run["bits_per_byte"] for run in own]
+            spread = f"{min(values):.4f} to {max(values):.4f}"
+            print(f"{name:12} mean {statistics.mean(values):.4f} bits per byte ({spread})")
+
+
+def draw(runs: list[dict[str, Any]], file: Path) -> None:
+    """Draw the curves against minutes, and against tokens."""
+    pyplot = import_module("matplotlib.pyplot")
+    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
+    rates = peer_rates(runs)
+    others = iter(("--", ":"))
+    for run in runs:
+        is_other = run["name"] == PEER and run["lr"] not in rates
+        style = next(others) if is_other else "-"
+        label = f"{run['name']}, learning rate {run['lr']:g}" if run["seed"] == 0 else None
+        for axis, x, unit in zip(axes, ("minutes", "tokens"), (1, 1_000), strict=True):
+            axis.plot(
+                [point[x] / unit for point in run["curve"]],
+                [point["bits_per_byte"] for point in run["curve"]],
+                color="tab:blue" if run["name"] == OURS else "tab:orange",
+                linestyle=style,
+                label=label,
+                linewidth=1.2,
+            )
+    axes[0].set_xlabel(f"minutes on {CORES} cores")
+    axes[1].set_xlabel("thousands of tokens")
+    axes[0].set_ylabel("bits per byte of validation text")
+    axes[0].legend(frameon=False)
+    for axis in axes:
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.savefig(file, dpi=120)
+
+
+def tell(line: str) -> None:
+    """Say how far it is."""
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
