@@ -12,7 +12,7 @@ NATIVE_ROOMS := tokenizer generation
 # The generated tables are as their script writes them.
 FORMATTED_CXX := $(filter-out core/bpe/unicode_tables.hpp,$(CXX_FILES))
 
-.PHONY: demo test env lint format stubs unicode sanitize bench clean
+.PHONY: demo test test-browser env lint format stubs unicode sanitize bench clean
 
 demo: env
 	$(BIN)/tilth demo
@@ -40,6 +40,11 @@ env: .venv/native.stamp
 	@touch $@
 
 # --- checks --------------------------------------------------------------------------------------
+
+# In a real browser: needs Debian's chromium, or another named by TILTH_CHROMIUM.
+test-browser: env
+	$(BIN)/$(PIP) playwright
+	$(BIN)/python -m pytest -m browser tests/browser $(ARGS)
 
 lint: env
 	$(BIN)/ruff format --check .

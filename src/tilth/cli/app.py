@@ -51,6 +51,7 @@ app.command("tilth.cli.evaluate:evaluate", help="How well a run predicts text.")
 app.command("tilth.cli.generate:generate", help="A run and a prompt to text.")
 app.command("tilth.cli.verify:verify", help="Whether what lies on disk is what was written.")
 app.command("tilth.cli.lab:app", name="lab", help="Experiments that explain training.")
+app.command("tilth.cli.report:report", help="Runs to a page, and to Markdown with pictures.")
 
 
 app.meta.suppress_keyboard_interrupt = False  # main() has a word for it

@@ -1,0 +1,47 @@
+"""`tilth report`: runs and labs to a page, and to Markdown with pictures."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from tilth.cli.options import Overwrite
+
+
+def report(
+    folders: Annotated[
+        list[Path],
+        Parameter(
+            name="run-or-lab",
+            negative=(),
+            help="Run directories, folders of these, and folders that `tilth lab` made.",
+        ),
+    ],
+    /,
+    *,
+    out: Annotated[
+        Path,
+        Parameter(
+            help="The page to write. Beside it go report.md and its pictures, report-curves.png "
+            "and report-axis.png, named like the page."
+        ),
+    ] = Path("report.html"),
+    title: Annotated[
+        str | None, Parameter(help="The heading; default: what the runs were to answer.")
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write what runs have to say: the answer, learning curves, samples, costs, commands.
+
+    The page opens without a network; the Markdown is for a pull request or a paper.
+    """
+    from tilth.cli.training_view import harmless
+    from tilth.files import check_target
+    from tilth.lab.report import read_report, save_report
+
+    check_target(out, overwrite=overwrite)
+    found = read_report(folders, title)
+    written = save_report(found, out, overwrite=overwrite)
+    for section in found.sections:
+        print(harmless(section.answer))
+    print(f"Wrote {', '.join(map(str, written))}")

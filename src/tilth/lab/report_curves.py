@@ -1,0 +1,168 @@
+"""What a run has logged, as curves for a chart.
+
+What enters: a run. What leaves: its losses over steps, tokens and seconds, which can be smoothed,
+thinned out to what a screen can show, and joined with those of other seeds into a spread.
+
+>>> steps = np.arange(1.0, 10_001.0)
+>>> loss = 5.0 + np.sin(steps)
+>>> loss[1234] = 99.0  # a spike of one step
+>>> thin = thinned(Curve(steps, 512 * steps, steps / 8, loss))
+>>> len(thin.steps) <= 1000, float(thin.values.max())
+(True, 99.0)
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from tilth.files import FileError
+from tilth.runs.metrics import METRICS
+from tilth.runs.run import Run
+
+if TYPE_CHECKING:
+    Array: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+MAX_POINTS = 1000
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Values over the steps at which they were measured; NaN where one was not finite."""
+
+    steps: "Array"
+    tokens: "Array"
+    seconds: "Array"
+    values: "Array"
+
+    def at(self, indices: "np.ndarray[tuple[int], np.dtype[np.intp]]") -> "Curve":
+        """The curve at some of its points."""
+        return Curve(
+            *(self.steps[indices], self.tokens[indices], self.seconds[indices]),
+            self.values[indices],
+        )
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The curves of one run."""
+
+    train_loss: Curve
+    valid_loss: Curve
+    valid_bits: Curve
+    """Bits per byte."""
+    ends_badly: bool
+    """Whether the last step was skipped, or its loss far above what it had been."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The lowest, the mean and the highest value of several seeds, where all have one."""
+
+    mean: Curve
+    low: "Array"
+    high: "Array"
+
+
+def read_curves(run: Run) -> Curves:
+    """The losses of a run, from its log."""
+    records = run.metrics()
+    evaluated = [record for record in records if record.get("evaluation") is not None]
+    try:
+        places = _places(records)
+        valid_places = _places(evaluated)
+        evaluations = [record["evaluation"] for record in evaluated]
+        train_loss, valid_loss, valid_bits = (
+            np.array([_number(record.get(name)) for record in each], np.float64)
+            for each, name in (
+                (records, "loss"),
+                (evaluations, "loss"),
+                (evaluations, "bits_per_byte"),
+            )
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        problem = f"has a line that is no step of a training ({error!r})"
+        raise FileError(run.folder / METRICS, problem, "mend or remove that line") from error
+    last = records[-1] if records else {}
+    return Curves(
+        Curve(*places, train_loss),
+        Curve(*valid_places, valid_loss),
+        Curve(*valid_places, valid_bits),
+        ends_badly=bool(last.get("is_diverging") or last.get("was_skipped")),
+    )
+
+
+def _places(records: list[dict[str, Any]]) -> tuple["Array", "Array", "Array"]:
+    steps, tokens, seconds = (
+        np.array([float(record[name]) for record in records], np.float64)
+        for name in ("step", "tokens", "seconds")
+    )
+    return steps, tokens, seconds
+
+
+def _number(value: object) -> float:
+    """A logged number; what was not finite is null, or is not there."""
+    return float("nan") if value is None else float(value)  # type: ignore[arg-type]
+
+
+def smoothed(curve: Curve, window: int) -> Curve:
+    """The mean of the `window` steps around each (at the ends, of those there are).
+
+    Around, not before: a mean of the steps before lags, and a falling loss would seem too high.
+    """
+    finite = np.isfinite(curve.values)
+    sums = np.concatenate([[0.0], np.cumsum(np.where(finite, curve.values, 0.0))])
+    counts = np.concatenate([[0], np.cumsum(finite)])
+    begins = np.arange(len(finite)) - window // 2
+    ends = np.minimum(begins + window, len(finite))
+    begins = np.maximum(begins, 0)
+    with np.errstate(invalid="ignore"):  # 0 / 0: no value in the window was finite
+        means = (sums[ends] - sums[begins]) / (counts[ends] - counts[begins])
+    return Curve(curve.steps, curve.tokens, curve.seconds, means)
+
+
+def thinned(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
+    """At most `max_points` of a curve's points, none of its peaks and gaps being lost.
+
+    The curve is cut into parts; of each stay the lowest and the highest value and, where one was
+    not finite, a gap. So a spike of one step is seen, as it would not be among every tenth.
+    """
+    length = len(curve.values)
+    if length <= max_points:
+        return curve
+    width = -(-length // (max_points // 3 - 1))
+    begins = np.arange(0, length, width)
+    parts = np.full((len(begins), width), np.nan)
+    parts.flat[:length] = curve.values
+    finite = np.isfinite(parts)
+    kept = (
+        begins + np.where(finite, parts, np.inf).argmin(axis=1),
+        begins + np.where(finite, parts, -np.inf).argmax(axis=1),
+        begins + finite.argmin(axis=1),  # the first gap, or else the first point
+        [0, length - 1],
+    )
+    indices = np.unique(np.concatenate(kept))
+    return curve.at(indices[indices < length])  # behind the end of the last part is no gap
+
+
+def spread_of(curves: list[Curve]) -> Spread:
+    """What lies between several seeds, at the steps that all of them have."""
+    common = curves[0].steps
+    for curve in curves[1:]:
+        common = np.intersect1d(common, curve.steps)
+    rows = [curve.at(np.searchsorted(curve.steps, common)) for curve in curves]
+    values = np.stack([row.values for row in rows])
+    # Seeds take different times for the same steps: the mean stands where they are on average.
+    mean = Curve(
+        common,
+        np.mean([row.tokens for row in rows], axis=0),
+        np.mean([row.seconds for row in rows], axis=0),
+        values.mean(axis=0),
+    )
+    return Spread(mean, values.min(axis=0), values.max(axis=0))
+
+
+def last_value(curve: Curve) -> float | None:
+    """The last value that is finite."""
+    finite = curve.values[np.isfinite(curve.values)]
+    return float(finite[-1]) if len(finite) else None

@@ -1,0 +1,139 @@
+"""What is drawn: the logged numbers, a divergence that hides nothing, an axis that fits."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tests.lab.reporting import config_of, falling, make_lab, make_run, record
+from tilth.lab.report_charts import (
+    axis_line,
+    axis_points,
+    chart_data,
+    is_logarithmic,
+    shown_losses,
+    unit_of_time,
+    windows_of,
+)
+from tilth.lab.report_content import COLOURS, read_report
+
+
+@pytest.fixture
+def section(tmp_path):
+    def section(**runs):
+        for name, (records, config) in runs.items():
+            make_run(tmp_path / name, records, config)
+        return read_report([tmp_path / name for name in runs]).sections[0]
+
+    return section
+
+
+@pytest.fixture
+def lab(tmp_path):
+    make_lab(tmp_path / "lab")
+    return read_report([tmp_path / "lab"]).sections[0]
+
+
+def test_all_of_a_run(section):
+    records = [record(1, 6.0), record(2, None, was_skipped=True), record(3, 4.0, bits=2.0)]
+    data = chart_data(section(a=(records, config_of())))
+    (run,) = data["runs"]
+    assert run["train_loss"]["1"] == {
+        "steps": [1, 2, 3],
+        "tokens": [256, 512, 768],
+        "seconds": [0.5, 1, 1.5],
+        "values": [6, None, 4],
+    }
+    assert run["valid_bits"]["values"] == [2]
+    assert data["axis"] is None
+    assert data["shown_losses"] is None
+    json.dumps(data, allow_nan=False)
+
+
+def test_seeds_are_one_group(section):
+    data = chart_data(
+        section(
+            a=(falling(40, 2.0), config_of(1e-3, seed=0)),
+            b=(falling(40, 2.5), config_of(1e-3, seed=1)),
+            c=(falling(40, 3.0), config_of(1e-2)),
+        )
+    )
+    assert [group["name"] for group in data["groups"]] == ["lr 0.001 (2 seeds)", "c"]
+    assert [group["colour"] for group in data["groups"]] == list(COLOURS[:2])
+    assert [run["group"] for run in data["runs"]] == [0, 0, 1]
+    (spread,) = data["spreads"]["valid_bits"]
+    assert spread["group"] == 0
+    assert (spread["low"][-1], spread["high"][-1]) == (2.0, 2.5)
+    assert spread["mean"]["values"][-1] == 2.25
+
+
+def test_long_runs_stay_small(section):
+    config = config_of(steps=10_000)
+    found = section(a=(falling(10_000, 2.0), config))
+    data = chart_data(found)
+    (run,) = data["runs"]
+    assert list(run["train_loss"]) == ["1", "10", "50", "200", "1000"]
+    assert windows_of(found)[1] == 200
+    assert all(len(curve["steps"]) <= 1000 for curve in run["train_loss"].values())
+    assert len(json.dumps(data)) < 150_000
+
+
+def test_smoothing_fits_the_length(section):
+    assert windows_of(section(a=([], config_of(steps=40)))) == ([1], 1)
+
+
+def test_smoothing_of_a_longer_run(section):
+    assert windows_of(section(a=([], config_of(steps=600)))) == ([1, 10, 50], 10)
+
+
+def test_a_divergence_is_outside(section):
+    good = [record(1, 6.0), record(2, 2.0)]
+    bad = [record(1, 6.5), record(2, 1e6)]
+    found = section(a=(good, config_of(1e-3)), b=(bad, config_of(1.0)))
+    low, high = shown_losses(found)
+    assert 1.5 < low < 2.0
+    assert 6.5 < high < 8.0
+    values = chart_data(found)["runs"][1]["train_loss"]["1"]["values"]
+    assert values == [6.5, 1e6]  # outside, but there
+
+
+@pytest.mark.parametrize(
+    ("seconds", "unit"),
+    [(100, ("seconds", 1)), (1000, ("minutes", 60)), (10_000, ("hours", 3600))],
+)
+def test_units_of_time(section, seconds, unit):
+    found = section(a=([record(2 * seconds, 3.0)], config_of(steps=2 * seconds)))
+    assert unit_of_time(found) == unit
+
+
+def test_a_run_that_goes_on_has_no_final_loss(lab):
+    entries = [replace(entry, state="running") for entry in lab.entries]
+    assert axis_points(replace(lab, entries=tuple(entries))) == []
+
+
+def test_the_axis_of_a_lab(lab):
+    points = axis_points(lab)
+    assert [point.x for point in points] == [1e-4, 1e-3, 1e-2, 1e-2, 1e-1]
+    assert [point.is_diverged for point in points] == [*[False] * 4, True]
+    assert points[-1].loss > max(point.loss for point in points[:-1])
+    places, means = axis_line(points)
+    assert places == [1e-4, 1e-3, 1e-2]
+    assert means[2] == pytest.approx((points[2].loss + points[3].loss) / 2)
+    data = chart_data(lab)["axis"]
+    assert data["label"] == "learning rate"
+    assert data["is_logarithmic"]
+    assert len(set(lab.colours.values())) == 5
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [([1, 10], False), ([1, 11], True), ([-1, 100], False), ([0, 100], False), ([], False)],
+)
+def test_when_an_axis_is_logarithmic(values, expected):
+    assert is_logarithmic(values) == expected
+
+
+def test_names_are_no_markup(tmp_path):
+    make_run(tmp_path / "<b>&amp;", [record(1, 5.0)])
+    section = read_report([tmp_path / "<b>&amp;"]).sections[0]
+    assert chart_data(section)["runs"][0]["name"] == "&lt;b>&amp;amp;"

@@ -1,0 +1,130 @@
+"""The tables and texts of a report are those of its runs."""
+
+import tomllib
+from dataclasses import replace
+
+import pytest
+
+from tests.lab.reporting import HOSTILE, MODEL, config_of, falling, make_lab, make_run, record
+from tilth.files import FileError
+from tilth.lab.report_content import (
+    accounting_table,
+    config_text,
+    read_report,
+    runs_table,
+    samples_of,
+    versions_table,
+    visible,
+)
+from tilth.model import TransformerLM
+from tilth.recipes.config import TrainingConfig, differences
+
+
+def row_of(table, number):
+    return dict(zip(table.columns, table.rows[number], strict=True))
+
+
+@pytest.fixture
+def two(tmp_path):
+    """Two runs that differ in their learning rate."""
+    records = [record(1, 5.0, bits=2.0), *(record(step, 3.0) for step in range(2, 40))]
+    records.append(record(40, 2.0, bits=2.25))
+    samples = [(20, "Once it"), (40, "Once it was")]
+    make_run(tmp_path / "a", records, config_of(1e-3), samples=samples)
+    wide = config_of(1e-2, model=replace(MODEL, d_model=32))
+    make_run(tmp_path / "b", falling(40, 3.0), wide)
+    return read_report([tmp_path / "a", tmp_path / "b"]).sections[0]
+
+
+def test_runs(two):
+    table = runs_table(two)
+    assert row_of(table, 0) == {
+        **{"run": "a", "state": "finished", "steps": "40 of 40", "tokens": "10,240"},
+        **{"time": "20 s", "tokens/s": "512", "train loss": "2.5000", "bits/byte": "2.2500"},
+        **{"valid loss": "3.1192", "lowest": "2.7726", "model.d_model": "16"},
+        "optimizer.lr": "0.001",
+    }
+    assert row_of(table, 1)["optimizer.lr"] == "0.01"
+    assert "seed" not in table.columns
+
+
+def test_accounting_of_distinct_models(two, tmp_path):
+    table = accounting_table(two)
+    for number, run in enumerate(two.runs):
+        weights = TransformerLM(run.config.model, device="meta").parameters()
+        assert row_of(table, number)["parameters"] == f"{sum(w.numel() for w in weights):,}"
+    make_run(tmp_path / "c", [], config_of(1e-1))
+    same = read_report([tmp_path / "a", tmp_path / "c"]).sections[0]
+    assert [row[0] for row in accounting_table(same).rows] == ["a, c"]
+
+
+def test_samples_say_what_made_them(two):
+    (sample,) = samples_of(two)
+    assert sample.text == "Once it was"
+    assert sample.earlier == ((20, "Once it"),)
+    for part in ("step 40", "parameters", "temperature 0.8", "top_p 0.95", "2.250 bits/byte"):
+        assert part in sample.made_by
+
+
+def test_enough_to_repeat_it(two):
+    run = two.runs[0]
+    assert two.commands[0].startswith("tilth train --config ")
+    assert two.commands[0].split()[3].endswith("/a/config.toml")
+    again = TrainingConfig.from_dict(tomllib.loads(config_text(run)))
+    assert differences(again, run.config) == {}
+    (row,) = versions_table(two).rows
+    assert row[0] == "a, b"
+    assert run.manifest["versions"]["torch"] in row
+
+
+def test_of_the_data_only_its_name(tmp_path):
+    make_run(tmp_path / "a", [], replace(config_of(), data="/home/someone/data/stories"))
+    text = config_text(read_report([tmp_path / "a"]).sections[0].runs[0])
+    assert 'data = "stories"' in text
+
+
+def test_a_lab(tmp_path):
+    make_lab(tmp_path)
+    section = read_report([tmp_path]).sections[0]
+    assert section.asks == "Which learning rate is best?"
+    assert section.answer == "0.01 is best."
+    assert section.notes[0] == "A note with <b>tags</b>."
+    assert section.commands == ("tilth lab lr --out lab/lr",)
+    row = row_of(runs_table(section), 5)
+    assert (row["run"], row["state"], row["bits/byte"]) == ("1, seed 0", "planned", None)
+
+
+def test_a_lab_without_an_answer_yet(tmp_path):
+    make_lab(tmp_path, answer=None)
+    answer = read_report([tmp_path]).sections[0].answer
+    assert answer.startswith("5 of 6 runs have ended. So far: Best is lr 0.01 (mean of 2 seeds)")
+
+
+def test_a_folder_of_runs_and_a_lab(tmp_path):
+    make_lab(tmp_path / "lab")
+    for name in "ba":
+        make_run(tmp_path / "runs" / name, [record(1, 5.0, bits=2.0)])
+    report = read_report([tmp_path / "runs", tmp_path / "lab", tmp_path / "runs" / "a"])
+    assert report.title == "A report of tilth"
+    assert [section.asks for section in report.sections] == [
+        *("Which learning rate is best?", "How do these runs compare?")
+    ]
+    assert [entry.label for entry in report.sections[1].entries] == ["a", "b"]
+    assert read_report([tmp_path / "lab"], "Mine").title == "Mine"
+
+
+def test_nothing_to_report(tmp_path):
+    with pytest.raises(FileError, match="is neither a run nor a lab"):
+        read_report([tmp_path])
+    with pytest.raises(FileError, match="is neither a run nor a lab"):
+        read_report([tmp_path / "missing"])
+    with pytest.raises(ValueError, match="nothing to report on"):
+        read_report([])
+
+
+def test_what_is_shown_is_harmless():
+    assert visible(HOSTILE) == HOSTILE.replace("\x1b", "\\x1b")
+    assert visible("a\nb\x00\u202e\ud800") == "a\nb\\x00\\u202e\\ud800"
+    assert [visible(v) for v in (None, True, 12345, 0.00012345)] == [
+        *("–", "yes", "12,345", "0.0001234")
+    ]
