@@ -91,16 +91,25 @@ void Decoder::extend(std::span<const std::uint32_t> ids, Logits wanted, std::spa
                                   std::to_string(shape_.vocab_size));
     }
   }
+  // Over all blocks: on a quick machine no single one lasts long enough to be asked in.
+  auto checked = std::chrono::steady_clock::now();
+  const InterruptCheck now_and_then = [&check, &checked] {
+    const auto now = std::chrono::steady_clock::now();
+    if (check && now - checked > between_checks) {
+      checked = now;
+      check();
+    }
+  };
   const std::size_t length_before = length_;
   try {
     for (std::size_t first = 0; first < ids.size(); first += tokens_per_block) {
       const auto block = ids.subspan(first, std::min(tokens_per_block, ids.size() - first));
       if (wanted == Logits::every) {
         const std::size_t size = block.size() * shape_.vocab_size;
-        read_block(block, wanted, logits.subspan(first * shape_.vocab_size, size), check);
+        read_block(block, wanted, logits.subspan(first * shape_.vocab_size, size), now_and_then);
       } else {
         const bool is_last = first + block.size() == ids.size();
-        read_block(block, wanted, is_last ? logits : std::span<float>(), check);
+        read_block(block, wanted, is_last ? logits : std::span<float>(), now_and_then);
       }
       length_ += block.size();
     }
@@ -117,16 +126,11 @@ void Decoder::read_block(std::span<const std::uint32_t> ids, Logits wanted, std:
   for (std::size_t t = 0; t < num_tokens; ++t) {
     std::copy_n(network_->embedding(ids[t]), d_model, stream_[t]);
   }
-  auto checked = std::chrono::steady_clock::now();
   for (std::size_t i = 0; i < network_->layers().size(); ++i) {
     const Layer& layer = network_->layers()[i];
     attend(layer, i, num_tokens);
     feed_forward(layer, num_tokens);
-    const auto now = std::chrono::steady_clock::now();
-    if (check && now - checked > between_checks) {
-      check();
-      checked = now;
-    }
+    check();
   }
   if (logits.empty()) return;
 

@@ -18,7 +18,7 @@ from tilth.runs.run import open_run
 SMALL = (
     *("--model.d-model", "16", "--model.num-layers", "1", "--model.num-heads", "2"),
     *("--model.context-length", "16", "--batch-size", "4", "--machine.threads", "1"),
-    *("--watch.evaluation-tokens", "100", "--watch.sample-tokens", "8"),
+    *("--watch.evaluation-tokens", "100", "--watch.sample-tokens", "8", "--machine.no-compile"),
 )
 
 
