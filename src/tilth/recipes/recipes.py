@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from tilth.data.token_files import Data, open_data
 from tilth.files import StrPath
 from tilth.model.config import ModelConfig, check_count
-from tilth.recipes.config import OptimizerConfig, TrainingConfig
+from tilth.recipes.config import OptimizerConfig, TrainingConfig, WatchConfig
 
 D_HEAD = 32
 """The width of a head, whatever that of the model."""
@@ -36,6 +36,8 @@ class Recipe:
     """At the recipe's own size."""
     steps: int | None = None
     budget_seconds: float | None = None
+    evaluation_tokens: int = 65_536
+    """What each evaluation reads: more is more exact, and takes longer."""
 
     def __call__(
         self,
@@ -73,6 +75,7 @@ class Recipe:
             budget_seconds=budget_seconds,
             batch_size=self.batch_size,
             optimizer=replace(self.optimizer, lr=lr),
+            watch=WatchConfig(evaluation_tokens=self.evaluation_tokens),
         )
 
 
@@ -83,7 +86,8 @@ tiny = Recipe(
     width_per_layer=32,
     context_length=128,
     batch_size=8,
-    steps=400,
+    steps=300,
+    evaluation_tokens=16_384,
     optimizer=OptimizerConfig("muon", lr=2e-2),
 )
 small = Recipe(
