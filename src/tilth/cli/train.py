@@ -239,6 +239,8 @@ def seconds_of(budget: str) -> float:
 
 def describe(planned: "Plan") -> str:
     """What a run will cost, in some lines."""
+    from tilth.accounting.report import duration
+
     config = planned.config
     model, machine = config.model, config.machine
     length = f"{config.steps:,} steps of {config.tokens_per_step:,} tokens"
@@ -255,12 +257,3 @@ def describe(planned: "Plan") -> str:
             f"{planned.utilisation:.0%} of the peak",
         ]
     )
-
-
-def duration(seconds: float) -> str:
-    """A time as people say it."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 2 * 3600:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"

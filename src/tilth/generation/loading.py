@@ -26,7 +26,7 @@ import safetensors
 from tilth.files import FileError, StrPath, checksum, read_bytes
 from tilth.generation import _core
 from tilth.model.config import ModelConfig
-from tilth.runs.checkpoint_folders import MODEL, Checkpoint
+from tilth.runs.checkpoint_folders import MODEL
 from tilth.runs.run import Run, open_run
 from tilth.tokenizer import Tokenizer
 
@@ -133,7 +133,7 @@ def load_decoder(
 
         check_device(device)
     run = run if isinstance(run, Run) else open_run(run)
-    checkpoint = _checkpoint(run, step)
+    checkpoint = run.checkpoint(step)
     tokenizer = run.tokenizer()
     path = checkpoint.folder / MODEL
     if checksum(path) != checkpoint.state()["checksums"].get(MODEL):
@@ -192,18 +192,6 @@ def _check_options(quantize: Quantize | None, threads: int | None) -> None:
         raise ValueError(f"there is no quantization {quantize!r}; choose int8, or none.")
     if threads is not None and operator.index(threads) < 1:
         raise ValueError(f"threads is {threads}; give 1 or more.")
-
-
-def _checkpoint(run: Run, step: int | None) -> Checkpoint:
-    by_step = {checkpoint.step: checkpoint for checkpoint in run.checkpoints()}
-    if not by_step:
-        raise FileError(run.folder, "has no checkpoint yet", "train it first")
-    if step is not None and step not in by_step:
-        steps = ", ".join(map(str, by_step))
-        raise FileError(run.folder, f"has no checkpoint of step {step}", f"there are {steps}")
-    best = run.best() if step is None else by_step[step]
-    assert best is not None
-    return best
 
 
 def _check_tokenizer(config: ModelConfig, tokenizer: Tokenizer) -> None:

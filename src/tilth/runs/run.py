@@ -79,6 +79,18 @@ class Run:
         checkpoints = self.checkpoints()
         return best_checkpoint(checkpoints) or (checkpoints[-1] if checkpoints else None)
 
+    def checkpoint(self, step: int | None = None) -> Checkpoint:
+        """The best checkpoint, or that after `step`."""
+        by_step = {checkpoint.step: checkpoint for checkpoint in self.checkpoints()}
+        if not by_step:
+            raise FileError(self.folder, "has no checkpoint yet", "train it first")
+        if step is not None and step not in by_step:
+            steps = ", ".join(map(str, by_step))
+            raise FileError(self.folder, f"has no checkpoint of step {step}", f"there are {steps}")
+        found = self.best() if step is None else by_step[step]
+        assert found is not None
+        return found
+
     @property
     def is_finished(self) -> bool:
         """Whether the last step has been taken and saved."""

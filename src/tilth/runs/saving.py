@@ -166,15 +166,7 @@ def load_model(
     run: Run, step: int | None = None, device: str = "cpu"
 ) -> tuple[Checkpoint, TransformerLM]:
     """The model of a run, with the weights of its best checkpoint, or of that after `step`."""
-    checkpoint = run.best()
-    if checkpoint is None:
-        raise FileError(run.folder, "has no checkpoint yet", "train it first")
-    if step is not None:
-        by_step = {each.step: each for each in run.checkpoints()}
-        if step not in by_step:
-            steps = ", ".join(str(each) for each in by_step)
-            raise FileError(run.folder, f"has no checkpoint of step {step}", f"there are {steps}")
-        checkpoint = by_step[step]
+    checkpoint = run.checkpoint(step)
     with torch.random.fork_rng(devices=[]):  # to look at a run moves no training's chance
         model = TransformerLM(run.config.model)
     load_state(checkpoint, model)
