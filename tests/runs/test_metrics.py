@@ -3,17 +3,16 @@
 import json
 import math
 import os
-import resource
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from dataclasses import fields
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.full_disk import largest_file
 from tilth.files import FileError
 from tilth.runs.metrics import Evaluation, Log, StepRecord, cut_back, read_log
 
@@ -149,17 +148,6 @@ def test_what_is_no_file(tmp_path):
     for read in (read_log, lambda path: cut_back(path, 1)):
         with pytest.raises(FileError, match="is a folder"):
             read(tmp_path)
-
-
-@contextmanager
-def largest_file(size_bytes):
-    """As on a full disk: nothing can grow beyond a size."""
-    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, usual[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
 
 
 @pytest.mark.parametrize("room", [0, 1, 5])

@@ -3,20 +3,19 @@
 import errno
 import os
 import random
-import resource
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
 
+from tests.full_disk import largest_file
 from tilth.data.token_files import checksum_of
 from tilth.files import FileError, load_manifest, save_manifest
 from tilth.model import TransformerLM
@@ -339,17 +338,6 @@ def test_a_state_that_was_never_one(make_run, make_training, packed):
     save_manifest(path, state, kind="checkpoint", version=1, overwrite=True)
     with pytest.raises(FileError, match=r"holds another state than it should .*take another"):
         load_state(checkpoint, *make_training())
-
-
-@contextmanager
-def largest_file(size_bytes):
-    """As on a full disk: nothing can grow beyond a size."""
-    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, usual[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
 
 
 @pytest.mark.parametrize("of", ["model.safetensors", "optimizer.safetensors", "state.json"])

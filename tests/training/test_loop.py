@@ -2,7 +2,6 @@
 
 import json
 import logging
-import resource
 import shutil
 from contextlib import contextmanager
 
@@ -12,6 +11,7 @@ import safetensors.torch
 import torch
 
 import tilth
+from tests.full_disk import largest_file
 from tests.training.comparing import difference, final_state, losses_of
 from tilth.data import Batches
 from tilth.files import FileError
@@ -220,17 +220,6 @@ def test_no_whole_checkpoint_at_all(config, tmp_path):
     (folder / "checkpoints" / "step-000002" / "model.safetensors").write_bytes(b"")
     with pytest.raises(FileError, match="has no checkpoint that is whole; restore one"):
         run_all(resume(folder))
-
-
-@contextmanager
-def largest_file(size_bytes):
-    """As on a full disk: nothing can grow beyond a size."""
-    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, usual[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
 
 
 def test_a_full_disk_keeps_the_last_checkpoint(whole, config, tmp_path):
