@@ -133,3 +133,10 @@ def test_it_needs_no_torch():
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+def test_what_is_said_of_a_shape_is_not_said_of_another():
+    assert "1,557,611,200" in str(account("gpt2-xl").notes)
+    assert account("gpt2-xl", context_length=2048).notes == account("gpt2-xl").notes
+    changed = account("gpt2-xl", d_model=800, tie_embeddings=True).notes
+    assert changed == ("Not gpt2-xl itself: changed are d_model, tie_embeddings.",)

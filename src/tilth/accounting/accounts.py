@@ -246,7 +246,7 @@ def account(
             cost = cost_of(run_flops, device, dtype, _first(mfu, DEFAULT_MFU), price_per_hour)
     return Account(
         name=found.name,
-        notes=found.notes,
+        notes=_notes(found, config),
         config=config,
         batch_size=batch_size,
         num_microbatches=num_microbatches,
@@ -278,6 +278,15 @@ def _subject(subject: str | ModelConfig | TrainingConfig) -> Subject:
     if isinstance(subject, ModelConfig):
         return Subject("a model", subject)
     return subject_of(subject.recipe, subject)
+
+
+def _notes(found: Subject, config: ModelConfig) -> tuple[str, ...]:
+    """What is said of a shape by name, which holds at any length but for no other shape."""
+    named, given = found.config.to_dict(), config.to_dict()
+    changed = [n for n in named if n != "context_length" and named[n] != given[n]]
+    if changed:
+        return (f"Not {found.name} itself: changed are {', '.join(changed)}.",)
+    return found.notes
 
 
 def _changed(config: ModelConfig, changes: dict[str, Any]) -> ModelConfig:
