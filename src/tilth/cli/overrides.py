@@ -18,7 +18,7 @@ In a verb, `machine: Annotated[MachineOverrides | None, Parameter(group="Machine
 import ast
 import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, fields, make_dataclass
 from functools import cache
 from itertools import pairwise
@@ -49,6 +49,15 @@ def changes(overrides: Any) -> dict[str, Any]:  # noqa: ANN401, an instance of w
         return {}
     given = {each.name: getattr(overrides, each.name) for each in fields(overrides)}
     return {name: value for name, value in given.items() if value is not None}
+
+
+def dotted(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that were given in several tables, by dotted name, as `changed` takes them."""
+    return {
+        f"{table}.{name}": value
+        for table, overrides in tables.items()
+        for name, value in changes(overrides).items()
+    }
 
 
 def _flag(type_hint: Any, docstring: str) -> Parameter:  # noqa: ANN401, a type

@@ -6,7 +6,6 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from types import FrameType
@@ -14,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from cyclopts import Parameter
 
-from tilth.cli.overrides import changes, overrides_of
+from tilth.cli.overrides import changes, dotted, overrides_of
 from tilth.model.config import ModelConfig
+from tilth.recipes.changing import changed
 from tilth.recipes.config import (
     MachineConfig,
     OptimizerConfig,
@@ -92,21 +92,15 @@ def train(
         config = TrainingConfig(str(data), shape, steps=steps, budget_seconds=seconds)  # type: ignore[arg-type]
     else:
         config = _recipe(recipe)(opened, size=size, steps=steps, budget_seconds=seconds)
-    own: dict[str, Any] = {
+    own = {
         "batch_size": batch_size,
         "microbatch_size": microbatch_size,
         "order": order,
         "seed": seed,
         "max_skipped": max_skipped,
     }
-    config = replace(
-        config,
-        model=_changed_model(config.model, changes(model)),
-        optimizer=replace(config.optimizer, **changes(optimizer)),
-        machine=replace(config.machine, **changes(machine)),
-        watch=replace(config.watch, **changes(watch)),
-        **{name: value for name, value in own.items() if value is not None},
-    )
+    tables = {"model": model, "optimizer": optimizer, "machine": machine, "watch": watch}
+    config = changed(config, {**{k: v for k, v in own.items() if v is not None}, **dotted(tables)})
     from tilth.training import plan  # torch, once the config makes sense
     from tilth.training import train as train_steps
     from tilth.training.sinks import check_sinks
@@ -213,15 +207,6 @@ def _recipe(name: str) -> Any:  # noqa: ANN401, a Recipe
     nearest = get_close_matches(name, RECIPES, n=1)
     hint = f"Did you mean {nearest[0]}?" if nearest else f"There are {', '.join(RECIPES)}."
     raise ValueError(f"There is no recipe {name!r}. {hint}")
-
-
-def _changed_model(model: ModelConfig, changed: dict[str, Any]) -> ModelConfig:
-    """Change a shape; what follows from its width follows again, unless it was given."""
-    follows: dict[str, Any] = {"d_ff": None, "num_kv_heads": None}
-    d_model = changed.get("d_model", model.d_model)
-    if d_model % model.d_head == 0:
-        follows["num_heads"] = d_model // model.d_head
-    return replace(model, **{**follows, **changed})
 
 
 def seconds_of(budget: str) -> float:
