@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.lab.reporting import config_of, falling, make_lab, make_run
+from tests.lab.reporting import HOSTILE, config_of, falling, make_lab, make_run, make_toy
 from tilth.lab.report import read_report, save_report
 
 pytestmark = pytest.mark.browser
@@ -14,6 +14,13 @@ THEMES = {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 27)"}
 def lab_page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lab")
     make_lab(folder / "lab", steps=400)
+    return save_report(read_report([folder / "lab"]), folder / "report.html")[0]
+
+
+@pytest.fixture(scope="module")
+def toy_page(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("toy")
+    make_toy(folder / "lab")
     return save_report(read_report([folder / "lab"]), folder / "report.html")[0]
 
 
@@ -138,6 +145,49 @@ def test_final_losses_along_the_axis(lab_page, open_page):
     assert page.evaluate(f"{axis}.data[1].x") == [1e-4, 1e-3, 1e-2, 1e-2]
     assert page.evaluate(f"{axis}.data[2].x") == [1e-1]
     assert page.evaluate(f"{axis}.data[2].marker.symbol") == "x"
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("theme", THEMES)
+def test_charts_of_a_lab(toy_page, open_page, theme, width):
+    page = ready(open_page(toy_page, theme, width))
+    assert page.locator(".chart").count() == 2
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    first, second = (f"document.querySelectorAll('.lines .chart')[{n}]" for n in (0, 1))
+    colours = {"light": "#ffffff", "dark": "#14171b"}
+    assert page.evaluate(f"{first}.layout.paper_bgcolor") == colours[theme]
+    assert page.evaluate(f"[{first}.layout.xaxis.type, {first}.layout.yaxis.type]") == [
+        *("linear", "log")
+    ]
+    assert page.evaluate(f"[{second}.layout.xaxis.type, {second}.layout.yaxis.type]") == [
+        *("log", "linear")
+    ]
+    assert page.evaluate(f"{second}.data.map(t => [t.x, t.y])") == [
+        [[1, 10, 100], [0.5, 0.25, 0.125]]
+    ]
+    legend = page.locator(".lines .legendtext").all_text_contents()
+    assert legend == ["lr 1", "lr 10", "lr 100", "lr 1000"]  # a single line needs none
+    titles = page.locator(".lines .ytitle, .lines .xtitle").all_text_contents()
+    assert sorted(titles) == ["$loss$ & more", "learning rate <i>", "loss", "step"]
+    assert page.get_by_text(HOSTILE.replace("\x1b", "\\x1b")).count() == 2  # shown, not run
+    page.emulate_media(color_scheme="dark" if theme == "light" else "light")
+    other = colours["dark" if theme == "light" else "light"]
+    until(page, f"{first}.layout.paper_bgcolor === '{other}'")
+
+
+def test_hover_over_a_line(toy_page, open_page):
+    page = ready(open_page(toy_page))
+    chart = page.locator(".lines .chart").nth(1)
+    chart.scroll_into_view_if_needed()
+    box = chart.locator(".nsewdrag").bounding_box()
+    layout = "document.querySelectorAll('.lines .chart')[1]._fullLayout"
+    x = page.evaluate(f"{layout}.xaxis.d2p(10)")
+    y = page.evaluate(f"{layout}.yaxis.d2p(0.25)")
+    page.mouse.move(box["x"] + x - 3, box["y"] + y + 3)
+    page.mouse.move(box["x"] + x, box["y"] + y)
+    page.wait_for_selector(".lines .hovertext")
+    said = page.locator(".lines .hovertext").text_content()
+    assert said == "after ten stepslearning rate <i>: 10$loss$ & more: 0.25"
 
 
 def test_twenty_long_runs(tmp_path, open_page):

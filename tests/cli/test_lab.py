@@ -1,10 +1,22 @@
 """`tilth lab` as a person would use it."""
 
 import json
+import shlex
+import shutil
+import signal
 import subprocess
 import sys
+import time
 
+import pytest
+import torch
+
+import tilth
+from tilth.cli.app import app
+from tilth.corpus.stories import write_stories
+from tilth.lab.folder import load_lab
 from tilth.lab.sgd import descend
+from tilth.runs import open_run
 
 TILTH = [sys.executable, "-m", "tilth", "lab"]
 
@@ -57,3 +69,134 @@ def test_help_is_without_torch():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert b"sgd" in done.stdout
+
+
+# --- questions that train -------------------------------------------------------------------------
+
+SMALL = (
+    *("--recipe", "tiny", "--model.d-model", "16", "--model.num-heads", "2"),
+    *("--model.num-layers", "1", "--model.context-length", "16", "--batch-size", "4"),
+    *("--machine.threads", "1", "--machine.no-compile"),
+    *("--watch.evaluation-tokens", "100", "--watch.sample-tokens", "4"),
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stories")
+    write_stories(folder / "stories.txt", 60_000)
+    tokenizer = tilth.train_tokenizer(folder / "stories.txt", 300, ["<|endoftext|>"])
+    return tilth.tokenize(folder / "stories.txt", tokenizer, folder / "data", valid=0.1)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def here(capsys, *words):
+    """The verb in this process, which has torch already."""
+    app([*map(str, ("lab", *words))])
+    return capsys.readouterr()
+
+
+def test_a_dry_run_prints_what_it_would_cost_and_writes_nothing(data, tmp_path, capsys):
+    out = tmp_path / "lab"
+    words = ("lr", "--data", data.folder, *SMALL, "--steps", 5, "--out", out, "--dry-run")
+    lines = here(capsys, *words).out.splitlines()
+    assert lines[0].startswith("Which learning rate is best")
+    assert lines[2].split() == ["trial", "steps", "tokens", "parameters", "FLOPs", "time"]
+    assert lines[3].split()[1:3] == ["5", "320"]
+    assert lines[-1].startswith("7 trials and those that their outcomes lead to, about")
+    assert not out.exists()
+
+
+def test_a_budget_of_time_becomes_steps_for_all_trials_together(data, tmp_path, capsys):
+    def total(budget):
+        words = ("lr", "--data", data.folder, *SMALL, "--budget", budget, "--dry-run")
+        lines = here(capsys, *words, "--out", tmp_path / "lab").out.splitlines()
+        return int(lines[3].split()[1].replace(",", ""))
+
+    assert 3 < total("100s") / total("20s") < 8
+
+
+def test_a_question_is_answered_reported_and_not_trained_again(data, tmp_path, capsys):
+    out = tmp_path / "lab"
+    words = ("corpora", "--data", data.folder, *SMALL, "--steps", 4, "--out", out)
+    with pytest.raises(ValueError, match="give --data twice"):
+        here(capsys, *words)
+    other = tmp_path / "other"
+    shutil.copytree(data.folder, other)
+    first = here(capsys, *words, "--data", other)
+    assert first.out.startswith("After equally many steps, ")
+    assert "2 of 2" in first.err
+    for name in ("lab.json", "report.html", "report.md"):
+        assert (out / name).stat().st_size > 0
+    again = here(capsys, *words, "--data", other)
+    assert again.out == first.out
+    assert "of 2" not in again.err
+    with pytest.raises(ValueError, match=r"begun with optimizer\.lr = .* name another --out"):
+        here(capsys, *words, "--data", other, "--optimizer.lr", "0.5")
+    with pytest.raises(ValueError, match="begun with steps = 4, and 5 is asked for"):
+        here(capsys, *words[:-4], "--steps", 5, "--out", out, "--data", other)
+
+
+def test_shape_is_three_labs_and_one_report(data, tmp_path, capsys):
+    out = tmp_path / "shape"
+    words = ("shape", "--data", data.folder, *SMALL, "--steps", 3, "--out", out)
+    done = here(capsys, *words, "--max-bytes", 20_000)
+    assert len(done.out.splitlines()) == 4  # an answer each, and what was written
+    assert {path.name for path in out.iterdir() if path.is_dir()} == {
+        *("depth", "context", "vocabulary")
+    }
+    assert (out / "report.html").exists()
+
+
+def test_a_question_of_ones_own_and_names_that_are_none(data, tmp_path, capsys):
+    mine = tmp_path / "mine.toml"
+    mine.write_text('recipe = "tiny"\n[grid]\noptimizer.lr = [1e-3, 1e-2]\n')
+    words = ("--data", data.folder, *SMALL[2:], "--steps", 3, "--out", tmp_path / "lab")
+    done = here(capsys, mine, *words)
+    assert done.out.startswith("Best is lr 0.01")
+    with pytest.raises(ValueError, match=r"no question .lrr.: there are .*, lr, "):
+        here(capsys, "lrr", *words)
+    with pytest.raises(ValueError, match="workers is 0"):
+        here(capsys, mine, *words, "--workers", 0)
+
+
+def test_stopped_by_a_signal_it_says_how_to_go_on_and_does(data, tmp_path):
+    out = tmp_path / "lab"
+    words = ["lr", "--data", data.folder, *SMALL, "--steps", 40_000, "--out", out]
+    command = [*TILTH, *map(str, words)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while not list(out.glob("runs/*/metrics.jsonl")):
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert f"go on with `{shlex.join(['tilth', 'lab', *map(str, words)])}`" in stderr
+    (run,) = [open_run(path) for path in (out / "runs").iterdir()]
+    assert run.checkpoints()
+    assert not run.is_finished
+    assert load_lab(out).answer is None
+
+
+def test_tokenizers_needs_no_training(data, tmp_path, capsys):
+    other = tmp_path / "other"
+    shutil.copytree(data.folder, other)
+    out = tmp_path / "lab"
+    done = here(capsys, "tokenizers", "--data", data.folder, "--data", other, "--out", out)
+    assert load_lab(out).answer in done.out
+    assert (out / "report.html").exists()
+
+
+def test_sgd_writes_its_curve(tmp_path, capsys):
+    done = here(capsys, "sgd", "--out", tmp_path / "lab")
+    assert "lowest with lr 100: 3.32e-24. With lr 1000 it grows instead." in done.out
+    (chart,) = load_lab(tmp_path / "lab").charts
+    assert [line.name for line in chart.lines] == ["lr 1", "lr 10", "lr 100", "lr 1000"]
+    assert [len(line.points) for line in chart.lines] == [11] * 4
+    assert (tmp_path / "lab" / "report-chart-1.png").exists()

@@ -4,7 +4,7 @@ import math
 import random
 from dataclasses import replace
 
-from tilth.lab.folder import Lab, Table, Trial, save_lab, trial_folder
+from tilth.lab.folder import Chart, Lab, Line, Table, Trial, save_lab, trial_folder
 from tilth.model.config import ModelConfig
 from tilth.recipes.config import OptimizerConfig, TrainingConfig
 from tilth.runs.metrics import METRICS, SAMPLES, Evaluation, Log, StepRecord
@@ -95,5 +95,36 @@ def make_lab(folder, steps=40, answer="0.01 is best."):
         (Table("Edge", ("learning rate", "what"), ((1e-2, "best"), (0.1, HOSTILE))),),
         ("A note with <b>tags</b>.",),
     )
+    save_lab(folder, lab)
+    return lab
+
+
+def make_toy(folder):
+    """A lab without trials: a chart on log scales, one that is not, and a table."""
+    rates = (1.0, 10.0, 100.0, 1000.0)
+    factors = [[1 - lr / (50 * math.sqrt(step)) for step in range(1, 11)] for lr in rates]
+    lines = tuple(
+        Line(f"lr {lr:g}", tuple((t, math.prod(each[:t]) ** 2 + 1e-9) for t in range(1, 11)))
+        for lr, each in zip(rates, factors, strict=True)
+    )
+    charts = (
+        Chart(
+            *("The loss by step", "step", "loss", lines, "linear", "log"),
+            text=f"Lower is better. {HOSTILE}",
+        ),
+        Chart(
+            *(f"By rate {HOSTILE}", "learning rate <i>", "$loss$ & more"),
+            (Line("after ten steps", ((1, 0.5), (10, 0.25), (100, 0.125))),),
+            x_scale="log",
+        ),
+        Chart("Nothing yet", "x", "y", (Line("none", ()),)),
+    )
+    rows = ((1.0, 0.51234), (10.0, 0.25), (100.0, 0.125))
+    lab = Lab(
+        *("sgd", "How large may a step be?", "10 is best.", ("tilth", "lab", "sgd")),
+        tables=(Table("Losses", ("lr", "loss"), rows), Table("Nothing yet", ("a", "b"), ())),
+        charts=charts,
+    )
+    folder.mkdir(parents=True, exist_ok=True)
     save_lab(folder, lab)
     return lab

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from tests.lab.reporting import config_of
 from tilth.files import FileError
-from tilth.lab.folder import Lab, Table, Trial, load_lab, save_lab, trial_folder
+from tilth.lab.folder import Chart, Lab, Line, Table, Trial, load_lab, save_lab, trial_folder
 
+LINES = (Line("a", ((1, 2.5), (10, 0.5))), Line("b", ()))
 TRIAL = Trial("lr-1", "1", "lr 1", 1, "finished")
 LAB = Lab(
     "lr",
@@ -18,6 +20,8 @@ LAB = Lab(
     (TRIAL, replace(TRIAL, name="lr-2", x=None, state="planned")),
     (Table("Losses", ("lr", "loss"), ((1e-3, 2), ("none", None))),),
     ("It ran on two cores.",),
+    (Chart("Losses", "lr", "loss", LINES, "log", "linear", "Lower is better."),),
+    config_of().to_dict(),
 )
 
 
@@ -39,6 +43,18 @@ def test_a_manifest_that_others_can_read(tmp_path):
         **{"name": "lr-1", "label": "1", "group": "lr 1", "x": 1, "state": "finished"}
     }
     assert content["tables"][0]["rows"] == [[0.001, 2], ["none", None]]
+    (chart,) = content["charts"]
+    assert chart["lines"][0] == {"name": "a", "points": [[1, 2.5], [10, 0.5]]}
+    assert (chart["x_scale"], chart["y_scale"]) == ("log", "linear")
+    assert content["base"]["steps"] == 40
+
+
+def test_one_from_before_there_were_charts(tmp_path):
+    save_lab(tmp_path, LAB)
+    content = json.loads((tmp_path / "lab.json").read_text())
+    del content["charts"], content["base"]
+    (tmp_path / "lab.json").write_text(json.dumps(content))
+    assert load_lab(tmp_path) == replace(LAB, charts=(), base={})
 
 
 @pytest.mark.parametrize(
@@ -63,6 +79,23 @@ def test_a_manifest_that_others_can_read(tmp_path):
         (lambda lab: lab["tables"][0]["rows"].append([1, [2]]), "a text, a number or None"),
         (lambda lab: lab["tables"][0].update(columns=[1, 2]), "must be texts"),
         (lambda lab: lab.update(tables=[[]]), "a table must be an object"),
+        (lambda lab: lab.update(charts={}), "charts must be a list"),
+        (lambda lab: lab.update(charts=[3]), "a chart must be an object"),
+        (lambda lab: lab["charts"][0].pop("y_label"), "no y_label in a chart"),
+        (lambda lab: lab["charts"][0].update(text=None), "text must be a text"),
+        (lambda lab: lab["charts"][0].update(x_scale="logarithmic"), "say linear or log"),
+        (lambda lab: lab["charts"][0].update(lines=3), "lines must be a list"),
+        (lambda lab: lab["charts"][0]["lines"].append("c"), "a line must be an object"),
+        (lambda lab: lab["charts"][0]["lines"][0].update(colour="red"), "'colour' is no value"),
+        (lambda lab: lab["charts"][0]["lines"][0].update(name=3), "name must be a text"),
+        (lambda lab: lab["charts"][0]["lines"][0]["points"].append(3), "a point must be a list"),
+        (lambda lab: lab["charts"][0]["lines"][0]["points"].append([1]), "two finite numbers"),
+        (lambda lab: lab["charts"][0]["lines"][0]["points"].append([1, "2"]), "two finite"),
+        (lambda lab: lab["charts"][0]["lines"][0]["points"].append([1, None]), "two finite"),
+        (lambda lab: lab["charts"][0]["lines"][1]["points"].append([0, 1]), "has x = 0, which no"),
+        (lambda lab: lab.update(base=[]), "base must be an object"),
+        (lambda lab: lab["base"].update(step=3), "did you mean steps"),
+        (lambda lab: lab["base"].update(steps=0), "steps must be at least 1"),
     ],
 )
 def test_damage(tmp_path, damage, said):
@@ -79,6 +112,20 @@ def test_no_lab(tmp_path):
         load_lab(tmp_path)
 
 
-def test_numbers_are_finite():
-    with pytest.raises(ValueError, match="finite"):
-        replace(TRIAL, x=float("inf"))
+@pytest.mark.parametrize("number", [float("inf"), float("nan"), 10**400, True, "1", None])
+def test_numbers_are_finite(number):
+    if number is not None:
+        with pytest.raises(ValueError, match="finite"):
+            replace(TRIAL, x=number)
+    for point in ((1, number), (number, 1)):
+        with pytest.raises(ValueError, match="two finite numbers"):
+            Line("a", (point,))
+
+
+def test_a_log_scale_has_no_place_for_zero():
+    chart = Chart("a", "x", "y", (Line("a", ((0.0, -1.0), (1.0, 2.0))),))
+    assert replace(chart, lines=(), x_scale="log", y_scale="log").lines == ()
+    with pytest.raises(ValueError, match=r"has x = 0\.0, which .* make x_scale linear"):
+        replace(chart, x_scale="log")
+    with pytest.raises(ValueError, match=r"has y = -1\.0, which .* make y_scale linear"):
+        replace(chart, y_scale="log")

@@ -2,15 +2,25 @@
 
 import io
 import sys
+from dataclasses import replace
 
 import pytest
 
-from tests.lab.reporting import config_of, falling, make_lab, make_run, record
+from tests.lab.reporting import config_of, falling, make_lab, make_run, make_toy, record
+from tilth.lab.folder import Chart, Line, save_lab
 from tilth.lab.report import read_report, save_report
-from tilth.lab.report_pictures import curves_png
+from tilth.lab.report_charts import line_styles
+from tilth.lab.report_pictures import chart_png, curves_png
 
 image = pytest.importorskip("matplotlib.image")
 pytest.importorskip("plotly")
+
+
+def pixels_of(png, colour):
+    """The places (ys, xs) of a colour in a picture."""
+    pixels = image.imread(io.BytesIO(png))[:, :, :3]
+    target = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    return (abs(pixels - target).max(axis=2) < 0.05).nonzero()
 
 
 def names_in(folder):
@@ -50,6 +60,22 @@ def test_nothing_is_written_if_one_is_there(tmp_path):
     assert names_in(tmp_path) == {"report-curves.png"}
 
 
+def test_charts_and_those_of_an_earlier_report(tmp_path):
+    """A report takes the pictures of the one before it along, and those of no other."""
+    lab = make_toy(tmp_path / "lab")
+    out = tmp_path / "my report.html"
+    save_report(read_report([tmp_path / "lab"]), out)
+    written = {"my report.html", "my report.md", "my report-chart-1.png", "my report-chart-2.png"}
+    assert names_in(tmp_path) == written  # and none of curves, an axis, or an empty chart
+    assert "](my%20report-chart-2.png)" in out.with_suffix(".md").read_text()
+    others = {"my report-curves.png", "my report-chart-3.png", "my report-1-chart-2.png"}
+    for name in others:
+        (tmp_path / name).write_text("another's")
+    save_lab(tmp_path / "lab", replace(lab, charts=lab.charts[:1]))
+    save_report(read_report([tmp_path / "lab"]), out, overwrite=True)
+    assert names_in(tmp_path) == written - {"my report-chart-2.png"} | others
+
+
 def test_another_ending(tmp_path):
     make_run(tmp_path / "run", [])
     with pytest.raises(ValueError, match=r"end --out in \.html"):
@@ -60,6 +86,7 @@ def test_a_run_that_has_not_begun(tmp_path):
     make_run(tmp_path / "run", [])
     save_report(read_report([tmp_path / "run"]), tmp_path / "report.html")
     assert "No run has a validation loss yet." in (tmp_path / "report.md").read_text()
+    assert names_in(tmp_path) == {"report.html", "report.md"}  # no curves to be seen
 
 
 def test_curves_are_in_the_picture(tmp_path):
@@ -69,12 +96,38 @@ def test_curves_are_in_the_picture(tmp_path):
     bad = [*falling(40, 2.5)[:20], record(21, 1e9, is_diverging=True)]
     make_run(tmp_path / "c", bad, config_of(1.0, batch_size=8), is_finished=False)
     section = read_report([tmp_path / name for name in "abc"]).sections[0]
-    pixels = image.imread(io.BytesIO(curves_png(section)))[:, :, :3]
     for colour in list(section.colours.values())[:2]:
-        target = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-        ys, xs = (abs(pixels - target).max(axis=2) < 0.05).nonzero()
+        ys, xs = pixels_of(curves_png(section), colour)
         assert xs.max() - xs.min() > 800
         assert ys.max() - ys.min() > 100
+
+
+@pytest.mark.parametrize(
+    ("x_scale", "y_scale", "expected"),
+    [
+        ("linear", "linear", (0.01, 0.01)),
+        ("log", "linear", (1 / 3, 0.01)),
+        ("linear", "log", (0.01, 1 / 3)),
+    ],
+)
+def test_lines_are_in_the_picture(tmp_path, x_scale, y_scale, expected):
+    """A point stands at that share of both axes where its scales put it."""
+    make_toy(tmp_path)
+    section = read_report([tmp_path]).sections[0]
+    lines = (
+        Line("a point", ((10, 10),)),
+        Line("the top", ((1, 1000), (1000, 1000))),
+        Line("the left", ((1, 1), (1, 1000))),
+    )
+    chart = Chart("t", "x", "y", lines, x_scale, y_scale)
+    png = chart_png(section, chart)
+    (point_y, point_x), (top_y, top_x), (left_y, left_x) = (
+        [axis[ys < 340] for axis in (ys, xs)]  # without the legend, which has the same colours
+        for ys, xs in (pixels_of(png, colour) for colour, _ in line_styles(section, chart))
+    )
+    left, right, top, bottom = left_x.mean(), top_x.max(), top_y.mean(), left_y.max()
+    found = (point_x.mean() - left) / (right - left), (bottom - point_y.mean()) / (bottom - top)
+    assert found == pytest.approx(expected, abs=0.02)
 
 
 def test_without_the_extra(monkeypatch, tmp_path):

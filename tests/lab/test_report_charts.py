@@ -5,13 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from tests.lab.reporting import config_of, falling, make_lab, make_run, record
+from tests.lab.reporting import config_of, falling, make_lab, make_run, make_toy, record
+from tilth.lab.folder import Chart, Line
 from tilth.lab.report_charts import (
     axis_line,
     axis_points,
     chart_data,
     is_logarithmic,
+    line_styles,
     shown_losses,
+    ticks_of,
     unit_of_time,
     windows_of,
 )
@@ -115,14 +118,56 @@ def test_the_axis_of_a_lab(lab):
     points = axis_points(lab)
     assert [point.x for point in points] == [1e-4, 1e-3, 1e-2, 1e-2, 1e-1]
     assert [point.is_diverged for point in points] == [*[False] * 4, True]
-    assert points[-1].loss > max(point.loss for point in points[:-1])
+    assert [point.bits for point in points[:-1]] == [3.0, 2.5, 2.0, 2.1]
+    assert points[-1].bits > 3.0
     places, means = axis_line(points)
     assert places == [1e-4, 1e-3, 1e-2]
-    assert means[2] == pytest.approx((points[2].loss + points[3].loss) / 2)
+    assert means == pytest.approx([3.0, 2.5, 2.05])
     data = chart_data(lab)["axis"]
     assert data["label"] == "learning rate"
-    assert data["is_logarithmic"]
+    assert data["scale"] == "log"
+    assert data["ticks"]["ticktext"] == ["0.0001", "0.001", "0.01", "0.1"]
     assert len(set(lab.colours.values())) == 5
+
+
+def test_the_charts_of_a_lab(tmp_path):
+    lab = make_toy(tmp_path)
+    data = chart_data(read_report([tmp_path]).sections[0])
+    assert (data["runs"], data["axis"], data["groups"]) == ([], None, [])
+    first, second = data["charts"]
+    assert (first["x_scale"], first["y_scale"]) == ("linear", "log")
+    assert (second["x_scale"], second["y_scale"]) == ("log", "linear")
+    assert [line["name"] for line in first["lines"]] == ["lr 1", "lr 10", "lr 100", "lr 1000"]
+    for line, drawn in zip(lab.charts[0].lines, first["lines"], strict=True):
+        assert list(zip(drawn["x"], drawn["y"], strict=True)) == [
+            pytest.approx(point, rel=1e-5) for point in line.points
+        ]
+    assert [first[name] for name in ("x_ticks", "y_ticks")] == [None, None]
+    assert second["y_ticks"] is None
+    assert second["x_ticks"] == {"tickvals": [1, 10, 100], "ticktext": ["1", "10", "100"]}
+    assert second["x_label"] == "learning rate &lt;i>"
+    assert second["y_label"] == "$loss$ &amp; more"
+    assert len(json.dumps(data, allow_nan=False)) < 5000
+
+
+def test_numbers_of_any_size(lab):
+    points = ((0, 1.23456789e-300), (-2.5, 1e300), (123456789, 1e20))
+    line = chart_data(replace(lab, charts=(Chart("a", "x", "y", (Line("a", points),)),)))
+    (drawn,) = line["charts"][0]["lines"]
+    assert (drawn["x"], drawn["y"]) == ([0, -2.5, 123456789], [1.23457e-300, 1e300, 1e20])
+    assert len(json.dumps(drawn["y"])) < 50  # not the three hundred digits of a whole number
+
+
+def test_lines_have_the_colours_of_their_groups(lab):
+    def styles(*names):
+        lines = tuple(Line(name, ((1, 1),)) for name in names)
+        return line_styles(lab, Chart("a", "x", "y", lines))
+
+    assert styles("lr 0.01", "lr 0.001") == [
+        *((lab.colours["lr 0.01"], "solid"), (lab.colours["lr 0.001"], "solid"))
+    ]
+    assert styles("lr 0.01", "another") == [(COLOURS[0], "solid"), (COLOURS[1], "solid")]
+    assert len(set(styles(*map(str, range(18))))) == 18
 
 
 @pytest.mark.parametrize(
@@ -131,6 +176,36 @@ def test_the_axis_of_a_lab(lab):
 )
 def test_when_an_axis_is_logarithmic(values, expected):
     assert is_logarithmic(values) == expected
+
+
+@pytest.mark.parametrize(
+    ("places", "ticks"),
+    [
+        ([4, 1, 2, 4], [1, 2, 4]),
+        ([2**n for n in range(11)], [2**n for n in range(11)]),
+        ([2**n for n in range(12)], []),  # too many: powers of ten
+        ([1e-4, 1e-2, 1.1e-2, 1.0], []),  # too close
+        ([1e-3, 1e-2, 1.1e-2, 0.3], [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2]),
+        ([3.0], []),
+        ([], []),
+    ],
+)
+def test_ticks_at_what_was_chosen(places, ticks):
+    assert ticks_of(places, are_chosen=True) == pytest.approx(ticks, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("values", "ticks"),
+    [
+        ([24_304, 968], [1000, 2000, 5000, 10_000, 20_000]),
+        ([1.5, 6.4], [2, 3, 4, 6]),
+        ([2, 10], [2, 3, 4, 6, 8, 10]),
+        ([1.5, 1.9], []),
+        ([1e-300, 1e300], []),
+    ],
+)
+def test_ticks_at_what_was_measured(values, ticks):
+    assert ticks_of(values, are_chosen=False) == pytest.approx(ticks, rel=1e-12)
 
 
 def test_names_are_no_markup(tmp_path):

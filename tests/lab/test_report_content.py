@@ -5,14 +5,26 @@ from dataclasses import replace
 
 import pytest
 
-from tests.lab.reporting import HOSTILE, MODEL, config_of, falling, make_lab, make_run, record
+from tests.lab.reporting import (
+    HOSTILE,
+    MODEL,
+    config_of,
+    falling,
+    make_lab,
+    make_run,
+    make_toy,
+    record,
+)
 from tilth.files import FileError
+from tilth.lab.folder import Table, save_lab
 from tilth.lab.report_content import (
     accounting_table,
     config_text,
+    is_numeric,
     read_report,
     runs_table,
     samples_of,
+    shown_columns,
     versions_table,
     visible,
 )
@@ -55,7 +67,9 @@ def test_accounting_of_distinct_models(two, tmp_path):
         assert row_of(table, number)["parameters"] == f"{sum(w.numel() for w in weights):,}"
     make_run(tmp_path / "c", [], config_of(1e-1))
     same = read_report([tmp_path / "a", tmp_path / "c"]).sections[0]
-    assert [row[0] for row in accounting_table(same).rows] == ["a, c"]
+    assert [row[0] for row in accounting_table(same).rows] == ["all"]
+    three = read_report([tmp_path / name for name in "abc"]).sections[0]
+    assert [row[0] for row in accounting_table(three).rows] == ["a; c", "b"]
 
 
 def test_samples_say_what_made_them(two):
@@ -73,7 +87,7 @@ def test_enough_to_repeat_it(two):
     again = TrainingConfig.from_dict(tomllib.loads(config_text(run)))
     assert differences(again, run.config) == {}
     (row,) = versions_table(two).rows
-    assert row[0] == "a, b"
+    assert row[0] == "all"
     assert run.manifest["versions"]["torch"] in row
 
 
@@ -98,6 +112,30 @@ def test_a_lab_without_an_answer_yet(tmp_path):
     make_lab(tmp_path, answer=None)
     answer = read_report([tmp_path]).sections[0].answer
     assert answer.startswith("5 of 6 runs have ended. So far: Best is lr 0.01 (mean of 2 seeds)")
+
+
+def test_a_lab_without_trials(tmp_path):
+    lab = make_toy(tmp_path)
+    section = read_report([tmp_path]).sections[0]
+    assert section.answer == "10 is best."
+    assert section.notes == ()
+    assert section.charts == lab.charts[:2]  # not those with nothing in them
+    assert section.tables == lab.tables[:1]
+    for answer in (None, ""):
+        save_lab(tmp_path, replace(lab, answer=answer))
+        assert read_report([tmp_path]).sections[0].answer == "There is no answer yet."
+
+
+def test_labs_that_ask_the_same(tmp_path):
+    make_lab(tmp_path / "a" / "lr")
+    make_lab(tmp_path / "b" / "lr")
+    make_toy(tmp_path / "sgd")
+    report = read_report([tmp_path / "a" / "lr", tmp_path / "sgd", tmp_path / "b" / "lr"])
+    assert [section.asks for section in report.sections] == [
+        "Which learning rate is best? (a/lr)",
+        "How large may a step be?",
+        "Which learning rate is best? (b/lr)",
+    ]
 
 
 def test_a_folder_of_runs_and_a_lab(tmp_path):
@@ -128,3 +166,31 @@ def test_what_is_shown_is_harmless():
     assert [visible(v) for v in (None, True, 12345, 0.00012345)] == [
         *("–", "yes", "12,345", "0.0001234")
     ]
+
+
+@pytest.mark.parametrize(
+    ("cells", "shown"),
+    [
+        ((2.5, 1.95312, 2.0), ("2.5000", "1.9531", "2.0000")),  # losses
+        ((0.0001, 0.003, 0.1), ("0.0001", "0.003", "0.1")),  # learning rates
+        ((64.0, 128.0, 12345.0), ("64", "128", "12,345")),
+        ((12.3456, 3.0), ("12.35", "3.00")),
+        ((123456.7, 99.5), ("123,457", "100")),
+        ((20000.3, 0.5), ("20,000", "0.5")),
+        ((-0.01234, 0.0045), ("-0.01234", "0.00450")),
+        ((2.5123, 1e20), ("2.512", "1e+20")),  # one that diverged
+        ((2.5123, 0.0), ("2.5123", "0.0000")),
+        ((0.0,), ("0",)),
+        ((1.5123, None, 7, "none"), ("1.5123", "–", "7", "none")),
+        ((12345, 8), ("12,345", "8")),
+        ((), ()),
+    ],
+)
+def test_numbers_in_a_column(cells, shown):
+    table = Table("t", ("name", "values"), tuple(("a", cell) for cell in cells))
+    assert shown_columns(table) == [["a"] * len(cells), list(shown)]
+
+
+def test_what_goes_to_the_right():
+    assert is_numeric(["1,234", "-0.5", "2e-05", "12.5%", "3 of 10", "1.2 GB", "–"])
+    assert not is_numeric(["1", "none"])

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from tests.lab.reporting import HOSTILE, make_lab, make_run, record
+from tests.lab.reporting import HOSTILE, make_lab, make_run, make_toy, record
 from tilth.lab.folder import save_lab
 from tilth.lab.report_charts import chart_data
 from tilth.lab.report_content import read_report
@@ -102,10 +102,44 @@ def test_no_number_ends_its_script():
 
 
 def test_a_lab_without_runs(tmp_path):
-    save_lab(tmp_path, replace(make_lab(tmp_path), trials=()))
+    """Nothing stands empty: no curves, no tables, no heading without what it announces."""
+    lab = make_toy(tmp_path)
     page = Page(page_of(read_report([tmp_path])))
-    assert "figure" not in {name for name, _ in page.tags}
-    assert "0.01 is best." in page.texts
+    figures = [attrs for tag, attrs in page.tags if tag == "figure"]
+    assert figures == [
+        {"class": "lines", "data-section": "0", "data-chart": number} for number in "01"
+    ]
+    labels = [attrs["aria-label"] for _, attrs in page.tags if "aria-label" in attrs]
+    assert labels == ["The loss by step", f"By rate {HOSTILE}".replace("\x1b", "\\x1b")]
+    text = "\n".join(page.texts)
+    assert "10 is best." in text
+    assert "tilth lab sgd" in text
+    assert f"Lower is better. {HOSTILE}".replace("\x1b", "\\x1b") in text
+    assert [name for name, _ in page.tags].count("table") == 1
+    for part in (
+        "Nothing yet",
+        "Learning curves",
+        "Runs",
+        "What it costs",
+        "validation",
+        "Samples",
+    ):
+        assert part not in text
+    save_lab(tmp_path, replace(lab, charts=(), command=()))
+    page = Page(page_of(read_report([tmp_path])))
+    assert not {"figure", "noscript"} & {name for name, _ in page.tags}
+    assert "To repeat it" not in page.texts
+
+
+def test_several_labs(tmp_path):
+    make_toy(tmp_path / "a")
+    make_lab(tmp_path / "b")
+    page = Page(page_of(read_report([tmp_path / "a", tmp_path / "b"])))
+    assert [name for name, _ in page.tags if name in ("h1", "h2")] == ["h1", "h2", "h2"]
+    figures = [attrs for tag, attrs in page.tags if tag == "figure"]
+    assert [(each["class"], each["data-section"]) for each in figures] == [
+        *(("lines", "0"), ("lines", "0"), ("axis", "1"), ("curves", "1"))
+    ]
 
 
 def test_without_the_extra(monkeypatch, report):

@@ -1,19 +1,16 @@
 """`tilth train` and `tilth resume`: token files and a recipe to a run directory."""
 
-import os
 import re
-import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from cyclopts import Parameter
 
 from tilth.cli.overrides import changes, dotted, overrides_of
+from tilth.cli.signals import first_signal, say, silence_stderr
 from tilth.model.config import ModelConfig
 from tilth.recipes.changing import changed
 from tilth.recipes.config import (
@@ -91,7 +88,7 @@ def train(
         shape = ModelConfig.from_dict({"vocab_size": opened.vocab_size, **changes(model)})
         config = TrainingConfig(str(data), shape, steps=steps, budget_seconds=seconds)  # type: ignore[arg-type]
     else:
-        config = _recipe(recipe)(opened, size=size, steps=steps, budget_seconds=seconds)
+        config = recipe_of(recipe)(opened, size=size, steps=steps, budget_seconds=seconds)
     own = {
         "batch_size": batch_size,
         "microbatch_size": microbatch_size,
@@ -139,17 +136,17 @@ def _drive(records: "Iterator[StepRecord]", config: TrainingConfig, out: Path) -
     from tilth.cli.training_view import training_view
 
     record = None
-    with _first_signal() as signals, training_view(config) as show:
+    with first_signal() as signals, training_view(config) as show:
         for record in records:
             try:
                 show(record)
             except BrokenPipeError:  # nobody looks any more, which is no reason to stop
-                _silence_stderr()
+                silence_stderr()
             if signals:
                 records.close()  # type: ignore[attr-defined]  # a generator
                 break
     if signals and record is not None and record.step < config.steps:
-        _say(
+        say(
             f"tilth: stopped after step {record.step:,} of {config.steps:,}, which is saved; go on "
             f"with `tilth resume {out}`"
         )
@@ -163,43 +160,8 @@ def _drive(records: "Iterator[StepRecord]", config: TrainingConfig, out: Path) -
     print(f"Wrote {out}")
 
 
-@contextmanager
-def _first_signal() -> Iterator[list[int]]:
-    """Yield a list that the first signal to end is noted in; the second acts as usual."""
-    noted: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    usual = {number: signal.getsignal(number) for number in numbers}
-    # What whoever started us wants ignored (nohup, a job in the background) stays so.
-    usual = {number: handler for number, handler in usual.items() if handler != signal.SIG_IGN}
-
-    def note(number: int, _frame: FrameType | None) -> None:
-        noted.append(number)
-        for each, handler in usual.items():
-            signal.signal(each, handler)
-        _say("tilth: finishing the step, then saving …")
-
-    for number in usual:
-        signal.signal(number, note)
-    try:
-        yield noted
-    finally:
-        for number, handler in usual.items():
-            signal.signal(number, handler)
-
-
-def _say(text: str) -> None:
-    """Print to stderr, if that is still there: Ctrl-C ends the `tee` behind our pipe as well."""
-    try:
-        print(text, file=sys.stderr, flush=True)
-    except BrokenPipeError:
-        _silence_stderr()
-
-
-def _silence_stderr() -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
-
-
-def _recipe(name: str) -> Any:  # noqa: ANN401, a Recipe
+def recipe_of(name: str) -> Any:  # noqa: ANN401, a Recipe
+    """The recipe of this name, or a sentence with the nearest one."""
     from tilth.recipes import RECIPES
 
     if name in RECIPES:

@@ -1,7 +1,7 @@
 """A lab folder: a question, the runs that answer it, and the answer.
 
-What enters: a `Lab`, which says what is asked and which trials there are. What leaves: `lab.json`,
-beside `runs/NAME/` for each trial, and the same `Lab` again.
+What enters: a `Lab`, which says what is asked, which trials there are and what they showed. What
+leaves: `lab.json`, beside `runs/NAME/` for each trial, and the same `Lab` again.
 
 >>> import tempfile
 >>> trial = Trial("lr-1e-3", label="1e-3", group="lr 1e-3", x=1e-3, state="finished")
@@ -12,19 +12,21 @@ beside `runs/NAME/` for each trial, and the same `Lab` again.
 True
 """
 
-import math
+import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from tilth.files import FileError, StrPath, load_manifest, save_manifest
 from tilth.model.config import check_keys
+from tilth.recipes.config import TrainingConfig
 
 LAB, RUNS = "lab.json", "runs"
 KIND, VERSION = "lab", 1
 State = Literal["planned", "running", "finished", "diverged", "failed"]
 Cell = str | int | float | None
+Scale = Literal["linear", "log"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Trial:
         if self.state not in get_args(State):
             states = ", ".join(get_args(State))
             raise ValueError(f"the state {self.state!r} of {self.name} is unknown; say {states}.")
-        if self.x is not None and (type(self.x) not in (int, float) or not math.isfinite(self.x)):
+        if self.x is not None and not _is_finite(self.x):
             raise ValueError(f"x of the trial {self.name} is {self.x!r}; give a finite number.")
 
 
@@ -72,6 +74,51 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Line:
+    """A line of a chart."""
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+    """(x, y), in the order in which the line joins them; all finite."""
+
+    def __post_init__(self) -> None:
+        _check_texts(self, "name")
+        for point in self.points:
+            if len(point) != 2 or not all(_is_finite(value) for value in point):
+                raise ValueError(
+                    f"the line {self.name!r} has the point {point!r}; give two finite numbers."
+                )
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What a lab shows as lines."""
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: tuple[Line, ...]
+    x_scale: Scale = "linear"
+    y_scale: Scale = "linear"
+    text: str = ""
+    """A sentence under it: how to read it."""
+
+    def __post_init__(self) -> None:
+        _check_texts(self, "title", "x_label", "y_label", "text")
+        for axis, name, scale in ((0, "x", self.x_scale), (1, "y", self.y_scale)):
+            if scale not in get_args(Scale):
+                raise ValueError(
+                    f"{name}_scale of the chart {self.title!r} is {scale!r}; say linear or log."
+                )
+            values = [point[axis] for line in self.lines for point in line.points]
+            if scale == "log" and min(values, default=1) <= 0:
+                raise ValueError(
+                    f"the chart {self.title!r} has {name} = {min(values)}, which no log scale "
+                    f"has a place for; leave it out, or make {name}_scale linear."
+                )
+
+
+@dataclass(frozen=True)
 class Lab:
     """A question, its trials, and the answer once there is one."""
 
@@ -88,6 +135,9 @@ class Lab:
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
     """What else is to be said, a sentence each."""
+    charts: tuple[Chart, ...] = ()
+    base: dict[str, Any] = field(default_factory=dict)
+    """The config that the trials were changed from, as its `to_dict` gave it; {} without one."""
 
     def __post_init__(self) -> None:
         _check_texts(self, "name", "asks", "axis")
@@ -98,6 +148,10 @@ class Lab:
         names = [trial.name for trial in self.trials]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"the trial {twice[0]} is there twice; give it another name.")
+        if not isinstance(self.base, dict):
+            raise ValueError(f"base must be an object, not {self.base!r}.")
+        if self.base:
+            TrainingConfig.from_dict(self.base)  # which checks all of it
 
 
 def save_lab(folder: StrPath, lab: Lab) -> None:
@@ -115,11 +169,12 @@ def load_lab(folder: StrPath) -> Lab:
     content = load_manifest(path, kind=KIND, version=VERSION)
     try:
         check_keys(Lab, content, "a lab")
-        trials = tuple(_trial(each) for each in _listed("trials", content.pop("trials", [])))
-        tables = tuple(_table(each) for each in _listed("tables", content.pop("tables", [])))
+        makers = {"trials": _trial, "tables": _table, "charts": _chart}
+        for name, make in makers.items():
+            content[name] = tuple(make(each) for each in _listed(name, content.get(name, [])))
         for name in ("command", "notes"):
             content[name] = tuple(_listed(name, content.get(name, [])))
-        return Lab(trials=trials, tables=tables, **content)
+        return Lab(**content)
     except ValueError as error:
         problem = f"is no whole lab ({str(error).rstrip('.')})"
         raise FileError(path, problem, "make it again, or restore a copy") from error
@@ -131,25 +186,49 @@ def trial_folder(folder: StrPath, trial: Trial) -> Path:
 
 
 def _trial(values: object) -> Trial:
-    if not isinstance(values, Mapping):
-        raise ValueError(f"a trial must be an object, not {values!r}.")
-    check_keys(Trial, values, "a trial")
-    return Trial(**values)
+    return Trial(**_object(Trial, values, "a trial"))
 
 
 def _table(values: object) -> Table:
+    table = _object(Table, values, "a table")
+    table["columns"] = tuple(_listed("columns", table["columns"]))
+    table["rows"] = _rows("rows", table["rows"], "a row")
+    return Table(**table)
+
+
+def _chart(values: object) -> Chart:
+    chart = _object(Chart, values, "a chart")
+    chart["lines"] = tuple(_line(each) for each in _listed("lines", chart["lines"]))
+    return Chart(**chart)
+
+
+def _line(values: object) -> Line:
+    line = _object(Line, values, "a line")
+    line["points"] = _rows("points", line["points"], "a point")
+    return Line(**line)
+
+
+def _object(kind: type[Any], values: object, what: str) -> dict[str, Any]:
     if not isinstance(values, Mapping):
-        raise ValueError(f"a table must be an object, not {values!r}.")
-    check_keys(Table, values, "a table")
-    columns = tuple(_listed("columns", values.get("columns")))
-    rows = tuple(tuple(_listed("a row", row)) for row in _listed("rows", values.get("rows")))
-    return Table(values.get("title", ""), columns, rows)
+        raise ValueError(f"{what} must be an object, not {values!r}.")
+    check_keys(kind, values, what)
+    return dict(values)
+
+
+def _rows(name: str, values: object, what: str) -> tuple[tuple[Any, ...], ...]:
+    return tuple(tuple(_listed(what, each)) for each in _listed(name, values))
 
 
 def _listed(name: str, values: object) -> list[Any]:
     if not isinstance(values, list):
         raise ValueError(f"{name} must be a list, not {values!r}.")
     return values
+
+
+def _is_finite(value: object) -> bool:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return abs(value) <= sys.float_info.max  # an int may be beyond what a chart can show
 
 
 def _check_texts(owner: object, *names: str) -> None:

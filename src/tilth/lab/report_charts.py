@@ -1,14 +1,18 @@
 """The numbers of a section's charts, as plain values for a page's script or for matplotlib.
 
 What enters: a section. What leaves: thinned curves of each run at several smoothings, the spread of
-each group of seeds, and the final losses along the lab's axis.
+each group of seeds, the final bits per byte along the lab's axis, and the lab's own charts.
 """
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilth.lab.folder import Chart
 from tilth.lab.report_content import COLOURS, Section, visible
 from tilth.lab.report_curves import Curve, Spread, smoothed, spread_of, thinned
 from tilth.lab.report_findings import groups_of
@@ -18,6 +22,12 @@ if TYPE_CHECKING:
 
 WINDOWS = (1, 10, 50, 200, 1000)  # steps that a smoothed loss is the mean of
 DASHES = ("solid", "dash", "dot")  # once the colours are used up
+LEAST_GAP = 0.095  # of an axis, between two ticks: less, and their names would touch
+MAX_MARKED = 60  # points of a line that are marked; more would touch
+AXIS_CAPTION = (
+    "A dot is a run, the line the mean over seeds; a cross is a run that diverged, drawn above all "
+    "others."
+)
 DIGITS = 6  # of a number in a page; more would be larger, and no screen could show them
 
 
@@ -28,37 +38,87 @@ class AxisPoint:
     label: str
     group: str
     x: float
-    loss: float
+    bits: float
+    """Per byte, on validation."""
     is_diverged: bool
-    """Then the loss is where the mark stands, above all others."""
+    """Then the bits are where the mark stands, above all others."""
 
 
 def axis_points(section: Section) -> list[AxisPoint]:
-    """The final validation loss of all runs that have ended, and have a place on the axis."""
+    """Where all runs that have ended, and have a place on the axis, are on it.
+
+    Bits per byte, not losses: where tokenizers differ, these tell more about the tokenizer.
+    """
     placed = [(entry, entry.x) for entry in section.entries if entry.x is not None]
-    losses = [e.valid_loss for e, _ in placed if e.is_comparable and e.valid_loss is not None]
-    top = max(losses) + 0.1 * ((max(losses) - min(losses)) or 1.0) if losses else 1.0
+    good = [e.bits_per_byte for e, _ in placed if e.is_comparable and e.bits_per_byte is not None]
+    top = max(good) + 0.1 * ((max(good) - min(good)) or 1.0) if good else 1.0
     points = []
     for entry, x in placed:
         is_diverged = entry.state == "diverged"
-        loss = top if is_diverged else entry.valid_loss
-        if loss is not None and entry.state not in ("running", "failed"):
-            points.append(AxisPoint(entry.label, entry.group, x, loss, is_diverged))
+        bits = top if is_diverged else entry.bits_per_byte
+        if bits is not None and entry.state not in ("running", "failed"):
+            points.append(AxisPoint(entry.label, entry.group, x, bits, is_diverged))
     return sorted(points, key=lambda point: point.x)
 
 
 def axis_line(points: list[AxisPoint]) -> tuple[list[float], list[float]]:
-    """The mean loss at each place, of those that did not diverge."""
+    """The mean at each place, of those that did not diverge."""
     at: dict[float, list[float]] = {}
     for point in points:
         if not point.is_diverged:
-            at.setdefault(point.x, []).append(point.loss)
-    return list(at), [sum(losses) / len(losses) for losses in at.values()]
+            at.setdefault(point.x, []).append(point.bits)
+    return list(at), [sum(bits) / len(bits) for bits in at.values()]
+
+
+def axis_title(section: Section) -> str:
+    """What the chart along the lab's axis shows."""
+    return f"Final bits per byte by {section.axis or 'trial'}"
+
+
+def line_styles(section: Section, chart: Chart) -> list[tuple[str, str]]:
+    """The colour and the dash of each line: its group's, if every line is named after one."""
+    of_groups = _group_styles(section)
+    if all(line.name in of_groups for line in chart.lines):
+        return [of_groups[line.name] for line in chart.lines]
+    return [(COLOURS[i % len(COLOURS)], _dash(i)) for i in range(len(chart.lines))]
+
+
+def _group_styles(section: Section) -> dict[str, tuple[str, str]]:
+    return {
+        name: (colour, _dash(index) if colour in COLOURS else "solid")
+        for index, (name, colour) in enumerate(section.colours.items())
+    }
+
+
+def _dash(index: int) -> str:
+    return DASHES[index // len(COLOURS) % len(DASHES)]
 
 
 def is_logarithmic(values: list[float]) -> bool:
     """Whether values span more than a decade."""
     return bool(values) and min(values) > 0 and max(values) > 10 * min(values)
+
+
+def ticks_of(values: Iterable[float], *, are_chosen: bool) -> list[float]:
+    """Where a log axis has ticks, or none: then it is long enough for powers of ten.
+
+    Values that were chosen are ticks themselves, if their names have room: batch sizes of 1, 2, 4
+    are read badly between powers of ten.
+    """
+    places = sorted(set(values))
+    if len(places) < 2:
+        return []
+    logs = [math.log10(place) for place in places]
+    decades = logs[-1] - logs[0]
+    if are_chosen and min(b - a for a, b in pairwise(logs)) >= LEAST_GAP * decades:
+        return places
+    if decades >= 3:
+        return []
+    digits = (1, 2, 5) if decades >= 1 else (1, 2, 3, 4, 6, 8)
+    powers = range(math.floor(logs[0]), math.floor(logs[-1]) + 1)
+    ticks = [digit * 10.0**power for power in powers for digit in digits]
+    ticks = [tick for tick in ticks if places[0] <= tick <= places[-1]]
+    return ticks if len(ticks) >= 3 else []
 
 
 def windows_of(section: Section) -> tuple[list[int], int]:
@@ -105,18 +165,16 @@ def spreads_of(section: Section, name: str) -> dict[str, Spread]:
 def chart_data(section: Section) -> dict[str, Any]:
     """All that the script of a page draws."""
     groups = groups_of(section.entries)
-    names, colours = list(groups), section.colours
+    names, styles = list(groups), _group_styles(section)
     windows, _ = windows_of(section)
     return {
         "groups": [
             {
                 "name": _plotly_text(f"{name} ({len(group)} seeds)" if len(group) > 1 else name),
-                "colour": colours[name],
-                "dash": DASHES[index // len(COLOURS) % len(DASHES)]
-                if colours[name] in COLOURS
-                else "solid",
+                "colour": styles[name][0],
+                "dash": styles[name][1],
             }
-            for index, (name, group) in enumerate(groups.items())
+            for name, group in groups.items()
         ],
         "runs": [
             {
@@ -129,7 +187,7 @@ def chart_data(section: Section) -> dict[str, Any]:
                 "valid_loss": _columns(thinned(entry.curves.valid_loss)),
                 "valid_bits": _columns(thinned(entry.curves.valid_bits)),
             }
-            for entry in section.entries
+            for entry in section.begun
             if entry.curves is not None
         ],
         "spreads": {
@@ -147,6 +205,7 @@ def chart_data(section: Section) -> dict[str, Any]:
         "time": unit_of_time(section),
         "shown_losses": shown_losses(section),
         "axis": _axis_data(section, names),
+        "charts": [_lines_data(section, chart) for chart in section.charts],
     }
 
 
@@ -154,21 +213,51 @@ def _axis_data(section: Section, names: list[str]) -> dict[str, Any] | None:
     points = axis_points(section)
     if not points:
         return None
+    places = [point.x for point in points]
     return {
         "label": _plotly_text(section.axis),
-        "is_logarithmic": is_logarithmic([point.x for point in points]),
+        "scale": "log" if is_logarithmic(places) else "linear",
+        "ticks": _tick_names(places, are_chosen=True) if is_logarithmic(places) else None,
         "line": axis_line(points),
         "points": [
             {
                 "name": _plotly_text(point.label),
                 "group": names.index(point.group),
                 "x": point.x,
-                "loss": point.loss,
+                "bits": point.bits,
                 "is_diverged": point.is_diverged,
             }
             for point in points
         ],
     }
+
+
+def _lines_data(section: Section, chart: Chart) -> dict[str, Any]:
+    xs, ys = ([point[i] for line in chart.lines for point in line.points] for i in (0, 1))
+    return {
+        "x_label": _plotly_text(chart.x_label),
+        "y_label": _plotly_text(chart.y_label),
+        "x_scale": chart.x_scale,
+        "y_scale": chart.y_scale,
+        "x_ticks": _tick_names(xs, are_chosen=True) if chart.x_scale == "log" else None,
+        "y_ticks": _tick_names(ys, are_chosen=False) if chart.y_scale == "log" else None,
+        "lines": [
+            {
+                "name": _plotly_text(line.name),
+                "colour": colour,
+                "dash": dash,
+                "is_marked": len(line.points) <= MAX_MARKED,
+                "x": [_short(x) for x, _ in line.points],
+                "y": [_short(y) for _, y in line.points],
+            }
+            for line, (colour, dash) in zip(chart.lines, line_styles(section, chart), strict=True)
+        ],
+    }
+
+
+def _tick_names(values: list[float], *, are_chosen: bool) -> dict[str, list[Any]] | None:
+    ticks = ticks_of(values, are_chosen=are_chosen)
+    return {"tickvals": ticks, "ticktext": [visible(tick) for tick in ticks]} if ticks else None
 
 
 def _columns(curve: Curve) -> dict[str, list[float | None]]:
@@ -186,7 +275,8 @@ def _numbers(values: "Array") -> list[float | None]:
 
 
 def _short(value: float) -> float:
-    return int(value) if value == int(value) else float(f"{value:.{DIGITS}g}")
+    is_count = abs(value) < 1e15 and value == int(value)
+    return int(value) if is_count else float(f"{value:.{DIGITS}g}")
 
 
 def _plotly_text(text: str) -> str:

@@ -4,7 +4,10 @@ What enters: paths of runs and labs. What leaves: a `Report`: a section for each
 all runs that are in none, with its entries, its sentences and its tables.
 """
 
+import math
+import re
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +19,7 @@ import tomli_w
 from tilth.accounting import account
 from tilth.accounting.report import big, duration, size
 from tilth.files import FileError
-from tilth.lab.folder import LAB, Cell, Table, load_lab
+from tilth.lab.folder import LAB, Cell, Chart, Table, load_lab
 from tilth.lab.report_findings import (
     ASKS,
     Entry,
@@ -25,6 +28,7 @@ from tilth.lab.report_findings import (
     entries_of_runs,
     flat_values,
     groups_of,
+    labels_of,
     notes_of,
     shown_value,
     varying_values,
@@ -43,6 +47,7 @@ class Sample:
     """A text that a run wrote, and what made it so."""
 
     label: str
+    group: str
     colour: str
     made_by: str
     text: str
@@ -59,6 +64,8 @@ class Section:
     notes: tuple[str, ...]
     axis: str
     entries: tuple[Entry, ...]
+    charts: tuple[Chart, ...]
+    """The lab's own."""
     tables: tuple[Table, ...]
     """The lab's own."""
     commands: tuple[str, ...]
@@ -67,6 +74,11 @@ class Section:
     def runs(self) -> list[Run]:
         """The runs that there are."""
         return [entry.run for entry in self.entries if entry.run is not None]
+
+    @property
+    def begun(self) -> list[Entry]:
+        """The entries that have a step to draw."""
+        return [e for e in self.entries if e.curves is not None and len(e.curves.train_loss.steps)]
 
     @property
     def colours(self) -> dict[str, str]:
@@ -99,7 +111,7 @@ def read_report(paths: Sequence[Path], title: str | None = None) -> Report:
             labs.append(path)
         else:
             runs += _runs_in(path)
-    sections = [_section_of_lab(path) for path in labs]
+    sections = _told_apart([_section_of_lab(path) for path in labs], labs)
     if runs:
         sections.append(_section_of_runs(list(dict.fromkeys(runs))))
     if not sections:
@@ -107,6 +119,15 @@ def read_report(paths: Sequence[Path], title: str | None = None) -> Report:
     if title is None:
         title = sections[0].asks if len(sections) == 1 else "A report of tilth"
     return Report(title, tuple(sections))
+
+
+def _told_apart(sections: list[Section], labs: list[Path]) -> list[Section]:
+    """Sections whose headings differ: labs that ask the same are told apart by their folders."""
+    asked = Counter(section.asks for section in sections)
+    return [
+        replace(section, asks=f"{section.asks} ({label})") if asked[section.asks] > 1 else section
+        for section, label in zip(sections, labels_of(labs), strict=True)
+    ]
 
 
 def _runs_in(path: Path) -> list[Path]:
@@ -123,7 +144,9 @@ def _section_of_lab(path: Path) -> Section:
     lab = load_lab(path)
     entries = entries_of_lab(path, lab)
     answer = lab.answer
-    if answer is None:
+    if not answer and not lab.trials:
+        answer = "There is no answer yet."
+    elif not answer:
         ended = sum(trial.state in ("finished", "diverged", "failed") for trial in lab.trials)
         answer = f"{ended} of {len(lab.trials)} runs have ended. So far: {answer_of(entries)}"
     return Section(
@@ -132,7 +155,9 @@ def _section_of_lab(path: Path) -> Section:
         notes=(*lab.notes, *notes_of(entries)),
         axis=lab.axis,
         entries=tuple(entries),
-        tables=lab.tables,
+        # A lab that goes on may have tables and charts with nothing in them yet.
+        charts=tuple(c for c in lab.charts if any(line.points for line in c.lines)),
+        tables=tuple(table for table in lab.tables if table.rows),
         commands=(shlex.join(lab.command),) if lab.command else (),
     )
 
@@ -145,6 +170,7 @@ def _section_of_runs(paths: list[Path]) -> Section:
         notes=tuple(notes_of(entries)),
         axis=axis,
         entries=tuple(entries),
+        charts=(),
         tables=(),
         commands=tuple(
             shlex.join(["tilth", "train", "--config", str(path / CONFIG), "--out", f"{path}-again"])
@@ -221,7 +247,7 @@ def accounting_table(section: Section) -> Table:
         found, model = account(run.config), run.config.model
         rows.append(
             (
-                ", ".join(entry.label for entry in entries),
+                _named([entry.label for entry in entries], section),
                 f"{model.num_layers} × {model.d_model}, heads {model.num_heads}, "
                 f"d_ff {model.d_ff:,}, vocabulary {model.vocab_size:,}, "
                 f"context {model.context_length:,}",
@@ -237,6 +263,11 @@ def accounting_table(section: Section) -> Table:
         *("FLOPs a token", "FLOPs of the run", "memory at its peak"),
     )
     return Table("What it costs", columns, tuple(rows))
+
+
+def _named(labels: list[str], section: Section) -> str:
+    is_all = len(labels) == len(section.runs) > 1
+    return "all" if is_all else "; ".join(labels)
 
 
 def _costing(config: TrainingConfig) -> tuple[Any, ...]:
@@ -256,7 +287,7 @@ def versions_table(section: Section) -> Table:
         row = tuple(versions.get(name) for name in columns[:5])
         data = f"{entry.run.manifest['data_fingerprint'][:12]} (SHA-256)"
         rows.setdefault((*row, machine.device, machine.threads, data), []).append(entry.label)
-    table = tuple((", ".join(labels), *row) for row, labels in rows.items())
+    table = tuple((_named(labels, section), *row) for row, labels in rows.items())
     return Table("Versions", ("runs", *columns), table)
 
 
@@ -291,6 +322,7 @@ def samples_of(section: Section) -> list[Sample]:
         samples.append(
             Sample(
                 entry.label,
+                entry.group,
                 section.colours[entry.group],
                 ", ".join(made_by),
                 str(last.get("text", "")),
@@ -312,8 +344,49 @@ def visible(value: Cell) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return f"{value:,.0f}" if 1e3 <= abs(value) < 1e9 else f"{value:.4g}"
     return "".join(
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode("ascii")
         for c in value
     )
+
+
+# --- cells ----------------------------------------------------------------------------------------
+
+
+NUMBER = re.compile(r"[-+]?[\d,.]+(e[-+]?\d+)?%?( of [\d,]+| [a-zA-Z]{1,7})?|–")
+
+
+def shown_columns(table: Table) -> list[list[str]]:
+    """The cells of each column as texts; numbers that were measured with equally many decimals."""
+    columns = list(zip(*table.rows, strict=True)) or [()] * len(table.columns)
+    shown = []
+    for column in columns:
+        decimals = _decimals_of([cell for cell in column if isinstance(cell, float)])
+        shown.append(
+            [
+                f"{cell:,.{decimals}f}"
+                if isinstance(cell, float) and decimals is not None
+                else visible(cell)
+                for cell in column
+            ]
+        )
+    return shown
+
+
+def is_numeric(column: Sequence[str]) -> bool:
+    """Whether the cells of a column are numbers, with or without a unit: they go to the right."""
+    return all(NUMBER.fullmatch(cell) for cell in column)
+
+
+def _decimals_of(numbers: list[float]) -> int | None:
+    """The decimals that suit a column: four digits of the largest; None if it is best without."""
+    largest = max(map(abs, numbers), default=0.0)
+    # Whole numbers, and those of one or two digits (a learning rate), were chosen, not measured.
+    is_chosen = all(n.is_integer() or n == float(f"{n:.2g}") for n in numbers)
+    if is_chosen or largest >= 1e9:
+        return None
+    # A loss has one more, as in the table of runs: the spread of seeds is often in the fourth.
+    decimals = 4 if 1 <= largest < 10 else max(0, 3 - math.floor(math.log10(largest)))
+    smallest = min(abs(number) for number in numbers if number)
+    return decimals if smallest >= 10.0 ** (1 - decimals) else None

@@ -62,7 +62,7 @@ def entries_of_lab(folder: StrPath, lab: Lab) -> list[Entry]:
 def entries_of_runs(paths: Sequence[Path]) -> tuple[list[Entry], str]:
     """Runs that nobody has labelled, and the one number that varies between them, if it is one."""
     runs = [open_run(path) for path in paths]
-    labels = _labels(paths)
+    labels = labels_of(paths)
     # The data by its fingerprint too: a folder may be filled again, with another text.
     keys = [(replace(run.config, seed=0), run.manifest["data_fingerprint"]) for run in runs]
     members: dict[Any, list[int]] = {}
@@ -106,10 +106,10 @@ def state_of(run: Run, curves: Curves) -> str:
     return "finished" if run.is_finished else "stopped"
 
 
-def _labels(paths: Sequence[Path]) -> list[str]:
+def labels_of(paths: Sequence[Path]) -> list[str]:
     """The ends of paths, as short as they can be and still differ."""
     parts = [path.resolve().parts for path in paths]
-    for length in range(1, max(map(len, parts))):
+    for length in range(1, max(map(len, parts), default=0)):
         labels = ["/".join(each[-length:]) for each in parts]
         if len(set(labels)) == len(labels):
             return labels

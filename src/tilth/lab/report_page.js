@@ -6,6 +6,7 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 const options = {
   responsive: true,
   displaylogo: false,
+  typesetMath: false, // a name with two dollars is still a name
   modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
 };
 
@@ -22,7 +23,7 @@ function layoutOf(x, y) {
     modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--soft"), activecolor: colour("--accent") },
     legend: { orientation: "h", x: 0, xanchor: "left", yref: "container", y: 0, yanchor: "bottom" },
     xaxis: { ...axis, ...x },
-    yaxis: { ...axis, ...y },
+    yaxis: { ...axis, ...y, title: { ...y.title, standoff: 12 } }, // else long ticks touch it
   };
 }
 
@@ -106,14 +107,14 @@ function drawCurves(figure, section) {
   Plotly.react(figure.querySelector(".chart"), traces, layout, options);
 }
 
-// --- final losses along the lab's axis ---------------------------------------------------------
+// --- final bits per byte along the lab's axis --------------------------------------------------
 
 function drawAxis(figure, section) {
   const axis = section.axis;
   const [x, y] = axis.line;
   const marks = (points, symbol, size, said) => ({
     x: points.map((point) => point.x),
-    y: points.map((point) => point.loss),
+    y: points.map((point) => point.bits),
     mode: "markers",
     marker: { symbol, size, color: points.map((point) => section.groups[point.group].colour) },
     text: points.map((point) => point.name),
@@ -126,16 +127,43 @@ function drawAxis(figure, section) {
     marks(axis.points.filter((point) => point.is_diverged), "x", 11, "diverged"),
   ];
   const layout = layoutOf(
-    { title: { text: axis.label }, type: axis.is_logarithmic ? "log" : "linear", exponentformat: "e" },
-    { title: { text: "final validation loss" } },
+    { title: { text: axis.label }, type: axis.scale, exponentformat: "e", ...axis.ticks },
+    { title: { text: "bits per byte on validation" } },
   );
   Plotly.react(figure.querySelector(".chart"), traces, layout, options);
 }
 
+// --- the lab's own charts ----------------------------------------------------------------------
+
+function drawLines(figure, section) {
+  const chart = section.charts[figure.dataset.chart];
+  const shown = (value) =>
+    value !== 0 && (Math.abs(value) >= 1e9 || Math.abs(value) < 1e-3)
+      ? value.toExponential()
+      : value.toLocaleString("en", { maximumSignificantDigits: 6 });
+  const traces = chart.lines.map((line) => ({
+    x: line.x,
+    y: line.y,
+    name: line.name,
+    mode: line.is_marked ? "lines+markers" : "lines",
+    marker: { size: 7 },
+    line: { color: line.colour, dash: line.dash, width: 2 },
+    text: line.x.map((x, i) => `${chart.x_label}: ${shown(x)}<br>${chart.y_label}: ${shown(line.y[i])}`),
+    hovertemplate: "<b>%{fullData.name}</b><br>%{text}<extra></extra>",
+  }));
+  const layout = layoutOf(
+    { title: { text: chart.x_label }, type: chart.x_scale, exponentformat: "e", ...chart.x_ticks },
+    { title: { text: chart.y_label }, type: chart.y_scale, exponentformat: "e", ...chart.y_ticks },
+  );
+  layout.showlegend = chart.lines.length > 1;
+  Plotly.react(figure.querySelector(".chart"), traces, layout, options);
+}
+
+const draws = { curves: drawCurves, axis: drawAxis, lines: drawLines };
+
 function drawAll() {
   for (const figure of document.querySelectorAll("figure[data-section]")) {
-    const draw = figure.classList.contains("axis") ? drawAxis : drawCurves;
-    draw(figure, sections[figure.dataset.section]);
+    draws[figure.className](figure, sections[figure.dataset.section]);
   }
 }
 

@@ -6,7 +6,6 @@ own policy forbids it to load anything.
 """
 
 import json
-import re
 from datetime import UTC, datetime
 from html import escape
 from importlib import import_module
@@ -14,15 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from tilth import __version__
-from tilth.lab.folder import Table
-from tilth.lab.report_charts import chart_data, windows_of
+from tilth.lab.folder import Chart, Table
+from tilth.lab.report_charts import AXIS_CAPTION, axis_title, chart_data, windows_of
 from tilth.lab.report_content import (
     Report,
     Section,
     accounting_table,
     config_text,
+    is_numeric,
     runs_table,
     samples_of,
+    shown_columns,
     versions_table,
     visible,
 )
@@ -30,7 +31,10 @@ from tilth.lab.report_content import (
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 )
-NUMBER = re.compile(r"[-+]?[\d,.]+(e[-+]?\d+)?%?( of [\d,]+| [a-zA-Z]{1,7})?|–")
+NO_SCRIPT = (
+    "<noscript><p>The charts need JavaScript; the Markdown beside this page has them as pictures."
+    "</p></noscript>"
+)
 WIDE_CHARACTERS = 40  # from which on a cell may break its line
 
 
@@ -56,6 +60,7 @@ def page_of(report: Report) -> str:
 </head>
 <body>
 <h1>{_text(report.title)}</h1>
+{NO_SCRIPT if any("<figure" in section for section in sections) else ""}
 {"".join(sections)}
 <footer>Made by tilth {_text(__version__)}, {made}.</footer>
 <script>{_plotly()}</script>
@@ -93,6 +98,7 @@ def _section(section: Section, index: int, data: dict[str, Any], *, has_heading:
         f'<p class="answer">{_text(section.answer)}</p>',
         f'<ul class="notes">{notes}</ul>' if notes else "",
         _axis(section, index) if data["axis"] is not None else "",
+        *(_lines(chart, index, number) for number, chart in enumerate(section.charts)),
         _curves(section, index, data) if data["runs"] else "",
         *(_table(table) for table in section.tables),
         _table(runs_table(section), colours) if section.entries else "",
@@ -107,12 +113,20 @@ def _section(section: Section, index: int, data: dict[str, Any], *, has_heading:
 
 
 def _axis(section: Section, index: int) -> str:
-    label = _text(f"Final validation loss by {section.axis or 'trial'}")
+    label = _text(axis_title(section))
     return (
         f'<figure class="axis" data-section="{index}"><h3>{label}</h3>'
         f'<div class="chart" role="img" aria-label="{label}"></div>'
-        "<figcaption>A dot is a run, the line the mean over seeds; a cross is a run that diverged, "
-        "drawn above all others.</figcaption></figure>"
+        f"<figcaption>{AXIS_CAPTION}</figcaption></figure>"
+    )
+
+
+def _lines(chart: Chart, index: int, number: int) -> str:
+    label = _text(chart.title)
+    caption = f"<figcaption>{_text(chart.text)}</figcaption>" if chart.text else ""
+    return (
+        f'<figure class="lines" data-section="{index}" data-chart="{number}"><h3>{label}</h3>'
+        f'<div class="chart" role="img" aria-label="{label}"></div>{caption}</figure>'
     )
 
 
@@ -141,8 +155,6 @@ def _curves(section: Section, index: int, data: dict[str, Any]) -> str:
         f'<form class="controls" autocomplete="off">{"".join(controls)}</form>'
         '<div class="chart" role="img" aria-label="Learning curves"></div>'
         f"<figcaption>{caption}</figcaption></figure>"
-        "<noscript><p>The charts need JavaScript; the Markdown beside this page has them as "
-        "pictures.</p></noscript>"
     )
 
 
@@ -167,11 +179,10 @@ def _switches(legend: str, values: dict[str, tuple[str, bool]]) -> str:
 
 
 def _table(table: Table, colours: list[str] | None = None) -> str:
-    cells = [[visible(cell) for cell in row] for row in table.rows]
-    columns = list(zip(*cells, strict=True)) or [()] * len(table.columns)
+    columns = shown_columns(table)
     kinds = [
         ' class="number"'
-        if all(NUMBER.fullmatch(cell) for cell in column)
+        if is_numeric(column)
         else ' class="wide"'
         if max(map(len, column), default=0) > WIDE_CHARACTERS
         else ""
@@ -181,7 +192,7 @@ def _table(table: Table, colours: list[str] | None = None) -> str:
         f"<th{kind}>{_text(name)}</th>" for name, kind in zip(table.columns, kinds, strict=True)
     )
     rows = []
-    for number, row in enumerate(cells):
+    for number, row in enumerate(zip(*columns, strict=True)):
         shown = [escape(cell) for cell in row]
         if colours:
             shown[0] = _swatch(colours[number]) + shown[0]
@@ -226,4 +237,4 @@ def _repeating(section: Section) -> str:
         configs = f"<details><summary>The config of each run</summary>{configs}</details>"
     shown = f"<pre>{_text(commands)}</pre>" if commands else ""
     versions = _table(versions_table(section)) if section.runs else ""
-    return f"<h3>To repeat it</h3>{shown}{configs}{versions}"
+    return f"<h3>To repeat it</h3>{shown}{configs}{versions}" if shown or versions else ""

@@ -1,19 +1,23 @@
 """The charts of a section as PNG, by matplotlib, for Markdown and for paper.
 
 What enters: a section. What leaves: the bytes of a picture of its learning curves, by step and by
-time, and of one of its final losses, if it has an axis.
+time, of one of its final bits per byte, if it has an axis, and of each chart of its lab.
 """
 
 import io
 from importlib import import_module
 from typing import Any
 
+from tilth.lab.folder import Chart
 from tilth.lab.report_charts import (
+    MAX_MARKED,
     axis_line,
     axis_points,
     is_logarithmic,
+    line_styles,
     shown_losses,
     spreads_of,
+    ticks_of,
     unit_of_time,
     windows_of,
 )
@@ -21,12 +25,13 @@ from tilth.lab.report_content import Section, visible
 from tilth.lab.report_curves import smoothed, thinned
 from tilth.lab.report_findings import groups_of
 
+DASHES = {"solid": "-", "dash": "--", "dot": ":"}  # plotly's, as matplotlib writes them
 MAX_NAMES = 24  # in a legend: more leave no room for the curves
 
 
 def curves_png(section: Section) -> bytes | None:
     """Train (thin) and validation (thick) losses, by step and by time; None without any."""
-    entries = [entry for entry in section.entries if entry.curves is not None]
+    entries = section.begun
     if not entries:
         return None
     figure = _figure(11, 4.6)
@@ -54,12 +59,13 @@ def curves_png(section: Section) -> bytes | None:
     panels[0].set_ylabel("loss, nats per token")
     if (losses := shown_losses(section)) is not None:
         panels[0].set_ylim(losses)
-    _legend(figure, section)
+    groups = list(groups_of(entries))
+    _legend(figure, groups, [{"color": section.colours[group]} for group in groups])
     return _png(figure)
 
 
 def axis_png(section: Section) -> bytes | None:
-    """The final validation loss along the lab's axis; None without one."""
+    """The final bits per byte along the lab's axis; None without one."""
     points = axis_points(section)
     if not points:
         return None
@@ -68,14 +74,36 @@ def axis_png(section: Section) -> bytes | None:
     axes.plot(*axis_line(points), color="0.5", lw=1, zorder=1)
     for point in points:
         colour, marker = section.colours[point.group], "x" if point.is_diverged else "o"
-        axes.scatter([point.x], [point.loss], color=colour, marker=marker, s=45, zorder=2)
+        axes.scatter([point.x], [point.bits], color=colour, marker=marker, s=45, zorder=2)
         if point.is_diverged:
             place = {"xytext": (0, -16), "textcoords": "offset points", "ha": "center"}
-            axes.annotate("diverged", (point.x, point.loss), fontsize=8, **place)
+            axes.annotate("diverged", (point.x, point.bits), fontsize=8, **place)
     if is_logarithmic([point.x for point in points]):
         axes.set_xscale("log")
+        _ticks(axes.xaxis, [point.x for point in points], are_chosen=True)
     axes.set_xlabel(_plain(section.axis))
-    axes.set_ylabel("final validation loss")
+    axes.set_ylabel("bits per byte on validation")
+    return _png(figure)
+
+
+def chart_png(section: Section, chart: Chart) -> bytes:
+    """A chart of the lab's own."""
+    figure = _figure(7, 4)
+    axes = figure.subplots()
+    styles = [{"color": colour, "ls": DASHES[dash]} for colour, dash in line_styles(section, chart)]
+    for line, style in zip(chart.lines, styles, strict=True):
+        marker = "o" if len(line.points) <= MAX_MARKED else ""
+        x, y = [point[0] for point in line.points], [point[1] for point in line.points]
+        axes.plot(x, y, lw=1.6, marker=marker, ms=4.5, **style)
+    axes.set(xscale=chart.x_scale, yscale=chart.y_scale)
+    points = [point for line in chart.lines for point in line.points]
+    if chart.x_scale == "log":
+        _ticks(axes.xaxis, [x for x, _ in points], are_chosen=True)
+    if chart.y_scale == "log":
+        _ticks(axes.yaxis, [y for _, y in points], are_chosen=False)
+    axes.set(xlabel=_plain(chart.x_label), ylabel=_plain(chart.y_label))
+    if len(chart.lines) > 1:
+        _legend(figure, [line.name for line in chart.lines], styles)
     return _png(figure)
 
 
@@ -87,6 +115,12 @@ def curves_caption(section: Section) -> str:
     return f"Thin: the loss in training{mean}. Thick: on validation{bands}."
 
 
+def _ticks(axis: Any, values: list[float], *, are_chosen: bool) -> None:  # noqa: ANN401
+    if ticks := ticks_of(values, are_chosen=are_chosen):
+        axis.set_ticks(ticks, labels=[visible(tick) for tick in ticks])
+        axis.set_ticks([], minor=True)
+
+
 def _figure(width: float, height: float) -> Any:  # noqa: ANN401, matplotlib is not always there
     try:
         # Without pyplot, which would keep every figure.
@@ -96,13 +130,12 @@ def _figure(width: float, height: float) -> Any:  # noqa: ANN401, matplotlib is 
     return figure(figsize=(width, height), layout="constrained")
 
 
-def _legend(figure: Any, section: Section) -> None:  # noqa: ANN401
+def _legend(figure: Any, names: list[str], styles: list[dict[str, str]]) -> None:  # noqa: ANN401
     line = import_module("matplotlib.lines").Line2D
-    begun = [entry for entry in section.entries if entry.curves is not None]
-    names = list(groups_of(begun))[:MAX_NAMES]
-    handles = [line([], [], color=section.colours[name], lw=2) for name in names]
-    shown = [_plain(name) for name in names]
-    columns = max(1, min(len(names), 120 // (6 + max(map(len, shown)))))
+    handles = [line([], [], lw=2, **style) for style in styles[:MAX_NAMES]]
+    shown = [_plain(name) for name in names[:MAX_NAMES]]
+    in_a_row = int(11 * figure.get_figwidth()) // (6 + max(map(len, shown)))
+    columns = max(1, min(len(shown), in_a_row))
     figure.legend(handles, shown, loc="outside lower center", ncols=columns, frameon=False)
 
 

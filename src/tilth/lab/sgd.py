@@ -24,6 +24,7 @@ import string
 
 import torch
 
+from tilth.lab.folder import Cell, Chart, Lab, Line, Table
 from tilth.optim import SGD
 
 
@@ -78,3 +79,37 @@ def curve(losses: dict[float, list[float]], height: int = 13) -> str:
         f"{names}   *: several",
     ]
     return "\n".join(lines) + "\n"
+
+
+def as_lab(losses: dict[float, list[float]]) -> Lab:
+    """The same as a question with its answer, for a report."""
+    steps = len(next(iter(losses.values()))) - 1
+    last = {lr: line[-1] for lr, line in losses.items()}
+    falling = {lr: loss for lr, loss in last.items() if loss < losses[lr][0]}  # NaN is not
+    growing = [lr for lr in losses if lr not in falling]
+    answer = f"No rate brings the loss down in {steps} steps."
+    if falling:
+        best = min(falling, key=lambda lr: (falling[lr], -lr))
+        answer = f"After {steps} steps the loss is lowest with lr {best:g}: {falling[best]:.3g}."
+    if growing:
+        answer += f" With {', '.join(f'lr {lr:g}' for lr in growing)} it grows instead."
+    lines = tuple(
+        Line(f"lr {lr:g}", tuple((step, y) for step, y in enumerate(line) if 0 < y < math.inf))
+        for lr, line in losses.items()
+    )
+    chart = Chart("Loss over steps", "step", "mean(w**2)", lines, y_scale="log")
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
+        (step, *(f"{line[step]:.4g}" for line in losses.values())) for step in range(steps + 1)
+    )
+    table = Table("Losses", ("step", *(f"lr {lr:g}" for lr in losses)), rows)
+    return Lab(
+        "sgd",
+        "What does a learning rate that is too small, or too large, do?",
+        answer,
+        charts=(chart,),
+        tables=(table,),
+        notes=(
+            "A step multiplies every entry of w by 1 - lr / (50 sqrt(t + 1)): the loss falls the "
+            "faster the larger the rate is, until the factor leaves -1 to 1.",
+        ),
+    )

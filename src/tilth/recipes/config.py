@@ -268,7 +268,7 @@ class TrainingConfig:
 
 def differences(old: TrainingConfig, new: TrainingConfig) -> dict[str, tuple[Any, Any]]:
     """The values that two configs have not in common, by dotted name: (old, new)."""
-    flat_old, flat_new = _flat(old.to_dict()), _flat(new.to_dict())
+    flat_old, flat_new = flattened(old.to_dict()), flattened(new.to_dict())
     return {
         name: (flat_old.get(name), flat_new.get(name))
         for name in sorted(flat_old.keys() | flat_new.keys())
@@ -276,11 +276,12 @@ def differences(old: TrainingConfig, new: TrainingConfig) -> dict[str, tuple[Any
     }
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of tables within tables, by dotted name."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{name}.")
+            flat |= flattened(value, f"{prefix}{name}.")
         else:
             flat[prefix + name] = value
     return flat

@@ -13,6 +13,10 @@ MEMORY = 0.95  # of the running mean of the loss: some twenty steps
 FAR = 0.5  # nats above its lowest value: where a running mean never gets by chance
 
 
+class DivergedError(ValueError):
+    """Nothing is finite any more: the run cannot go on, and what is saved is good."""
+
+
 @dataclass
 class Guard:
     """Counts skipped steps, and follows the loss."""
@@ -24,7 +28,7 @@ class Guard:
     lowest_mean_loss: float | None = None
 
     def see(self, step: int, loss: float, grad_norm: float) -> bool:
-        """Return whether the step was applied; raise ValueError after too many that were not."""
+        """Return whether the step was applied; raise DivergedError after too many that were not."""
         if math.isfinite(loss) and math.isfinite(grad_norm):
             self.skipped_in_a_row = 0
             mean = loss if self.mean_loss is None else self.mean_loss
@@ -35,7 +39,7 @@ class Guard:
         self.skipped += 1
         self.skipped_in_a_row += 1
         if self.skipped_in_a_row >= self.max_skipped:
-            raise ValueError(
+            raise DivergedError(
                 f"neither loss nor gradient was finite for {self.skipped_in_a_row} steps in a row, "
                 f"up to step {step}; none of them was applied, and the checkpoints are good: begin "
                 "a run with a smaller optimizer.lr, a longer warm-up, or float32."

@@ -37,7 +37,7 @@ from tilth.runs.metrics import METRICS, SAMPLES, Evaluation, Log, StepRecord, cu
 from tilth.runs.run import Run, check_new_folder, create_run, open_run, versions
 from tilth.runs.saving import CheckpointWriter, load_state, random_state, set_random_state
 from tilth.training.evaluation import evaluate
-from tilth.training.guards import Guard
+from tilth.training.guards import DivergedError, Guard
 from tilth.training.machine import (
     machine_settings,
     measured_peak,
@@ -73,7 +73,7 @@ def train(config: TrainingConfig, out: StrPath) -> Iterator[StepRecord]:
             "that was extended; train the part before it first, then extend that run."
         )
     data = open_data(config.data)
-    _check_fits(config, data)
+    check_fits(config, data)
     check_sinks(config.watch.sinks)
     machine = config.machine
     if None in (config.steps, machine.device, machine.dtype, machine.compile, machine.threads):
@@ -131,7 +131,8 @@ def _is_whole(checkpoint: Checkpoint) -> bool:
 # --- before the first step ------------------------------------------------------------------------
 
 
-def _check_fits(config: TrainingConfig, data: Data) -> None:
+def check_fits(config: TrainingConfig, data: Data) -> None:
+    """Refuse data that the config cannot train on; call it before long work."""
     if config.model.vocab_size != data.vocab_size:
         raise ValueError(
             f"model.vocab_size is {config.model.vocab_size:,}, and the tokenizer of {data.folder} "
@@ -365,7 +366,7 @@ class _Training:
         """A finite gradient can still lead to infinite weights, whose loss nobody has seen yet."""
         weights = self.model.parameters()
         if not math.isfinite(valid_loss) or not all(p.isfinite().all() for p in weights):
-            raise ValueError(
+            raise DivergedError(
                 f"after step {self.step} the weights or the validation loss are not finite, so it "
                 f"is not saved; the checkpoints of {self.run.folder} are good: begin a run "
                 "with a smaller optimizer.lr."

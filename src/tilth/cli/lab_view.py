@@ -1,0 +1,62 @@
+"""A lab as it goes, on stderr: a line for each trial that ends, and a live one on a terminal."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tilth.cli.signals import say
+
+if TYPE_CHECKING:
+    from tilth.lab.running import Event
+
+Show = Callable[["Event"], None]
+
+
+@contextmanager
+def lab_view() -> Iterator[Show]:
+    """Yield what shows an event."""
+    if not sys.stderr.isatty():
+        yield _lines()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True, highlight=False)
+    columns = (BarColumn(20), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("beginning")
+
+        def show(event: "Event") -> None:
+            part = 0.0
+            if event.record is not None:
+                part = event.record.step / event.setup.config.steps
+                loss = "–" if event.record.loss is None else f"{event.record.loss:.3f}"
+                said = f"{event.done + 1}/{event.known}  {event.setup.label[:30]}  loss {loss}"
+                progress.update(task, description=said)
+            else:
+                console.print(_ended(event), markup=False)
+            progress.update(task, total=event.known, completed=event.done + part)
+
+        yield show
+
+
+def _lines() -> Show:
+    began = time.monotonic()
+
+    def show(event: "Event") -> None:
+        if event.outcome is not None:
+            say(f"{_ended(event)}, {time.monotonic() - began:.0f} s so far")
+
+    return show
+
+
+def _ended(event: "Event") -> str:
+    outcome = event.outcome
+    assert outcome is not None
+    if outcome.state == "finished" and outcome.bits_per_byte is not None:
+        said = f"{outcome.bits_per_byte:.4f} bits per byte"
+    else:
+        said = f"{outcome.state} after {outcome.steps:,} steps"
+    return f"{event.done:3} of {event.known}  {event.setup.label}: {said}"

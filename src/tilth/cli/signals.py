@@ -1,0 +1,54 @@
+"""Long work that ends well: the first signal is noted, the second acts at once.
+
+What enters: Ctrl-C, SIGTERM, the end of a terminal. What leaves: a list to look into between two
+steps; whoever works leaves at the next good moment, and what it has done is saved.
+
+    with first_signal() as signals:
+        for record in records:
+            if signals:
+                break
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+@contextmanager
+def first_signal() -> Iterator[list[int]]:
+    """Yield a list that the first signal to end is noted in; the second acts as usual."""
+    noted: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    usual = {number: signal.getsignal(number) for number in numbers}
+    # What whoever started us wants ignored (nohup, a job in the background) stays so.
+    usual = {number: handler for number, handler in usual.items() if handler != signal.SIG_IGN}
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        noted.append(number)
+        for each, handler in usual.items():
+            signal.signal(each, handler)
+        say("tilth: finishing the step, then saving …")
+
+    for number in usual:
+        signal.signal(number, note)
+    try:
+        yield noted
+    finally:
+        for number, handler in usual.items():
+            signal.signal(number, handler)
+
+
+def say(text: str) -> None:
+    """Print to stderr, if that is still there: Ctrl-C ends the `tee` behind our pipe as well."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        silence_stderr()
+
+
+def silence_stderr() -> None:
+    """Let what is said from now on go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())

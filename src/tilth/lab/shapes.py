@@ -1,0 +1,208 @@
+"""`shape`: how to spend a budget of FLOPs on a model.
+
+Three questions with an axis each: depth against width; the context length; the size of the
+vocabulary. What is compared costs equally many FLOPs (depth, vocabulary) or sees equally many
+tokens (context).
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+from tilth.accounting import count_parameters, training_flops
+from tilth.data import open_data
+from tilth.lab.experiment import (
+    Findings,
+    Outcomes,
+    Question,
+    Result,
+    Setup,
+    Tell,
+    at_equal_flops,
+    best_of,
+    results_of,
+)
+from tilth.lab.folder import Cell, Chart, Line, Table
+from tilth.lab.texts import retokenize
+from tilth.recipes.changing import changed
+from tilth.recipes.config import TrainingConfig
+
+DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16)
+CONTEXT_FACTORS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4)
+VOCABULARY_FACTORS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4)
+SMALLEST_VOCABULARY = 300  # 256 bytes, the end token, and something to learn
+
+
+class Depth(Question):
+    """Layers against width, at equal FLOPs."""
+
+    name = "depth"
+    asks = "With equally many FLOPs, is it better to be deep or wide?"
+    axis = "layers"
+
+    def setups(self, outcomes: Outcomes) -> list[Setup]:
+        """For each depth the width whose FLOPs a token are nearest to the base's."""
+        setups: list[Setup] = []
+        for layers in sorted({*DEPTHS, self.base.model.num_layers}):
+            config = _deep(self.base, layers)
+            width = config.model.d_model
+            # Heads are whole, so very deep models cannot be narrow enough: their FLOPs say so.
+            if _cost(config) < 1.5 * _cost(self.base):
+                label = f"{layers} x {width}"
+                config = at_equal_flops(config, self.base)
+                setups += self.over_seeds(f"layers-{layers}", label, config, layers)
+        return setups
+
+    def conclude(self, outcomes: Outcomes) -> Findings:
+        """The best shape, and how flat the optimum is."""
+        results = [*results_of(self.setups(outcomes), outcomes).values()]
+        best = best_of(results)
+        rows = [(*_row(each), each.setups[0].config.steps) for each in results]
+        columns = ("layers x width", "bits per byte", "parameters", "ms a step", "steps")
+        table = Table("Depth and width at equal FLOPs", columns, tuple(rows))
+        if best is None:
+            return Findings("No shape could be trained to the end.", (table,))
+        near = [each.label for each in results if each.is_whole and each.mean < 1.01 * best.mean]
+        answer = (
+            f"Best is {best.label} (layers x width), with {best.mean:.4f} bits per byte; within 1% "
+            f"of it: {', '.join(near)}."
+        )
+        note = "Steps differ a little, so that every run costs the same FLOPs."
+        return Findings(answer, (table,), notes=(note,))
+
+
+def _deep(base: TrainingConfig, layers: int) -> TrainingConfig:
+    """The base with so many layers, and the width that makes a token cost about as much."""
+    heads = range(1, 64)
+    d_head = base.model.d_head
+    configs = [
+        changed(base, {"model.num_layers": layers, "model.d_model": number * d_head})
+        for number in heads
+    ]
+    return min(configs, key=lambda config: abs(_cost(config) - _cost(base)))
+
+
+def _cost(config: TrainingConfig) -> int:
+    return training_flops(config.model, 1)
+
+
+class Context(Question):
+    """The context length, at equal tokens."""
+
+    name = "context"
+    asks = "What does a longer context cost, and what does it bring?"
+    axis = "context length"
+    by_clock = True
+
+    def setups(self, outcomes: Outcomes) -> list[Setup]:
+        """As many tokens in a step as the base has, in fewer and longer sequences."""
+        setups: list[Setup] = []
+        tokens = self.base.tokens_per_step
+        for factor in CONTEXT_FACTORS:
+            length = int(self.base.model.context_length * factor)
+            if length < 16 or tokens % length:  # too short to be prompted, or not a whole one
+                continue
+            values = {"model.context_length": length, "batch_size": tokens // length}
+            config = changed(self.base, {**values, "microbatch_size": None})
+            setups += self.over_seeds(f"context-{length}", f"{length}", config, length)
+        return setups
+
+    def conclude(self, outcomes: Outcomes) -> Findings:
+        """Time a step and perplexity over the length."""
+        results = [*results_of(self.setups(outcomes), outcomes).values()]
+        whole = [each for each in results if each.is_whole]
+        rows = [_row(each) for each in results]
+        columns = ("context length", "bits per byte", "parameters", "ms a step")
+        table = Table("Context length at equal tokens", columns, tuple(rows))
+        best = best_of(results)
+        if best is None:
+            return Findings("No context length could be trained to the end.", (table,))
+        first, last = whole[0], whole[-1]
+        times = last.step_seconds / first.step_seconds
+        answer = (
+            f"From {first.label} to {last.label} tokens of context, a step of "
+            f"{self.base.tokens_per_step:,} tokens takes {times:.2f} times as long, and bits per "
+            f"byte go from {first.mean:.4f} to {last.mean:.4f}; best is {best.label} with "
+            f"{best.mean:.4f}."
+        )
+        points = tuple((each.x, each.step_seconds * 1e3) for each in whole)
+        charts = (
+            Chart(
+                "Time per step over the context length",
+                "context length",
+                "milliseconds",
+                (Line("a step", points),),
+                x_scale="log",
+                text="Equally many tokens in every step: what grows is attention, each token of "
+                "which looks at all before it.",
+            ),
+        )
+        note = (
+            "Validation uses the same context length, so a short one also has less to predict "
+            "from; equally many tokens in a step mean fewer sequences of a longer one."
+        )
+        return Findings(answer, (table,), charts, (note,))
+
+
+class Vocabulary(Question):
+    """The vocabulary size, at equal FLOPs, on the same text."""
+
+    name = "vocabulary"
+    asks = "With equally many FLOPs, how large should the vocabulary be?"
+    axis = "vocabulary size"
+
+    def __init__(self, base: TrainingConfig, seeds: int, folder: Path, max_bytes: int) -> None:
+        super().__init__(base, seeds)
+        self.folder, self.max_bytes = folder, max_bytes
+        sizes = {int(base.model.vocab_size * factor) for factor in VOCABULARY_FACTORS}
+        self.sizes = sorted(size for size in sizes if size >= SMALLEST_VOCABULARY)
+
+    def _data(self, size: int) -> str:
+        return str(self.folder / "data" / f"vocabulary-{size}")
+
+    def prepare(self, folder: Path, tell: Tell) -> None:
+        """Learn the tokenizers, and tokenize the text of the data again with each."""
+        data = open_data(self.base.data)
+        for size in list(self.sizes):
+            tell(f"a vocabulary of {size:,} tokens: training and tokenizing")
+            found = retokenize(data, self._data(size), size, self.max_bytes).vocab_size
+            if found < size:
+                tell(f"the text has pairs for {found:,} tokens only; {size:,} are left out")
+                self.sizes.remove(size)
+
+    def setups(self, outcomes: Outcomes) -> list[Setup]:
+        """A larger vocabulary makes each token dearer, and needs fewer of them for a text."""
+        setups: list[Setup] = []
+        for size in self.sizes:
+            config = replace(self.base, data=self._data(size))
+            config = at_equal_flops(changed(config, {"model.vocab_size": size}), self.base)
+            setups += self.over_seeds(f"vocabulary-{size}", f"{size:,}", config, size)
+        return setups
+
+    def conclude(self, outcomes: Outcomes) -> Findings:
+        """The best size, by bits per byte."""
+        results = [*results_of(self.setups(outcomes), outcomes).values()]
+        rows = []
+        for each in results:
+            config = each.setups[0].config
+            loss = f"{each.loss:.4f}" if each.is_whole else None
+            rows.append((*_row(each), loss, config.steps))
+        columns = ("vocabulary", "bits per byte", "parameters", "ms a step", "loss", "steps")
+        table = Table("Vocabulary sizes at equal FLOPs", columns, tuple(rows))
+        best = best_of(results)
+        if best is None:
+            return Findings("No vocabulary could be trained with to the end.", (table,))
+        answer = (
+            f"Best is a vocabulary of {best.label}, with {best.mean:.4f} bits per byte; "
+            f"{results[0].label} gives {results[0].standing}, {results[-1].label} gives "
+            f"{results[-1].standing}."
+        )
+        note = (
+            "The loss is per token, and a token of a larger vocabulary is more text: only bits per "
+            "byte can be compared here."
+        )
+        return Findings(answer, (table,), notes=(note,))
+
+
+def _row(each: Result) -> tuple[Cell, ...]:
+    parameters = count_parameters(each.setups[0].config.model).total
+    return (each.label, each.standing, parameters, f"{each.step_seconds * 1e3:.3g}")

@@ -1,0 +1,106 @@
+r"""The text of a data folder again, and the same text by another tokenizer.
+
+What enters: a data folder. What leaves: its documents, as byte-level BPE loses nothing; or a data
+folder of the same documents whose tokenizer, learnt from their train split, has another size.
+
+>>> import tempfile
+>>> from tilth.tokenizer import train_tokenizer
+>>> tokenizer = train_tokenizer(texts=["a b"], vocab_size=257, special_tokens=["<|endoftext|>"])
+>>> with tempfile.TemporaryDirectory() as folder:
+...     written = Path(folder, "a.txt").write_text("a cat<|endoftext|>a hat, a cat")
+...     data = tokenize(f"{folder}/a.txt", tokenizer, f"{folder}/data", valid=0)
+...     again = retokenize(data, f"{folder}/again", vocab_size=260)
+...     list(documents_of(data, "train")), list(documents_of(again, "train", max_bytes=10))
+...     len(data.train), len(again.train)
+(['a cat', 'a hat, a cat'], ['a cat', 'a hat'])
+(19, 12)
+"""
+
+import itertools
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from tilth.data.token_files import MANIFEST, SPLITS, Data, Split, open_data
+from tilth.data.tokenizing import tokenize
+from tilth.files import StrPath, atomic_write, load_manifest, save_manifest
+from tilth.tokenizer import train_tokenizer
+
+MOST_BYTES = 50_000_000  # of each split, if nothing is said
+MADE_FROM, KIND, VERSION = "made_from.json", "retokenized data", 1
+
+
+def documents_of(data: Data, split: Split, max_bytes: int | None = None) -> Iterator[str]:
+    """The documents of a split one by one, the first `max_bytes` of them; the last may be cut."""
+    left = data.text_bytes(split) if max_bytes is None else max_bytes
+    tokenizer = data.tokenizer()
+    ids = data.train if split == "train" else data.valid
+    for start, end in itertools.pairwise(map(int, data.documents(split))):
+        if left <= 0:
+            return
+        # A token has a byte or more, so no id behind these is needed, however long the document.
+        text = tokenizer.decode_bytes(ids[start : min(end - 1, start + left)])[:left]
+        left -= len(text)
+        if whole_characters := text.decode("utf-8", "ignore"):  # only the limit cuts one in two
+            yield whole_characters
+
+
+def retokenize(data: Data, folder: StrPath, vocab_size: int, max_bytes: int = MOST_BYTES) -> Data:
+    """Write the documents of a data folder, `max_bytes` of each split, by a tokenizer of this size.
+
+    It is learnt from these documents of the train split, and smaller if they have too few pairs. A
+    folder that is finished already is opened, if it was made from the same; killed on the way, the
+    next call begins again.
+    """
+    folder = Path(folder)
+    made_from = {"data": data.fingerprint, "vocab_size": vocab_size, "max_bytes": max_bytes}
+    if _is_finished(folder, made_from):
+        return open_data(folder)
+    end_token = data.manifest["end_token"]
+    tokenizer = train_tokenizer(
+        vocab_size=vocab_size,
+        special_tokens=[end_token],
+        texts=documents_of(data, "train", max_bytes),
+        pattern=data.tokenizer().pattern,
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    # Before the token files: so a manifest.json beside it is always of what it says.
+    path = folder / MADE_FROM
+    save_manifest(path, made_from, kind=KIND, version=VERSION, overwrite=True)
+    texts = folder / ".texts"
+    texts.mkdir(exist_ok=True)
+    try:
+        train, valid = (_write_lines(data, split, max_bytes, texts) for split in SPLITS)
+        # Overwrite: what a call left that was killed while it renamed its files.
+        return tokenize(
+            train, tokenizer, folder, valid_corpus=valid, end_token=end_token, overwrite=True
+        )
+    finally:
+        shutil.rmtree(texts)
+
+
+def _is_finished(folder: Path, made_from: dict[str, object]) -> bool:
+    """Whether the folder holds what is wanted; what is not ours to write over is an error."""
+    hint = "name another folder, or remove this one"
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is a file; name a folder for the token files")
+    if not (folder / MADE_FROM).exists():
+        if folder.exists() and any(not path.name.startswith(".") for path in folder.iterdir()):
+            raise FileExistsError(f"{folder} holds files that are of something else; {hint}")
+        return False
+    if not (folder / MANIFEST).exists():
+        return False
+    if load_manifest(folder / MADE_FROM, kind=KIND, version=VERSION) != made_from:
+        raise FileExistsError(f"{folder} holds other text or has another vocabulary size; {hint}")
+    return True
+
+
+def _write_lines(data: Data, split: Split, max_bytes: int, folder: Path) -> Path:
+    """The documents as JSON lines, as any text may stand between separators, even one of them."""
+    path = folder / f"{split}.jsonl"
+    with atomic_write(path, overwrite=True) as file:
+        for document in documents_of(data, split, max_bytes):
+            line = json.dumps({"text": document}, ensure_ascii=False)
+            file.write(line.encode() + b"\n")
+    return path

@@ -1,0 +1,375 @@
+"""What the questions ask for and conclude, with outcomes that a formula gives."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from tests.lab.asking import BASE, ask, diverged, finished
+from tilth.accounting import count_parameters
+from tilth.accounting.memory import training_memory
+from tilth.lab.ablations import Ablations
+from tilth.lab.batch_sizes import FEWEST_STEPS, BatchSizes
+from tilth.lab.experiment import Outcome, relative_cost
+from tilth.lab.learning_rates import LearningRates
+from tilth.lab.own import Own, read_own
+from tilth.lab.shapes import Context, Depth, Vocabulary
+from tilth.recipes.changing import changed
+
+# --- lr -------------------------------------------------------------------------------------------
+
+
+def valley(best, edge):
+    """Bits per byte that are lowest at one rate, and none from another on."""
+
+    def answer(setup):
+        lr = setup.config.optimizer.lr
+        return diverged() if lr >= edge else finished(1.0 + 0.1 * math.log10(lr / best) ** 2)
+
+    return answer
+
+
+def test_lr_finds_the_best_rate_and_the_edge():
+    question = LearningRates(BASE)
+    outcomes = ask(question, valley(best=0.02, edge=0.1))
+    rates = sorted(setup.x for setup in question.setups(outcomes))
+    assert rates[0] < 1e-4  # far too small
+    assert 0.02 in rates  # refined around 0.01 or 0.04
+    found = question.conclude(outcomes)
+    assert found.answer.startswith("Best is 0.02, with 1.0000 bits per byte")
+    assert "From 0.16 on training diverges: the best rate is 1/8 of that" in found.answer
+    assert "0.08" in [f"{rate:g}" for rate in rates]  # the half before the edge was tried
+    assert any("better at every step" in note for note in found.notes)
+    rows = {row[0]: row for row in found.tables[0].rows}
+    assert rows["0.16"][1] == "diverged"
+    assert rows["0.16"][3] == 20
+
+
+def test_lr_goes_further_up_until_something_diverges():
+    question = LearningRates(BASE)
+    outcomes = ask(question, valley(best=1.0, edge=5.0))
+    found = question.conclude(outcomes)
+    assert "From 5.12 on training diverges" in found.answer
+    assert any("edge of stability" in n for n in found.notes) == (5.12 <= 4 * 1.28)
+
+
+def test_lr_ends_though_nothing_diverges():
+    question = LearningRates(BASE)
+    found = question.conclude(ask(question, valley(best=0.01, edge=math.inf)))
+    assert "Nothing diverged, up to 164" in found.answer
+
+
+def test_lr_says_when_all_diverge():
+    question = LearningRates(BASE)
+    found = question.conclude(ask(question, lambda setup: diverged()))
+    assert found.answer.startswith("Every learning rate diverged")
+
+
+def test_lr_at_the_edge_of_stability_is_called_that():
+    question = LearningRates(BASE)
+    found = question.conclude(ask(question, valley(best=0.04, edge=0.05)))
+    assert any("edge of stability" in note for note in found.notes)
+
+
+def test_lr_over_seeds_calls_neighbours_alike():
+    question = LearningRates(BASE, seeds=2)
+
+    def noisy(setup):
+        base = valley(0.01, 1.0)(setup)
+        if base.state != "finished":
+            return base
+        return finished(base.bits_per_byte + 0.05 * setup.config.seed)
+
+    found = question.conclude(ask(question, noisy))
+    (note,) = [note for note in found.notes if "spread of seeds" in note]
+    assert "0.005" in note
+    assert "0.02" in note
+
+
+# --- batch-size -----------------------------------------------------------------------------------
+
+
+def by_size(setup):
+    """Larger batches are faster per token, and best at 16."""
+    size = setup.config.batch_size
+    step_seconds = 0.001 * (4 + size)
+    bits = 1.0 + 0.1 * abs(math.log2(size / 16)) - 0.01 * math.log2(setup.config.steps)
+    return finished(bits, step_seconds=step_seconds)
+
+
+def test_batch_size_tries_one_to_128_at_equal_tokens():
+    question = BatchSizes(changed(BASE, {"steps": 4000}), memory_bytes=10**12)
+    setups = question.setups({})
+    assert [setup.x for setup in setups] == [1, 4, 16, 64, 128, 256, 512]
+    tokens = {setup.config.tokens for setup in setups}
+    assert tokens == {4000 * 16 * 64}
+    rates = {setup.x: setup.config.optimizer.lr for setup in setups}
+    assert rates[64] == pytest.approx(2 * rates[16])  # the square root
+    assert rates[16] == BASE.optimizer.lr
+
+
+def test_batch_size_gives_equal_time_by_the_speed_of_the_first_runs():
+    question = BatchSizes(changed(BASE, {"steps": 4000}), memory_bytes=10**12)
+    outcomes = ask(question, by_size)
+    timed = [setup for setup in question.setups(outcomes) if setup.name.startswith("time-")]
+    assert [setup.x for setup in timed] == [1, 4, 16, 64, 128, 256, 512]
+    seconds = [setup.config.steps * 0.001 * (4 + setup.x) for setup in timed]
+    assert seconds == pytest.approx([4000 * 0.02] * 7, rel=0.01)
+    found = question.conclude(outcomes)
+    assert "at equal tokens 16 is best" in found.answer
+    assert "at equal time 16 is best" in found.answer
+    assert any("larger was better up to 16, and not beyond: 512" in note for note in found.notes)
+    assert [line.name for line in found.charts[0].lines] == ["equal tokens", "equal time"]
+    assert len(found.tables[0].rows) == 14
+    assert question.cost() == pytest.approx(14)
+
+
+def test_batch_size_leaves_out_what_does_not_fit():
+    fits = training_memory(BASE.model, 64, "muon").peak_bytes
+    question = BatchSizes(changed(BASE, {"steps": 4000}), memory_bytes=fits)
+    assert [setup.x for setup in question.setups({})] == [1, 4, 16, 64]
+    short = BatchSizes(changed(BASE, {"steps": 4 * FEWEST_STEPS}), memory_bytes=10**12)
+    assert max(setup.x for setup in short.setups({})) == 64
+    found = short.conclude(ask(short, by_size))
+    assert any(note.startswith("Left out: 128, 256, 512") for note in found.notes)
+
+
+def test_batch_size_goes_on_without_one_that_ran_out_of_memory():
+    question = BatchSizes(changed(BASE, {"steps": 4000}), memory_bytes=10**12)
+
+    def answer(setup):
+        return Outcome("failed") if setup.config.batch_size == 512 else by_size(setup)
+
+    outcomes = ask(question, answer)
+    assert "time-512" not in outcomes
+    assert ["512, equal tokens", "failed"] in [
+        list(r[:2]) for r in question.conclude(outcomes).tables[0].rows
+    ]
+
+
+def test_batch_size_compares_times_so_it_runs_alone():
+    assert BatchSizes(BASE).by_clock
+    assert Context(BASE).by_clock
+    assert not LearningRates(BASE).by_clock
+
+
+# --- ablations ------------------------------------------------------------------------------------
+
+
+def parts(setup):
+    """Each part is worth something; without a norm, only small rates train."""
+    config = setup.config
+    bits = 1.0 + 0.01 * config.seed
+    if config.model.norm == "none":
+        if config.optimizer.lr > 0.005:
+            return diverged()
+        bits += 0.2 + 0.1 * abs(math.log10(config.optimizer.lr / 0.0025))
+    bits += 0.05 * (config.model.norm == "post") + 0.3 * (config.model.position == "none")
+    bits += 0.001 * config.model.qk_norm - 0.1 * config.model.tie_embeddings
+    if config.optimizer.name == "adamw":
+        bits += 0.08 + 0.1 * abs(math.log10(config.optimizer.lr / 0.003))
+    return finished(bits)
+
+
+def test_ablations_compare_each_part_over_seeds():
+    question = Ablations(BASE, seeds=3)
+    outcomes = ask(question, parts)
+    found = question.conclude(outcomes)
+    rows = {row[0]: row for row in found.tables[0].rows}
+    assert rows["base"][1:3] == ("1.0100", "0.0200")
+    assert rows["without RMSNorm, same rate"][1] == "diverged"
+    assert rows["without RMSNorm, its best rate"][1] == "1.2100"
+    assert rows["without RMSNorm, its best rate"][4] == "0.0025"
+    assert rows["with qk-norm"][3].endswith("within the spread of seeds")
+    assert rows["adamw, its best rate"][4] == "0.00333"
+    assert rows["tied embeddings"][3] == "-0.1000 (-9.9%)"
+    worse = found.answer.partition("worse are ")[2].partition(";")[0]
+    assert worse.startswith("no position encoding (+0.300), without RMSNorm, its best rate")
+    assert "better are tied embeddings (-0.100)" in found.answer
+    assert "no different beyond that spread: SiLU for SwiGLU and with qk-norm" in found.answer
+    assert found.answer.endswith("diverged: without RMSNorm, same rate.")
+
+
+def test_ablations_try_rates_once_and_repeat_only_the_best():
+    question = Ablations(BASE, seeds=3)
+    outcomes = ask(question, parts)
+    tuned = [name for name in outcomes if name.startswith("no-norm-tuned")]
+    # Its first rate is that of the plain variant, which is not trained twice.
+    assert sorted(tuned) == [
+        *("no-norm-tuned-lr-0.000156", "no-norm-tuned-lr-0.000625", "no-norm-tuned-lr-0.0025"),
+        *("no-norm-tuned-seed-1", "no-norm-tuned-seed-2"),
+    ]
+    rates = {s.name: s.config.optimizer.lr for s in question.setups(outcomes)}
+    assert rates["no-norm-tuned-seed-1"] == rates["no-norm-tuned-lr-0.0025"]
+    assert len(outcomes) == pytest.approx(question.cost(), abs=3)
+
+
+def test_ablations_take_the_plain_variant_where_its_rate_is_the_best():
+    question = Ablations(BASE, seeds=2)
+
+    def robust(setup):
+        if setup.config.model.norm == "none":
+            return finished(1.5 - setup.config.optimizer.lr)
+        return finished(1.0)
+
+    outcomes = ask(question, robust)
+    assert "no-norm-tuned-seed-1" not in outcomes
+    rows = {row[0]: row for row in question.conclude(outcomes).tables[0].rows}
+    same, best = (rows[f"without RMSNorm, {rate} rate"] for rate in ("same", "its best"))
+    assert same[1:] == best[1:]
+
+
+def test_ablations_keep_the_parameters_where_the_feed_forward_changes():
+    models = {s.name: s.config.model for s in Ablations(BASE, seeds=1).setups({})}
+    base, silu = (count_parameters(models[name]).total for name in ("base", "silu"))
+    assert silu == pytest.approx(base, rel=0.03)
+
+
+def test_ablations_turn_each_switch_to_its_other_side():
+    base = changed(
+        BASE, {"model.tie_embeddings": True, "model.qk_norm": True, "optimizer.name": "adamw"}
+    )
+    names = {setup.name for setup in Ablations(base, seeds=1).setups({})}
+    assert {"untied", "no-qk-norm", "muon-lr-0.01", "muon-lr-0.1"} <= names
+
+
+def test_ablations_say_when_the_base_diverged():
+    question = Ablations(BASE, seeds=1)
+    found = question.conclude(ask(question, lambda setup: diverged()))
+    assert found.answer.startswith("The base itself diverged")
+
+
+# --- shape ----------------------------------------------------------------------------------------
+
+
+def test_depth_costs_the_same_flops_at_every_depth():
+    base = changed(BASE, {"model.d_model": 256, "model.num_heads": 8, "steps": 5000})
+    question = Depth(base)
+    setups = question.setups({})
+    assert [setup.x for setup in setups] == [1, 2, 3, 4, 6, 8, 12, 16]
+    widths = [setup.config.model.d_model for setup in setups]
+    assert widths == sorted(widths, reverse=True)
+    assert {setup.config.model.d_head for setup in setups} == {32}
+    for setup in setups:
+        assert relative_cost(setup.config, base) == pytest.approx(1.0, rel=1e-3)
+
+
+def test_depth_names_the_best_and_what_is_near():
+    question = Depth(BASE)
+    outcomes = ask(question, lambda s: finished(1.0 + 0.004 * abs(s.x - 2)))
+    found = question.conclude(outcomes)
+    best = next(s.label for s in question.setups(outcomes) if s.x == 2)
+    assert found.answer.startswith(f"Best is {best} (layers x width), with 1.0000")
+    assert best in found.answer.partition("within 1%")[2]
+
+
+def test_context_has_equally_many_tokens_in_every_step():
+    question = Context(BASE)
+    setups = question.setups({})
+    assert [setup.x for setup in setups] == [16, 32, 64, 128, 256]
+    assert {setup.config.tokens_per_step for setup in setups} == {BASE.tokens_per_step}
+    outcomes = ask(question, lambda s: finished(1.0 + 1 / s.x, step_seconds=0.01 * s.x))
+    found = question.conclude(outcomes)
+    assert "takes 16.00 times as long" in found.answer
+    assert "best is 256" in found.answer
+    assert found.charts[0].lines[0].points[0] == (16, pytest.approx(160.0))
+
+
+def test_vocabulary_costs_the_same_flops_and_has_a_text_of_its_own(tmp_path):
+    question = Vocabulary(BASE, 1, tmp_path, 1000)
+    setups = question.setups({})
+    assert [setup.x for setup in setups] == [500, 1000, 2000, 4000]
+    assert [setup.config.model.vocab_size for setup in setups] == [500, 1000, 2000, 4000]
+    assert len({setup.config.data for setup in setups}) == 4
+    for setup in setups:
+        assert relative_cost(setup.config, BASE) == pytest.approx(1.0, rel=0.01)
+    found = question.conclude(ask(question, lambda s: finished(2.0 - s.x / 4000)))
+    assert found.answer.startswith("Best is a vocabulary of 4,000, with 1.0000 bits per byte; 500")
+
+
+@pytest.mark.parametrize("make", [Depth, Context, lambda base: Vocabulary(base, 1, Path(), 1)])
+def test_shapes_say_when_nothing_could_be_trained(make):
+    question = make(BASE)
+    found = question.conclude(ask(question, lambda setup: diverged()))
+    assert found.answer.startswith("No ")
+
+
+# --- a user's own ---------------------------------------------------------------------------------
+
+
+def own(tmp_path, text):
+    (tmp_path / "mine.toml").write_text(text)
+    return read_own(tmp_path / "mine.toml")
+
+
+def test_own_takes_every_combination_of_a_grid_and_the_list(tmp_path):
+    asked = own(
+        tmp_path,
+        """
+        asks = "Wide or fast?"
+        seeds = 2
+        [base]
+        "optimizer.weight_decay" = 0.0
+        [grid]
+        model.d_model = [32, 64]
+        optimizer.lr = [0.01, 0.03]
+        [[trials]]
+        label = "no warm-up"
+        optimizer.warmup_steps = 0
+        """,
+    )
+    assert (asked.name, asked.recipe, asked.base) == (
+        "mine",
+        "small",
+        {"optimizer.weight_decay": 0.0},
+    )
+    question = Own(asked, changed(BASE, asked.base))
+    setups = question.setups({})
+    assert len(setups) == 10
+    found = {(s.config.model.d_model, s.config.optimizer.lr) for s in setups[:8]}
+    assert found == {(32, 0.01), (32, 0.03), (64, 0.01), (64, 0.03)}
+    assert setups[-1].config.optimizer.warmup_steps == 0
+    assert question.asks == "Wide or fast?"
+    assert question.axis == ""
+    outcomes = ask(question, lambda s: finished(s.config.optimizer.lr + s.config.model.d_model))
+    answer = question.conclude(outcomes).answer
+    assert answer.startswith("Best is d_model 32, lr 0.01, with 32.0100 bits per byte")
+
+
+def test_own_with_one_number_has_an_axis(tmp_path):
+    question = Own(own(tmp_path, "[grid]\noptimizer.lr = [0.01, 0.1]"), BASE)
+    assert question.axis == "optimizer.lr"
+    assert [setup.x for setup in question.setups({})] == [0.01, 0.1]
+    outcomes = ask(question, lambda s: diverged() if s.x == 0.1 else finished(1.0))
+    assert question.conclude(outcomes).answer.endswith("Not finished: lr 0.1.")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "neither a grid nor trials"),
+        ("grid = 3", "for grid"),
+        ("[grid]\nlr = 3", "for lr in its grid"),
+        ("[grid]\nlr = []", "for lr in its grid"),
+        ("[[trials]]\nsteps = 3", "without a label"),
+        ("asks = 3", "for asks"),
+        ("seed = 3", "unknown key seed"),
+        ("= 3", "is not TOML"),
+    ],
+)
+def test_own_says_what_is_wrong_with_a_file(tmp_path, text, said):
+    with pytest.raises((ValueError, OSError), match=said):
+        own(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[grid]\noptimizer.lt = [1, 2]", "did you mean optimizer.lr"),
+        ("[grid]\noptimizer.lr = [-1.0]", "optimizer.lr is -1"),
+        ("[[trials]]\nlabel = 'a'\n[[trials]]\nlabel = 'a'", "there twice"),
+    ],
+)
+def test_own_says_what_is_wrong_with_its_values_before_anything_is_trained(tmp_path, text, said):
+    with pytest.raises(ValueError, match=said):
+        Own(own(tmp_path, text), BASE)

@@ -1,0 +1,271 @@
+"""A lab that is stopped, killed, asked again: nothing is trained twice, the bits are the same."""
+
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+
+import tilth
+from tilth.corpus.stories import write_stories
+from tilth.lab.experiment import Findings, Question, results_of
+from tilth.lab.folder import load_lab
+from tilth.lab.own import Own, OwnQuestion
+from tilth.lab.running import drive, run_question
+from tilth.recipes import MachineConfig, OptimizerConfig, TrainingConfig, WatchConfig
+from tilth.recipes.changing import changed
+from tilth.runs import open_run
+
+RATES = OwnQuestion("rates", grid={"optimizer.lr": [1e-3, 1e-2, 3e-2]})
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stories")
+    write_stories(folder / "stories.txt", 60_000)
+    tokenizer = tilth.train_tokenizer(folder / "stories.txt", 300, ["<|endoftext|>"])
+    data = tilth.tokenize(folder / "stories.txt", tokenizer, folder / "data", valid=0.1)
+    return TrainingConfig(
+        str(data.folder),
+        tilth.ModelConfig(data.vocab_size, 16, d_model=16, num_layers=1, num_heads=1, d_ff=32),
+        steps=8,
+        batch_size=2,
+        optimizer=OptimizerConfig("muon", lr=1e-2),
+        machine=MachineConfig("cpu", "float32", compile=False, threads=1),
+        watch=WatchConfig(evaluation_tokens=200, sample_tokens=4, norms_every=0),
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(base, tmp_path_factory):
+    """A lab that nobody interrupted."""
+    folder = tmp_path_factory.mktemp("whole")
+    events = list(run_question(Own(RATES, base), folder, command=("tilth", "lab")))
+    return folder, events
+
+
+def weights(folder):
+    return {
+        path.name: tilth.open_run(path)
+        .checkpoint()
+        .folder.joinpath("model.safetensors")
+        .read_bytes()
+        for path in sorted((folder / "runs").iterdir())
+    }
+
+
+def losses(folder):
+    return {
+        path.name: [record["loss"] for record in open_run(path).metrics()]
+        for path in sorted((folder / "runs").iterdir())
+    }
+
+
+def changes_of(folder):
+    return {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file() and "runs" in p.parts}
+
+
+def test_every_trial_is_an_ordinary_run_and_the_answer_is_written_down(base, whole):
+    folder, events = whole
+    lab = load_lab(folder)
+    assert lab.answer.startswith("Best is lr 0.0")
+    assert lab.command == ("tilth", "lab")
+    assert [trial.state for trial in lab.trials] == ["finished"] * 3
+    assert TrainingConfig.from_dict(lab.base) == base
+    for trial in lab.trials:
+        run = open_run(folder / "runs" / trial.name)
+        assert run.is_finished
+        assert run.config.optimizer.lr == trial.x
+        assert len(run.samples()) == 1
+    ends = [event for event in events if event.outcome is not None]
+    assert [event.done for event in ends] == [1, 2, 3]
+    assert {event.known for event in events} == {3}
+    assert sum(event.record is not None for event in events) == 3 * base.steps
+
+
+def test_the_outcome_is_what_the_run_logged_last(whole):
+    folder, events = whole
+    for event in events:
+        if event.outcome is not None:
+            run = open_run(folder / "runs" / event.setup.name)
+            last = run.metrics()[-1]
+            assert event.outcome.bits_per_byte == last["evaluation"]["bits_per_byte"]
+            assert event.outcome.steps == last["step"] == 8
+
+
+def test_asked_again_it_trains_nothing(base, whole):
+    folder, _ = whole
+    before, lab = changes_of(folder), load_lab(folder)
+    assert list(run_question(Own(RATES, base), folder, command=lab.command)) == []
+    assert changes_of(folder) == before
+    assert load_lab(folder) == lab
+
+
+@pytest.mark.parametrize("events_seen", [1, 5, 9, 13])
+def test_left_at_any_moment_it_goes_on_to_the_same_bits(base, whole, tmp_path, events_seen):
+    events = run_question(Own(RATES, base), tmp_path)
+    list(islice(events, events_seen))
+    events.close()
+    assert load_lab(tmp_path).answer is None
+    rest = list(run_question(Own(RATES, base), tmp_path))
+    steps = sum(event.record is not None for event in rest)
+    taken = events_seen - events_seen // (base.steps + 1)
+    assert steps == 3 * base.steps - taken  # not one step twice
+    assert weights(tmp_path) == weights(whole[0])
+    assert losses(tmp_path) == losses(whole[0])
+    assert load_lab(tmp_path).answer == load_lab(whole[0]).answer
+
+
+def test_workers_find_the_same(base, whole, tmp_path):
+    list(run_question(Own(RATES, base), tmp_path, workers=2))
+    assert weights(tmp_path) == weights(whole[0])
+    assert load_lab(tmp_path).answer == load_lab(whole[0]).answer
+
+
+def test_workers_that_are_left_save_and_go_on(base, tmp_path):
+    long = Own(RATES, changed(base, {"steps": 3000}))
+    events = run_question(long, tmp_path, workers=2)
+    next(events)
+    events.close()
+    begun = [open_run(path) for path in (tmp_path / "runs").iterdir()]
+    assert begun
+    assert not any(run.is_running for run in begun)
+    assert any(run.checkpoints() for run in begun)
+    assert not any(run.is_finished for run in begun)
+
+
+KILLED = """
+import os, sys
+from tests.lab.test_running import RATES
+from tilth.lab.own import Own
+from tilth.lab.running import run_question
+from tilth.recipes import TrainingConfig
+import json
+base = TrainingConfig.from_dict(json.loads(sys.argv[1]))
+for number, event in enumerate(run_question(Own(RATES, base), sys.argv[2])):
+    if number == int(sys.argv[3]):
+        os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("at", [4, 12])
+def test_killed_it_goes_on_to_the_same_bits(base, whole, tmp_path, at):
+    import json
+
+    script = [sys.executable, "-c", KILLED, json.dumps(base.to_dict()), str(tmp_path), str(at)]
+    killed = subprocess.run(script, cwd=Path(__file__).parents[2], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    list(run_question(Own(RATES, base), tmp_path))
+    assert weights(tmp_path) == weights(whole[0])
+    assert losses(tmp_path) == losses(whole[0])
+
+
+def test_a_run_of_other_values_is_refused(base, whole, tmp_path):
+    list(islice(run_question(Own(RATES, base), tmp_path), 1))
+    other = Own(RATES, changed(base, {"steps": 9}))
+    with pytest.raises(ValueError, match=r"was trained with .* name another --out"):
+        list(run_question(other, tmp_path))
+
+
+def test_two_processes_do_not_share_a_lab(base, tmp_path):
+    first = run_question(Own(RATES, base), tmp_path)
+    next(first)
+    with pytest.raises(ValueError, match="Another process works on"):
+        next(run_question(Own(RATES, base), tmp_path))
+    first.close()
+
+
+def test_data_that_a_later_trial_cannot_use_is_refused_before_the_first(base, tmp_path):
+    asked = OwnQuestion("lengths", grid={"model.context_length": [16, 100_000]})
+    with pytest.raises(ValueError, match="tokenize more text"):
+        list(run_question(Own(asked, base), tmp_path))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_diverges_is_stopped_early_and_never_again(base, tmp_path):
+    asked = OwnQuestion("rates", grid={"optimizer.lr": [1e-2, 1e6]})
+    question = Own(asked, changed(base, {"steps": 200, "watch.evaluate_every": 100}))
+    events = list(run_question(question, tmp_path))
+    good, bad = load_lab(tmp_path).trials
+    assert (good.state, bad.state) == ("finished", "diverged")
+    outcome = next(e.outcome for e in events if e.outcome and e.setup.name == bad.name)
+    assert outcome.steps < 100
+    assert "diverged" in {row[1] for row in load_lab(tmp_path).tables[0].rows}
+    assert list(run_question(question, tmp_path)) == []
+
+
+class _Fails(Question):
+    name, asks = "fails", "Does it go on?"
+
+    def setups(self, outcomes):
+        return [*self.over_seeds("a", "a", self.base), *self.over_seeds("b", "b", self.base)]
+
+    def conclude(self, outcomes):
+        results = results_of(self.setups(outcomes), outcomes)
+        return Findings(", ".join(each.standing for each in results.values()))
+
+
+def test_a_trial_without_enough_memory_fails_and_the_next_one_runs(base, tmp_path, monkeypatch):
+    from tilth.lab import running
+
+    def exhausted(config, out):
+        if Path(out).name == "a":
+            raise MemoryError
+        return tilth.train(config, out)
+
+    monkeypatch.setattr(running, "train", exhausted)
+    list(run_question(_Fails(base), tmp_path))
+    assert load_lab(tmp_path).answer.startswith("failed, ")
+    monkeypatch.undo()
+    list(run_question(_Fails(base), tmp_path))  # there may be more memory now
+    assert "failed" not in load_lab(tmp_path).answer
+
+
+def test_a_finished_run_is_finished_whatever_the_lab_says(base, whole):
+    folder, _ = whole
+    trial = load_lab(folder).trials[0]
+    run = open_run(folder / "runs" / trial.name)
+    records = drive(replace(run.config), run.folder)
+    with pytest.raises(StopIteration) as end:
+        next(records)
+    assert end.value.value == "finished"
+
+
+def test_workers_end_when_whoever_started_them_is_killed(base, tmp_path):
+    import json
+
+    slow = changed(base, {"steps": 100_000, "watch.evaluate_every": 0, "watch.save_every": 0})
+    script = f"""
+import json, os, sys
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from tests.lab.test_running import RATES
+from tilth.lab.own import Own
+from tilth.lab.running import run_question
+from tilth.recipes import TrainingConfig
+if __name__ == "__main__":
+    base = TrainingConfig.from_dict(json.loads(sys.argv[1]))
+    for event in run_question(Own(RATES, base), sys.argv[2], workers=2):
+        os.kill(os.getpid(), 9)
+"""
+    (tmp_path / "killed.py").write_text(script)
+    command = [sys.executable, tmp_path / "killed.py", json.dumps(slow.to_dict()), tmp_path / "lab"]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    runs = [open_run(path) for path in (tmp_path / "lab" / "runs").iterdir()]
+    until = time.monotonic() + 60
+    while any(run.is_running for run in runs) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not any(run.is_running for run in runs)
+    assert (tmp_path / "lab" / "lab.json").exists()
