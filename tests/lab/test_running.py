@@ -247,9 +247,9 @@ def test_a_finished_run_is_finished_whatever_the_lab_says(base, whole):
 def test_workers_end_when_whoever_started_them_is_killed(base, tmp_path):
     import json
 
-    slow = changed(base, {"steps": 100_000, "watch.evaluate_every": 0, "watch.save_every": 0})
+    slow = changed(base, {"steps": 5000, "watch.evaluate_every": 0, "watch.save_every": 0})
     script = f"""
-import json, os, sys
+import json, multiprocessing, os, sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from tests.lab.test_running import RATES
 from tilth.lab.own import Own
@@ -258,14 +258,19 @@ from tilth.recipes import TrainingConfig
 if __name__ == "__main__":
     base = TrainingConfig.from_dict(json.loads(sys.argv[1]))
     for event in run_question(Own(RATES, base), sys.argv[2], workers=2):
+        print(*(child.pid for child in multiprocessing.active_children()))
+        sys.stdout.flush()
         os.kill(os.getpid(), 9)
 """
     (tmp_path / "killed.py").write_text(script)
     command = [sys.executable, tmp_path / "killed.py", json.dumps(slow.to_dict()), tmp_path / "lab"]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
-    runs = [open_run(path) for path in (tmp_path / "lab" / "runs").iterdir()]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL
+    workers = [Path("/proc", pid) for pid in done.stdout.split()]
+    assert len(workers) == 2
     until = time.monotonic() + 60
-    while any(run.is_running for run in runs) and time.monotonic() < until:
+    while any(worker.exists() for worker in workers) and time.monotonic() < until:
         time.sleep(0.1)
-    assert not any(run.is_running for run in runs)
-    assert (tmp_path / "lab" / "lab.json").exists()
+    assert not any(worker.exists() for worker in workers)
+    runs = [open_run(path) for path in (tmp_path / "lab" / "runs").iterdir()]
+    assert all(run.checkpoints() for run in runs)  # saved before the end

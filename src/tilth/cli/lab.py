@@ -3,16 +3,15 @@
 import json as json_module
 import math
 import os
-import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
+from tilth.cli.lab_view import report_labs, watch
 from tilth.cli.overrides import dotted
 from tilth.cli.train import (
     MachineOverrides,
@@ -132,7 +131,7 @@ def shape(
         print(f"{name}:", file=sys.stderr)
         _ask(question, name, data, replace(third, out=folder / name), is_last=False)
     if not options.dry_run:
-        _report([folder / name for name in questions], folder)
+        report_labs([folder / name for name in questions], folder)
 
 
 @app.command
@@ -152,7 +151,7 @@ def tokenizers(
     lab = compare_tokenizers(data, max_bytes=max_bytes, seed=seed, tell=_tell)
     out.mkdir(parents=True, exist_ok=True)
     save_lab(out, replace(lab, command=_command()))
-    _report([out], out)
+    report_labs([out], out)
 
 
 @app.default
@@ -216,7 +215,7 @@ def _ask(
         workers = 1
     _train(question, out, workers)
     if is_last:
-        _report([out], out)
+        report_labs([out], out)
 
 
 def _base(data: Path, options: Options) -> TrainingConfig:
@@ -299,34 +298,10 @@ def describe(question: "Question", seconds: float | None) -> str:
 
 
 def _train(question: "Question", out: Path, workers: int) -> None:
-    from tilth.cli.lab_view import lab_view
-    from tilth.cli.signals import first_signal, say
     from tilth.lab.running import run_question
 
-    events = run_question(question, out, command=_command(), workers=workers, tell=_tell)
-    with first_signal() as signals, lab_view() as show:
-        for event in events:
-            show(event)
-            if signals:
-                events.close()  # type: ignore[attr-defined]  # a generator
-                break
-    if signals:
-        say(f"tilth: stopped; go on with `{shlex.join(_command())}`")
-        sys.exit(128 + signals[0])
-
-
-def _report(labs: Sequence[Path], out: Path) -> None:
-    """Print the answers, and write the page."""
-    from tilth.lab.folder import load_lab
-    from tilth.lab.report import read_report, save_report
-
-    for lab in labs:
-        print(load_lab(lab).answer)
-    if not all(map(find_spec, ("plotly", "matplotlib"))):
-        print('The report needs an extra: pip install "tilth[report]", then `tilth report`.')
-        return
-    written = save_report(read_report(list(labs)), out / "report.html", overwrite=True)
-    print(f"Wrote {', '.join(map(str, written[:2]))}")
+    command = _command()
+    watch(run_question(question, out, command=command, workers=workers, tell=_tell), command)
 
 
 def _command() -> tuple[str, ...]:
@@ -369,4 +344,4 @@ def sgd(
 
         out.mkdir(parents=True, exist_ok=True)
         save_lab(out, replace(as_lab(losses), command=_command()))
-        _report([out], out)
+        report_labs([out], out)

@@ -1,17 +1,50 @@
-"""A lab as it goes, on stderr: a line for each trial that ends, and a live one on a terminal."""
+"""A lab as it goes, on stderr: a line for each trial that ends, and a live one on a terminal.
 
+Then its answer on stdout, and its report.
+"""
+
+import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tilth.cli.signals import say
+from tilth.cli.signals import first_signal, say
 
 if TYPE_CHECKING:
     from tilth.lab.running import Event
 
 Show = Callable[["Event"], None]
+
+
+def watch(events: "Iterator[Event]", command: Sequence[str]) -> None:
+    """Show what happens; on the first signal leave, which saves, and say how to go on."""
+    with first_signal() as signals, lab_view() as show:
+        for event in events:
+            show(event)
+            if signals:
+                events.close()  # type: ignore[attr-defined]  # a generator
+                break
+    if signals:
+        say(f"tilth: stopped; go on with `{shlex.join(command)}`")
+        sys.exit(128 + signals[0])
+
+
+def report_labs(labs: Sequence[Path], out: Path) -> None:
+    """Print the answers, and write the page."""
+    from tilth.lab.folder import load_lab
+    from tilth.lab.report import read_report, save_report
+
+    for lab in labs:
+        print(load_lab(lab).answer or "There is no answer yet: other processes are at work.")
+    if not all(map(find_spec, ("plotly", "matplotlib"))):
+        print('The report needs an extra: pip install "tilth[report]", then `tilth report`.')
+        return
+    written = save_report(read_report(list(labs)), out / "report.html", overwrite=True)
+    print(f"Wrote {', '.join(map(str, written[:2]))}")
 
 
 @contextmanager

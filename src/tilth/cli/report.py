@@ -22,8 +22,8 @@ def report(
     out: Annotated[
         Path,
         Parameter(
-            help="The page to write. Beside it go report.md and its pictures, report-curves.png "
-            "and report-axis.png, named like the page."
+            help="The page to write. Beside it go report.md and its pictures (report-curves.png, "
+            "report-axis.png, report-chart-1.png …), named like the page."
         ),
     ] = Path("report.html"),
     title: Annotated[

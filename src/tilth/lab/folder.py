@@ -24,7 +24,7 @@ from tilth.recipes.config import TrainingConfig
 
 LAB, RUNS = "lab.json", "runs"
 KIND, VERSION = "lab", 1
-State = Literal["planned", "running", "finished", "diverged", "failed"]
+State = Literal["planned", "running", "finished", "diverged", "pruned", "failed"]
 Cell = str | int | float | None
 Scale = Literal["linear", "log"]
 

@@ -147,7 +147,7 @@ def _section_of_lab(path: Path) -> Section:
     if not answer and not lab.trials:
         answer = "There is no answer yet."
     elif not answer:
-        ended = sum(trial.state in ("finished", "diverged", "failed") for trial in lab.trials)
+        ended = sum(trial.state not in ("planned", "running") for trial in lab.trials)
         answer = f"{ended} of {len(lab.trials)} runs have ended. So far: {answer_of(entries)}"
     return Section(
         asks=lab.asks,

@@ -45,7 +45,7 @@ class Entry:
     @property
     def is_comparable(self) -> bool:
         """Whether its last evaluation says how good it is."""
-        return self.bits_per_byte is not None and self.state not in ("diverged", "failed")
+        return self.bits_per_byte is not None and self.state not in ("diverged", "pruned", "failed")
 
 
 def entries_of_lab(folder: StrPath, lab: Lab) -> list[Entry]:
@@ -238,6 +238,7 @@ def notes_of(entries: Sequence[Entry]) -> list[str]:
     notes = []
     for state, said in (
         ("diverged", "Diverged, and so not compared"),
+        ("pruned", "Stopped early, as others were better by then, and so not compared"),
         ("failed", "Failed, and so not compared"),
         ("running", "Still running"),
         ("stopped", "Stopped before the last step"),

@@ -15,8 +15,9 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Lock, Thread
 from typing import Any
 
 import torch
@@ -194,7 +195,7 @@ def _run_here(setups: Sequence[Setup], folder: Path) -> Happening:
 def _run_in(workers: int, setups: Sequence[Setup], folder: Path) -> Happening:
     context = get_context("spawn")  # torch's threads do not survive a fork
     stop, told = context.Event(), context.Queue()
-    pool = ProcessPoolExecutor(workers, context, _begin, (stop, told, os.getpid()))
+    pool = ProcessPoolExecutor(workers, context, _begin, (stop, told))
     by_name = {setup.name: setup for setup in setups}
     with pool:
         futures: dict[Future[State | None], Setup] = {
@@ -225,19 +226,35 @@ def _run_in(workers: int, setups: Sequence[Setup], folder: Path) -> Happening:
 _worker: dict[str, Any] = {}  # of this process, if it is one
 
 
-def _begin(stop: Any, told: Any, parent: int) -> None:  # noqa: ANN401, of multiprocessing
+def _begin(stop: Any, told: Any) -> None:  # noqa: ANN401, of multiprocessing
     # Ctrl-C reaches all processes of a terminal: who started us decides.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     told.cancel_join_thread()  # nobody may read it any more
-    _worker.update(stop=stop, told=told, parent=parent)
+    _worker.update(stop=stop, told=told, training=Lock())
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End this process once whoever started it is gone; a trial is saved first."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    _worker["stop"] = _Always()  # the one that was shared may be in any state
+    with _worker["training"]:
+        os._exit(1)
+
+
+class _Always:
+    def is_set(self) -> bool:
+        return True
 
 
 def _train_there(setup: Setup, folder: Path) -> State | None:
     """Train a trial in a worker; None if it was asked to stop."""
     records = drive(setup.config, folder)
-    with closing(records):
-        while not _worker["stop"].is_set() and os.getppid() == _worker["parent"]:
+    with _worker["training"], closing(records):
+        while not _worker["stop"].is_set():
             try:
                 record = next(records)
             except StopIteration as end:

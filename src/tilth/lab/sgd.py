@@ -97,7 +97,14 @@ def as_lab(losses: dict[float, list[float]]) -> Lab:
         Line(f"lr {lr:g}", tuple((step, y) for step, y in enumerate(line) if 0 < y < math.inf))
         for lr, line in losses.items()
     )
-    chart = Chart("Loss over steps", "step", "mean(w**2)", lines, y_scale="log")
+    chart = Chart(
+        "Loss over steps",
+        "step",
+        "mean(w**2)",
+        lines,
+        y_scale="log",
+        text="A straight line down is a loss that falls by the same factor at every step.",
+    )
     rows: tuple[tuple[Cell, ...], ...] = tuple(
         (step, *(f"{line[step]:.4g}" for line in losses.values())) for step in range(steps + 1)
     )

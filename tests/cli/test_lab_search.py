@@ -1,0 +1,110 @@
+"""`tilth lab search` as a person would use it."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import tilth
+from tilth.corpus.stories import write_stories
+from tilth.lab.folder import load_lab
+from tilth.runs.run import open_run
+
+SMALL = (
+    *("--model.d-model", "16", "--model.num-layers", "1", "--model.num-heads", "2"),
+    *("--model.context-length", "16", "--batch-size", "4", "--machine.threads", "1"),
+    *("--machine.no-compile", "--recipe", "tiny"),
+)
+LR = ("--vary", "optimizer.lr=1e-3..1e-1")
+
+
+def start(*words):
+    command = [sys.executable, "-m", "tilth", "lab", "search", *map(str, words), *SMALL]
+    return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def run(*words):
+    process = start(*words)
+    stdout, stderr = process.communicate()
+    return process.returncode, stdout, stderr
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stories")
+    write_stories(folder / "stories.txt", 60_000)
+    tokenizer = tilth.train_tokenizer(folder / "stories.txt", 300, ["<|endoftext|>"])
+    tilth.tokenize(folder / "stories.txt", tokenizer, folder / "data", valid=0.01)
+    return folder / "data"
+
+
+def test_stopped_it_goes_on_with_the_trial_that_it_was_in(data, tmp_path):
+    out = tmp_path / "search"
+    words = ("--data", data, *LR, "--trials", 2, "--steps", 150, "--out", out)
+    process = start(*words)
+    metrics = out / "runs" / "trial-0000" / "metrics.jsonl"
+    while process.poll() is None and not (metrics.exists() and metrics.stat().st_size):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert stdout == ""
+    assert "tilth: stopped; go on with `tilth lab search --data" in stderr
+    stopped = open_run(out / "runs" / "trial-0000").checkpoints()[-1].step
+    assert stopped < 150
+
+    code, stdout, stderr = run(*words)
+    assert code == 0, stderr
+    lab = load_lab(out)
+    assert lab.answer.startswith("Best of 2 trials is lr ")
+    written = f"Wrote {out}/report.html, {out}/report.md"
+    assert stdout.splitlines() == [lab.answer, written]
+    lines = [line for line in stderr.splitlines() if "bits per byte" in line]
+    assert len(lines) == 2
+    assert lines[0].lstrip().startswith("1 of 2  lr 0.02: ")
+    config = open_run(out / "runs" / "trial-0001").config
+    assert config.model.d_model == 16
+    assert config.steps == 150
+
+
+def test_dry_run_says_what_it_costs_and_leaves_nothing(data, tmp_path):
+    layers = ("--vary", "model.num_layers=1,2")
+    words = ("--data", data, *LR, *layers, "--trials", 4, "--budget", "2m", "--dry-run")
+    code, stdout, stderr = run(*words, "--out", tmp_path / "search")
+    assert code == 0, stderr
+    lines = stdout.splitlines()
+    assert lines[:2] == [
+        "varies   optimizer.lr from 0.001 to 0.1, by its logarithm",
+        "varies   model.num_layers 1 or 2",
+    ]
+    assert lines[2].startswith("trials   4, each of ")
+    assert [line.split()[0] for line in lines[3:]] == ["cost", "machine", "time"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_mistake_is_one_sentence_and_leaves_nothing(data, tmp_path):
+    out = tmp_path / "search"
+    code, _, stderr = run("--data", data, "--out", out, "--vary", "optimizer.lt=1e-3..1e-1")
+    assert code == 2
+    assert "there is no optimizer.lt in a training config; did you mean optimizer.lr?" in stderr
+    assert stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_submitted_to_this_machine(data, tmp_path):
+    out = tmp_path / "search"
+    words = ("--data", data, *LR, "--trials", 3, "--steps", 5, "--out", out)
+    code, stdout, stderr = run(*words, "--cluster", "local", "--jobs", 2)
+    assert code == 0, stderr
+    first, last = stdout.splitlines()
+    assert len(first.removeprefix("Submitted ").split()) == 2
+    assert last == f"Wrote {out / 'jobs'}"
+    assert "`tilth report" in stderr
+    for _ in range(300):
+        if (out / "lab.json").exists() and load_lab(out).answer:
+            break
+        time.sleep(0.2)
+    assert load_lab(out).answer.startswith("Best of 3 trials")

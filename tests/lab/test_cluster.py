@@ -1,0 +1,179 @@
+"""A search as jobs of a cluster: what is submitted, and that the jobs share the trials."""
+
+import os
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+import cloudpickle
+import pytest
+import torch
+
+import tilth
+from tilth.corpus.stories import write_stories
+from tilth.lab.cluster import Resources, Worker, submit
+from tilth.lab.folder import load_lab
+from tilth.lab.search import JOBS, Search
+from tilth.model.config import ModelConfig
+from tilth.recipes.config import MachineConfig, OptimizerConfig, TrainingConfig, WatchConfig
+
+SBATCH = """#!{python}
+import os, re, subprocess, sys
+text = open(sys.argv[1]).read()
+with open({record!r}, "a") as record:
+    record.write(text)
+if {refuses}:
+    sys.exit("sbatch: error: invalid partition specified: moon")
+tasks = re.search(r"--array=0-([0-9]+)", text)
+for task in range(int(tasks[1]) + 1 if tasks else 1) if {runs} else ():
+    ids = {{"SLURM_JOB_ID": str(4242 + task), "SLURM_PROCID": "0"}}
+    if tasks:
+        ids |= {{"SLURM_ARRAY_JOB_ID": "4242", "SLURM_ARRAY_TASK_ID": str(task)}}
+    # Nobody waits for it: submitit reads our own output to its end.
+    silent = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    subprocess.Popen(["bash", "-c", text], env={{**os.environ, **ids}}, **silent)
+print("Submitted batch job 4242")
+"""
+SRUN = """#!{python}
+import os, subprocess, sys
+words = sys.argv[1:]
+assert words.pop(0) == "--unbuffered"
+logs = {{}}
+while words[0] in ("--output", "--error"):
+    name, path = words.pop(0), words.pop(0)
+    for mark, variable in (("%A", "ARRAY_JOB_ID"), ("%a", "ARRAY_TASK_ID"), ("%j", "JOB_ID")):
+        path = path.replace(mark, os.environ.get("SLURM_" + variable, ""))
+    logs[name] = open(path.replace("%t", "0"), "a")
+sys.exit(subprocess.call(words, stdout=logs["--output"], stderr=logs["--error"]))
+"""
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """Put commands on the PATH that take a job as Slurm's would; the record of what they took."""
+
+    def install(*, runs=False, refuses=False):
+        programs, record = tmp_path / "bin", tmp_path / "record"
+        programs.mkdir()
+        values = {"python": sys.executable, "record": str(record), "runs": runs}
+        for name, text in (("sbatch", SBATCH), ("srun", SRUN)):
+            (programs / name).write_text(text.format(**values, refuses=refuses))
+            (programs / name).chmod(0o755)
+        monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+        return record
+
+    return install
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stories")
+    write_stories(folder / "stories.txt", 60_000)
+    tokenizer = tilth.train_tokenizer(folder / "stories.txt", 300, ["<|endoftext|>"])
+    data = tilth.tokenize(folder / "stories.txt", tokenizer, folder / "data", valid=0.01)
+    return TrainingConfig(
+        str(data.folder),
+        ModelConfig(data.vocab_size, 16, d_model=16, num_layers=1, num_heads=2),
+        steps=4,
+        batch_size=4,
+        optimizer=OptimizerConfig("muon", lr=1e-2),
+        machine=MachineConfig("cpu", "float32", compile=False, threads=1),
+        watch=WatchConfig(sample_tokens=4),
+    )
+
+
+def search_in(folder, base, trials=1, **fixed):
+    return Search(base, ["optimizer.lr=1e-4..1e-1"], folder, fixed=fixed, trials=trials)
+
+
+def answer_in(folder, seconds=120):
+    """Wait for a search's answer."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if (folder / "lab.json").exists() and (answer := load_lab(folder).answer) is not None:
+            return answer
+        time.sleep(0.2)
+    logs = [path.read_text() for path in (folder / JOBS).glob("*_log.*")]
+    raise AssertionError("\n".join(logs))
+
+
+def test_what_is_submitted(slurm, base, tmp_path):
+    record, folder = slurm(), tmp_path / "search"
+    worker = Worker(search_in(folder, base))
+    resources = Resources(seconds=7200, partition="gpu", gpus=1, cpus=4)
+    jobs = submit(worker, folder / JOBS, "slurm", 3, resources)
+    assert [job.job_id for job in jobs] == ["4242_0", "4242_1", "4242_2"]
+    submitted = record.read_text()
+    for option in (
+        "partition=gpu",
+        "gpus-per-node=1",
+        "cpus-per-task=4",
+        "time=120",
+        "array=0-2%3",
+    ):
+        assert f"#SBATCH --{option}\n" in submitted
+    assert str(folder / JOBS) in submitted
+    # What each job would load and call; the first does all there is, so the second finds nothing.
+    threads = torch.get_num_threads()
+    for job in jobs[:2]:
+        cloudpickle.loads(job.paths.submitted_pickle.read_bytes()).result()
+    torch.set_num_threads(threads)
+    assert load_lab(folder).answer.startswith("Best of one trial")
+
+
+def test_what_is_left_open_is_the_clusters(slurm, base, tmp_path):
+    record = slurm()
+    (job,) = submit(Worker(search_in(tmp_path, base)), tmp_path / JOBS, "slurm", 1, Resources())
+    assert job.job_id == "4242"
+    assert not re.search("partition|gpus|cpus|array", record.read_text())
+
+
+def test_a_job_that_loses_its_machine_begins_again(base, tmp_path):
+    worker = Worker(search_in(tmp_path / "search", base))
+    assert worker.checkpoint().function == worker
+
+
+def test_mistakes(slurm, base, tmp_path, monkeypatch):
+    worker, jobs = Worker(search_in(tmp_path / "search", base)), tmp_path / "search" / JOBS
+    with pytest.raises(ValueError, match="jobs is 0; take at least one"):
+        submit(worker, jobs, "slurm", 0, Resources())
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", str(tmp_path))
+        with pytest.raises(ValueError, match=r"there is no Slurm here \(no srun\)"):
+            submit(worker, jobs, "slurm", 1, Resources())
+        patch.setitem(sys.modules, "submitit", None)
+        with pytest.raises(ValueError, match=r'an extra: pip install "tilth\[cluster\]"'):
+            submit(worker, jobs, "slurm", 1, Resources())
+    slurm(refuses=True)
+    with pytest.raises(ValueError, match=r"took no jobs \(sbatch: error: invalid partition"):
+        submit(worker, jobs, "slurm", 1, Resources(partition="moon"))
+
+
+@pytest.mark.slow
+def test_jobs_of_slurm_share_the_trials(slurm, base, tmp_path):
+    slurm(runs=True)
+    folder = tmp_path / "search"
+    submit(Worker(search_in(folder, base, trials=5)), folder / JOBS, "slurm", 2, Resources())
+    assert answer_in(folder).startswith("Best of 5 trials")
+    logs = "".join(path.read_text() for path in (folder / JOBS).glob("*_log.out"))
+    ended = re.findall(r"^(trial-\d+) finished: lr", logs, re.MULTILINE)
+    assert sorted(ended) == [f"trial-{number:04}" for number in range(5)]
+
+
+@pytest.mark.slow
+def test_jobs_of_this_machine(base, tmp_path):
+    """One is told, as at the end of its time, to make room, and begins again."""
+    folder = tmp_path / "search"
+    search = search_in(folder, base, trials=2, steps=400)
+    (job,) = submit(Worker(search), folder / JOBS, "local", 1, Resources(seconds=3600))
+    metrics = folder / "runs" / "trial-0000" / "metrics.jsonl"
+    while not (metrics.exists() and metrics.stat().st_size):
+        assert job.state == "RUNNING"
+        time.sleep(0.05)
+    children = Path(f"/proc/{job.job_id}/task/{job.job_id}/children").read_text().split()
+    os.kill(int(children[0]), signal.SIGUSR2)
+    assert answer_in(folder).startswith("Best of 2 trials")
+    assert job.result() is None  # which waits for its end
+    assert "Requeued job" in job.paths.stderr.read_text() + job.paths.stdout.read_text()
