@@ -17,8 +17,9 @@ FORMATTED_CXX := $(filter-out core/bpe/unicode_tables.hpp,$(CXX_FILES))
 demo: env
 	$(BIN)/tilth demo
 
+# A process a core; a file's tests stay together, as they share what they make.
 test: env
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(ARGS)
 
 # --- the environment -----------------------------------------------------------------------------
 

@@ -52,10 +52,10 @@ def test_help_names_the_verbs():
     ("words", "parts"),
     [
         (["dmeo"], ["dmeo", "demo"]),
-        (["demo", "--txt", "x"], ["--txt", "Did you mean --text?"]),
+        (["demo", "--sed", "1"], ["--sed", "Did you mean --seed?"]),
         (["demo", "surplus"], ["surplus"]),
-        (["demo", "--text"], ["--text"]),
-        (["demo", "--text", "missing.txt"], ["missing.txt"]),
+        (["demo", "--seed"], ["--seed"]),
+        (["corpus", "info", "missing.txt"], ["missing.txt"]),
     ],
 )
 def test_wrong_words(words, parts):
@@ -63,25 +63,29 @@ def test_wrong_words(words, parts):
 
 
 def test_config_file(tmp_path):
-    text = tmp_path / "text.txt"
-    text.write_text("from the file")
     config = tmp_path / "tilth.toml"
-    config.write_text(f'text = "{text}"\n')
-    assert "from| the| file" in tilth("demo", "--steps", "0", "--config", str(config)).stdout
-    assert "from| the| file" in tilth("--config", str(config), "demo", "--steps", "0").stdout
+    config.write_text('size = "5kB"\nseed = 3\n')
+
+    def stories(name, *words):
+        done = tilth("corpus", "stories", "--out", str(tmp_path / name), *words)
+        assert done.returncode == 0, done.stderr
+        return (tmp_path / name).read_text()
+
+    expected = stories("flags.txt", "--size", "5kB", "--seed", "3")
+    assert stories("file.txt", "--config", str(config)) == expected
+    before = tilth("--config", str(config), "corpus", "stories", "--out", str(tmp_path / "before"))
+    assert before.returncode == 0, before.stderr
+    assert (tmp_path / "before").read_text() == expected
 
     # A flag wins over the file.
-    text.with_name("flag.txt").write_text("from the flag")
-    done = tilth(
-        "demo", "--config", str(config), "--steps", "0", "--text", str(text.with_name("flag.txt"))
-    )
-    assert "from| the| flag" in done.stdout
+    other = stories("other.txt", "--size", "5kB", "--seed", "4")
+    assert stories("both.txt", "--config", str(config), "--seed", "4") == other != expected
 
 
 def test_config_file_with_an_unknown_key(tmp_path):
     config = tmp_path / "tilth.toml"
     config.write_text("over_writ = true\n")
-    done = tilth("demo", "--config", str(config))
+    done = tilth("corpus", "stories", "--out", str(tmp_path / "out"), "--config", str(config))
     assert_one_sentence(done, "over_writ", str(config), "Did you mean overwrite?")
 
 
@@ -99,7 +103,7 @@ def test_config_file_missing_or_broken(tmp_path):
 
 
 def test_debug_shows_the_traceback():
-    done = tilth("demo", "--debug", "--text", "missing.txt")
+    done = tilth("corpus", "info", "--debug", "missing.txt")
     assert done.returncode != 0
     assert "Traceback" in done.stderr
     assert "FileNotFoundError" in done.stderr
@@ -109,10 +113,10 @@ def test_debug_shows_the_traceback():
 def test_a_signal_leaves_nothing_behind(tmp_path, signal_number, code):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    out = tmp_path / "out" / "pieces.jsonl"
+    out = tmp_path / "out" / "tokenizer.json"
     out.parent.mkdir()
     child = subprocess.Popen(
-        [*TILTH, "demo", "--text", str(pipe), "--out", str(out)],
+        [*TILTH, "tokenizer", "train", str(pipe), "--out", str(out)],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -132,7 +136,7 @@ def test_a_reader_that_stops_reading():
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        [*TILTH, "demo", "--steps", "0"], stdout=writer, stderr=subprocess.PIPE, check=False
+        [*TILTH, "account", "gpt2-xl"], stdout=writer, stderr=subprocess.PIPE, check=False
     )
     os.close(writer)
     assert done.returncode == 1

@@ -1,85 +1,261 @@
-import math
+"""The demo, made very small: every stage, a second call, an interruption, a terminal."""
+
+import contextlib
+import importlib.util
+import io
 import os
 import pty
 import re
+import shlex
+import shutil
+import signal
 import subprocess
 import sys
+import time
 
-from tilth.corpus import SAMPLE
-from tilth.tokenizer import Tokenizer, reference
+import numpy as np
+import pytest
 
-TILTH = [sys.executable, "-m", "tilth"]
+import tilth
+from tilth.cli import demo as module
+from tilth.cli.app import app
+from tilth.corpus.stories import story
 
-
-def demo(*words, steps=0):
-    command = [*TILTH, "demo", "--steps", str(steps), *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def test_trains_on_stories():
-    done = demo(steps=12)
-    assert done.returncode == 0, done.stderr
-    losses = [float(loss) for loss in re.findall(r"step +\d+  loss +([0-9.]+)", done.stdout)]
-    assert len(losses) == 12
-    assert abs(losses[0] - math.log(1000)) < 0.5  # a model that knows nothing
-    assert losses[-1] < losses[0] - 0.5
-    x, y = re.findall(r"^   [xy]  (.+)$", done.stdout, re.MULTILINE)
-    assert x.split("|")[1:] == y.split("|")[:-1]
-    assert "Once upon a time" in done.stdout
+SIZES = {"stories_bytes": 400_000, "vocab_size": 1000, "recipe": "tiny", "steps": 10}
+STEPS = SIZES["steps"]
+TIME = r"\([\d.]+ (?:s|minutes)\)"
 
 
-def test_shows_pieces_and_tokens_of_the_sample():
-    done = demo()
-    assert done.returncode == 0, done.stderr
-    assert "|".join(reference.split(SAMPLE)).replace("\n", "⏎") in done.stdout
-    vocab, merges = reference.train([SAMPLE], 320)
-    tokens = [vocab[i] for i in reference.encode(SAMPLE, vocab, merges)]
-    assert "|".join(t.decode("utf-8", "backslashreplace") for t in tokens[:9]) in done.stdout
-    assert f"{len(SAMPLE.encode()):,} bytes, {len(tokens):,} tokens" in done.stdout
+@pytest.fixture(scope="module", autouse=True)
+def _small():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "QUICK", module.Sizes(**SIZES))
+        yield
 
 
-def test_writes_the_tokenizer_and_keeps_what_exists(tmp_path):
-    out = tmp_path / "tokenizer.json"
-    done = demo("--out", str(out))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == f"Wrote {out}"
-    assert list(Tokenizer.load(out).merges) == reference.train([SAMPLE], 320)[1]
-
-    out.write_text("precious")
-    refused = demo("--out", str(out))
-    assert refused.returncode == 2
-    assert "--overwrite" in refused.stderr
-    assert refused.stdout == ""  # before any work
-    assert out.read_text() == "precious"
-    assert demo("--out", str(out), "--overwrite").returncode == 0
-    assert out.read_text() != "precious"
+def run_demo(folder, **options):
+    """What it prints, called as from `folder`."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        contextlib.chdir(folder),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        module.demo(quick=True, **options)
+    return out.getvalue(), err.getvalue()
 
 
-def test_long_text_is_cut_in_the_display_only(tmp_path):
-    text = tmp_path / "long.txt"
-    text.write_text("a b" * 10_000)
-    done = demo("--text", str(text))
-    assert "30,000 characters" in done.stdout
-    assert len(done.stdout) < 5000
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A demo, and what it printed."""
+    folder = tmp_path_factory.mktemp("made")
+    return folder / "demo-quick", *run_demo(folder)
 
 
-def test_not_utf8(tmp_path):
-    text = tmp_path / "latin1.txt"
-    text.write_bytes("naïf".encode("latin-1"))
-    done = demo("--text", str(text))
-    assert done.returncode == 2
-    assert "not UTF-8 (byte 2 is 0xef)" in done.stderr
+def files(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
-def test_colours_on_a_terminal_only():
-    assert "\x1b[" not in demo().stdout
+def losses(folder):
+    return [record["loss"] for record in tilth.open_run(folder / "run").metrics()]
+
+
+def test_every_stage_says_what_it_does_and_how_long_it_took(made):
+    _, out, err = made
+    stages = re.findall(rf"^(\d)\. .+\.\n(?:(?:   .*)?\n)*?   .+ {TIME}$", out, re.M)
+    assert stages == list("12345678")
+    assert max(map(len, out.splitlines() + err.splitlines())) <= 80
+    assert "\x1b" not in out + err
+    assert out.splitlines()[-1] == "Wrote demo-quick"
+
+
+def test_its_numbers_are_those_of_the_files(made):
+    folder, out, _ = made
+    text = (folder / "stories.txt").read_text()
+    assert text.startswith(story(0))
+    assert f"{text.count('<|endoftext|>'):,} stories, 0.4 MB" in out
+    train, valid = (np.load(folder / "data" / f"{split}.npy") for split in ("train", "valid"))
+    assert f"{len(train):,} to train on, {len(valid):,} to validate" in out
+    text_bytes = sum(len(part.strip().encode()) for part in text.split("<|endoftext|>"))
+    shown = float(re.search(r"([\d.]+) bytes become one token", out)[1])
+    assert shown == pytest.approx(text_bytes / (len(train) + len(valid)), rel=0.01)
+
+    run = tilth.open_run(folder / "run")
+    assert (run.config.steps, run.config.recipe, run.config.seed) == (STEPS, "tiny", 0)
+    assert run.is_finished
+    model = tilth.TransformerLM(run.config.model)
+    assert f"{sum(p.numel() for p in model.parameters()):,} parameters" in out
+    assert f"{STEPS} steps of {8 * 128:,} tokens" in out
+    # The training's own last evaluation had room for the whole validation set.
+    evaluation = run.metrics()[-1]["evaluation"]
+    assert evaluation["tokens"] == len(valid) - 1
+    assert f"perplexity {np.exp(evaluation['loss']):.2f}: " in out
+    assert f"loss {evaluation['loss']:.3f} nats a token" in out
+
+
+def test_a_sentence_is_cut_into_the_tokens_that_were_learned(made):
+    folder, out, _ = made
+    tokenizer = tilth.Tokenizer.load(folder / "tokenizer.json")
+    assert tokenizer.vocab_size == 1000
+    tokens = [tokenizer.decode([i]) for i in tokenizer.encode(module.SENTENCE)]
+    assert "   " + "|".join(tokens) in out.splitlines()
+
+
+def test_the_stories_are_the_models_and_the_beginnings_are_given(made):
+    folder, out, _ = made
+    printed = " ".join(out.split())
+    for beginning in module.BEGINNINGS:
+        rest = tilth.generate(folder / "run", beginning, temperature=0.7, max_tokens=400, seed=0)
+        paragraphs = (beginning + "".join(rest)).split("\n")
+        # As Python writes what cannot be printed.
+        shown = ("".join(c if c.isprintable() else repr(c)[1:-1] for c in p) for p in paragraphs)
+        assert " ".join(" ".join(shown).split()) in printed
+
+
+def test_a_plain_log_has_a_line_for_each_evaluation(made):
+    _, _, err = made
+    steps = [int(step) for step in re.findall(r"^   step +(\d+): validation loss", err, re.M)]
+    assert steps == list(range(1, STEPS + 1))  # a tenth each
+    assert len(re.findall(r"^   Once upon a time", err, re.M)) == 5
+
+
+def test_a_second_call_makes_nothing_again(made):
+    folder, out, _ = made
+    before = files(folder)
+    again, err = run_demo(folder.parent)
+    assert files(folder) == before
+    assert err == ""
+    assert "What is finished in demo-quick is not made again." in again
+
+    def without_times(text):
+        return re.sub(rf"{TIME}|[\d,]+ a second|Done in .*", "", text)
+
+    assert without_times(again).split("\n\n", 1)[1] == without_times(out).split("\n\n", 1)[1]
+
+
+PROGRAM = f"""
+import sys
+from tilth.cli import demo, main
+demo.QUICK = demo.Sizes(**{SIZES})
+sys.argv = ["tilth", "demo", "--quick"]
+main()
+"""
+
+
+def run_on_a_terminal(folder):
+    """What a terminal of 80 columns shows that knows no more than ASCII, and the exit code."""
     controller, terminal = pty.openpty()
-    subprocess.run(
-        [*TILTH, "demo", "--steps", "0"],
+    environment = {"TERM": "xterm-256color", "COLUMNS": "80", "PYTHONIOENCODING": "ascii"}
+    child = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        cwd=folder,
         stdout=terminal,
-        check=True,
-        env={**os.environ, "TERM": "xterm"},
+        stderr=terminal,
+        env={**os.environ, **environment},
     )
     os.close(terminal)
-    assert b"\x1b[" in os.read(controller, 65536)
+    seen = b""
+    with contextlib.suppress(OSError):  # how a terminal ends whose last process is gone
+        while part := os.read(controller, 65536):
+            seen += part
     os.close(controller)
+    return seen.decode("ascii"), child.wait()
+
+
+def test_an_interrupted_training_goes_on_to_the_same_bits(made, tmp_path, monkeypatch):
+    def interrupt(record):
+        if record.step == 7:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(module, "_show_milestone", interrupt)
+    (tmp_path / "here").mkdir()
+    with pytest.raises(SystemExit) as ended:
+        run_demo(tmp_path / "here")
+    assert ended.value.code == 128 + signal.SIGINT
+    # A run remembers the path of its data; it may move all the same.
+    folder = (tmp_path / "here").rename(tmp_path / "there") / "demo-quick"
+    assert tilth.open_run(folder / "run").checkpoints()[-1].step == 7
+    before = files(folder)
+    assert not any(path.name.startswith("report") for path in before)
+
+    seen, code = run_on_a_terminal(folder.parent)
+    assert code == 0, seen
+    assert losses(folder) == losses(made[0])
+    after = files(folder)
+    earlier = {path for path in before if path.is_file() and folder / "run" not in path.parents}
+    assert len(earlier) == 9  # demo.json, the stories, the tokenizer, and six of the data
+    assert all(after[path] == before[path] for path in earlier)
+
+    assert "\x1b[1m5. Train it" in seen  # bold
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen)
+    assert f"step {STEPS} of {STEPS} ###" in text  # the panel
+    lines = [line for line in re.split(r"[\r\n]+", text) if line]
+    # What the model writes beyond ASCII becomes escapes, and their line longer than it was meant.
+    assert max(len(line) for line in lines if "\\" not in line) <= 80
+    assert lines[-1] == "Wrote demo-quick"
+
+
+def test_a_finished_run_that_was_trained_further(made, tmp_path):
+    """The report is made again, as it is older than the last step; nothing else is."""
+    folder = tmp_path / "demo-quick"
+    shutil.copytree(made[0], folder)
+    list(tilth.extend(folder / "run", 2, data=folder / "data"))
+    before = files(folder)
+    out, _ = run_demo(tmp_path)
+    assert f"{STEPS + 2} steps of" in out
+    changed = {path.name for path, time in files(folder).items() if before.get(path) != time}
+    assert changed - {folder.name} == {"report.html", "report.md", "report-curves.png"}
+
+
+def test_another_demo_is_refused_in_one_sentence(made, tmp_path):
+    folder = made[0]
+    before = files(folder)
+    with pytest.raises(FileExistsError, match=r"with another --seed or --quick; name another"):
+        run_demo(folder.parent, seed=1)
+    with pytest.raises(FileExistsError, match=r"with another --seed or --quick; name another"):
+        module.demo(out=folder)
+    assert files(folder) == before
+
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "precious.txt").write_text("precious")
+    with pytest.raises(FileExistsError, match="mine is not empty, and no demo; name another"):
+        run_demo(tmp_path, out=tmp_path / "mine")
+    with pytest.raises(ValueError, match="--seed is -1; give 0 or more"):
+        run_demo(tmp_path, seed=-1)
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine", "precious.txt"]
+
+
+def test_without_the_extra_there_is_no_report_and_a_sentence(made, tmp_path, monkeypatch):
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "plotly" else find_spec(name)
+    )
+    shutil.copytree(made[0] / "run", tmp_path / "run")
+    demo = module.Demo(tmp_path, module.QUICK, 0, None)
+    assert 'pip install "tilth[report]"' in module.write_report(demo)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_the_next_commands_can_be_typed(made, monkeypatch):
+    folder = made[0]
+    demo = module.Demo(folder, module.QUICK, 0, None)
+    monkeypatch.setattr(sys, "argv", [".venv/bin/tilth", "demo"])
+    for command in module._next_commands(demo):
+        program, *words = shlex.split(command)
+        assert program == ".venv/bin/tilth"
+        app.parse_args(words)
+    monkeypatch.setattr(sys, "argv", ["/somewhere/tilth/__main__.py", "demo"])
+    assert module._next_commands(demo)[0].startswith("python -m tilth generate ")
+    monkeypatch.setattr(sys, "argv", ["/bin/tilth", "demo"])
+    monkeypatch.setattr(shutil, "which", lambda _name: "/bin/tilth")
+    assert module._next_commands(demo)[0].startswith("tilth generate ")
+
+
+@pytest.mark.slow
+def test_quick_learns_to_write_in_about_a_minute(tmp_path):
+    command = [sys.executable, "-m", "tilth", "demo", "--quick"]
+    began = time.monotonic()
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - began < 180  # a minute, on a machine with nothing else to do
+    assert float(re.search(r"perplexity ([\d.]+)", done.stdout)[1]) < 20

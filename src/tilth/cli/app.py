@@ -39,7 +39,7 @@ app = App(
     result_action="return_value",
 )
 # The verbs, each loaded when it is called.
-app.command("tilth.cli.demo:demo", help="The whole way, as far as it is built, in a moment.")
+app.command("tilth.cli.demo:demo", help="From nothing to a model that writes stories.")
 app.command("tilth.cli.corpus:app", name="corpus", help="Text: stories, downloads, your own.")
 app.command("tilth.cli.tokenizer:app", name="tokenizer", help="Text to token ids and back.")
 app.command("tilth.cli.tokenize:tokenize", help="A corpus and a tokenizer to token files.")

@@ -1,152 +1,375 @@
-"""`tilth demo`: the whole way, as far as it is built, from nothing."""
+"""`tilth demo`: from nothing to a model that writes stories, the whole toolkit in eight stages.
 
+What enters: nothing, not even a network. What leaves: a folder with stories, a tokenizer, token
+files, a run and a report, and on the terminal what each stage does, how long it took, and three
+stories. Read from top to bottom this file is the way through tilth: each stage opens what the one
+before it wrote, calls one function of the public API, and leaves a file for the next.
+
+    tilth demo            about five minutes on two cores, into demo/
+    tilth demo --quick    one minute: a smaller model that reads less, into demo-quick/
+
+What a stage finds finished it does not make again. So a demo that was stopped, at any moment, goes
+on when it is called again, and a training goes on from its last step.
+"""
+
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tilth.cli.options import Overwrite
-
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tilth.tokenizer import Tokenizer
+    from tilth.cli.training_view import Show
+    from tilth.recipes import TrainingConfig
+    from tilth.runs import StepRecord
 
-SHOWN_CHARACTERS = 1000  # of a long text, the beginning
 END = "<|endoftext|>"
-STORIES_BYTES = 1_000_000
-CONTEXT_LENGTH = 64
+SENTENCE = "Once upon a time, a hedgehog learned to program."
+BEGINNINGS = ("Once upon a time", "Once there was", "One night, a")
+WIDTH = 80
+INDENT = "   "
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything there is: what decides how long a demo takes."""
+
+    stories_bytes: int
+    vocab_size: int
+    recipe: str
+    steps: int | None = None
+    """None: as many as the recipe has."""
+
+
+FULL = Sizes(stories_bytes=20_000_000, vocab_size=4_000, recipe="small")
+QUICK = Sizes(stories_bytes=5_000_000, vocab_size=2_000, recipe="tiny", steps=700)
+
+
+@dataclass(frozen=True)
+class Demo:
+    """A demo, and where its stages leave what they make."""
+
+    folder: Path
+    sizes: Sizes
+    seed: int
+    console: "Console"
+
+    @property
+    def stories(self) -> Path:
+        """The text."""
+        return self.folder / "stories.txt"
+
+    @property
+    def tokenizer(self) -> Path:
+        """The tokenizer that was learned from it."""
+        return self.folder / "tokenizer.json"
+
+    @property
+    def data(self) -> Path:
+        """The token files."""
+        return self.folder / "data"
+
+    @property
+    def run(self) -> Path:
+        """The training."""
+        return self.folder / "run"
+
+    @property
+    def report(self) -> Path:
+        """The page about it."""
+        return self.folder / "report.html"
+
+    def config(self) -> "TrainingConfig":
+        """How it is trained: the recipe, for these token files."""
+        from tilth.recipes import RECIPES, MachineConfig
+
+        config = RECIPES[self.sizes.recipe](self.data, steps=self.sizes.steps)
+        # Compiling takes a silent minute, to gain less in a run of this length.
+        return replace(config, seed=self.seed, machine=MachineConfig(compile=False))
+
+    def say(self, text: str) -> None:
+        """Print a line of a stage."""
+        self.console.print(f"{INDENT}{text}")
 
 
 def demo(
     *,
-    text: Annotated[Path | None, Parameter(help="A UTF-8 text file instead of the sample.")] = None,
-    vocab_size: Annotated[int, Parameter(help="Tokens to learn, the 256 bytes included.")] = 320,
-    steps: Annotated[int, Parameter(help="Steps of training; 0 shows the tokenizer alone.")] = 150,
-    out: Annotated[Path | None, Parameter(help="Write the tokenizer there, as JSON.")] = None,
-    overwrite: Overwrite = False,
+    out: Annotated[
+        Path | None,
+        Parameter(help="The folder for everything; default: demo, with --quick demo-quick."),
+    ] = None,
+    quick: Annotated[
+        bool, Parameter(negative=(), help="One minute instead of five; the stories show it.")
+    ] = False,
+    seed: Annotated[int, Parameter(help="Another seed: other stories, another model.")] = 0,
 ) -> None:
-    """Cut a text into pieces, learn a tokenizer, make stories into batches, train a small model."""
+    """Make stories, a tokenizer, token files, a model, new stories and a report, from nothing.
+
+    Stopped at any moment, it goes on when it is called again.
+    """
     from rich.console import Console
 
-    from tilth import files
+    from tilth.accounting.report import duration
 
-    if out is not None:
-        files.check_target(out, overwrite=overwrite)
-    console = Console(highlight=False, soft_wrap=True)
-    tokenizer = _show_tokenizer(console, text, vocab_size)
-    if steps > 0:
-        _show_training(console, steps)
-    if out is not None:
-        tokenizer.save(out, overwrite=overwrite)
-        console.print(f"Wrote {out}", markup=False)
-
-
-def _show_tokenizer(console: "Console", text: Path | None, vocab_size: int) -> "Tokenizer":
-    from tilth.cli.tokenizer import print_pieces
-    from tilth.corpus import SAMPLE
-    from tilth.tokenizer import reference, split, train_tokenizer
-
-    sample = SAMPLE if text is None else _read_text(text)
-    console.print("1. A text is cut into pieces; bytes are merged only inside a piece.\n")
-    shown = sample[:SHOWN_CHARACTERS]
-    print_pieces(console, [piece.encode() for piece in split(shown)])
-
-    tokenizer = train_tokenizer(texts=[sample], vocab_size=vocab_size)
-    console.print("\n2. The pair that is most frequent becomes a token, again and again:\n")
-    for left, right in tokenizer.merges[:8]:
-        console.print(f"   {left!r} + {right!r}", markup=False)
-    console.print(f"   … {len(tokenizer.merges)} merges, {len(tokenizer.vocab)} tokens")
-
-    console.print("\n3. So the text becomes tokens:\n")
-    print_pieces(console, [tokenizer.decode_bytes([i]) for i in tokenizer.encode(shown)])
-
-    ids = tokenizer.encode(sample)
-    assert tokenizer.decode(ids) == sample, "decoding gives back the text"
-    expected = reference.encode(shown, tokenizer.vocab, tokenizer.merges)
-    assert tokenizer.encode(shown) == expected, "the native ids are the reference's"
-    size = len(sample.encode())
-    console.print(
-        f"\n{len(sample):,} characters, {size:,} bytes, {len(ids):,} tokens: "
-        f"{size / max(1, len(ids)):.2f} bytes a token.\n"
-        "Decoded, they are the text again; the pure-Python reference gives the same ids."
-    )
-    return tokenizer
+    # Two default folders, so that neither demo stands in the way of the other.
+    folder = out or Path("demo-quick" if quick else "demo")
+    sizes = QUICK if quick else FULL
+    was_there = _claim(folder, sizes, seed)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    minutes = "a minute" if quick else "five minutes"
+    console.print(f"From nothing to a model that writes stories: about {minutes} on two cores.")
+    if was_there:
+        console.print(f"What is finished in {folder} is not made again.")
+    else:
+        console.print(f"It all goes to {folder}. Stopped (Ctrl-C), the same command goes on.")
+    began = time.monotonic()
+    for number, (title, stage) in enumerate(STAGES, start=1):
+        console.print(f"\n{number}. {title}", style="bold")
+        then = time.monotonic()
+        result = stage(Demo(folder, sizes, seed, console))
+        console.print(f"{INDENT}{result} ({duration(round(time.monotonic() - then, 1))})")
+    console.print(f"\nDone in {duration(round(time.monotonic() - began))}. Next, try:\n")
+    for command in _next_commands(Demo(folder, sizes, seed, console)):
+        console.print(f"{INDENT}{command}")
+    console.print(f"\nWrote {folder}")
 
 
-def _show_training(console: "Console", steps: int) -> None:
-    from tempfile import TemporaryDirectory
-
-    with TemporaryDirectory() as folder:
-        _train_on_stories(console, Path(folder), steps)
+# --- the stages, in order: each returns a sentence about what there is now ------------------------
 
 
-def _train_on_stories(console: "Console", folder: Path, steps: int) -> None:
-    import torch
-
-    import tilth
+def make_stories(demo: Demo) -> str:
+    """Text to learn from, made up here, so that no network is needed."""
+    from tilth.corpus import Corpus
     from tilth.corpus.stories import write_stories
 
-    console.print("\n4. Stories, made up by tilth, become token files:\n")
-    num_stories = write_stories(folder / "stories.txt", STORIES_BYTES)
-    tokenizer = tilth.train_tokenizer(folder / "stories.txt", 1000, [END])
-    data = tilth.tokenize(folder / "stories.txt", tokenizer, folder / "data")
-    console.print(
-        f"   {num_stories:,} stories, {len(data.train):,} tokens to train on, "
-        f"{len(data.valid):,} to validate"
+    if not demo.stories.exists():
+        write_stories(demo.stories, demo.sizes.stories_bytes, demo.seed)
+    number = sum(len(block.documents().texts) for block in Corpus(demo.stories).blocks())
+    return f"{number:,} stories, {demo.stories.stat().st_size / 1e6:.1f} MB: {demo.stories}"
+
+
+def learn_tokenizer(demo: Demo) -> str:
+    """Begin with bytes; the most frequent pair of neighbours becomes a token, again and again."""
+    import tilth
+    from tilth.cli.tokenizer import print_pieces
+
+    if not demo.tokenizer.exists():
+        tokenizer = tilth.train_tokenizer(demo.stories, demo.sizes.vocab_size, [END])
+        tokenizer.save(demo.tokenizer)
+    tokenizer = tilth.Tokenizer.load(demo.tokenizer)
+    ids = tokenizer.encode(SENTENCE)
+    demo.console.print(INDENT, end="")
+    print_pieces(demo.console, [tokenizer.decode_bytes([token_id]) for token_id in ids])
+    return f"{tokenizer.vocab_size:,} tokens: {demo.tokenizer}"
+
+
+def write_token_files(demo: Demo) -> str:
+    """Numbers are what a model reads; one story in a hundred is kept for validation."""
+    import tilth
+
+    if not (demo.data / "manifest.json").exists():  # the last that is written
+        tilth.tokenize(demo.stories, tilth.Tokenizer.load(demo.tokenizer), demo.data)
+    data = tilth.open_data(demo.data)
+    text_bytes = data.text_bytes("train") + data.text_bytes("valid")
+    tokens = len(data.train) + len(data.valid)
+    demo.say(f"{text_bytes / tokens:.2f} bytes become one token, on average")
+    return f"{len(data.train):,} to train on, {len(data.valid):,} to validate: {demo.data}"
+
+
+def account_for_model(demo: Demo) -> str:
+    """What it will cost, before it is paid."""
+    import tilth
+    from tilth.accounting.report import big, size
+
+    account = tilth.account(demo.config())
+    model, parameters = account.config, account.parameters
+    assert account.run_flops is not None, "a recipe says how many steps"
+    demo.say(f"{model.num_layers} layers of width {model.d_model}, {model.num_heads} heads each")
+    demo.say(
+        f"{parameters.total:,} parameters: embedding {parameters.embedding:,}, "
+        f"blocks {parameters.without_embedding_and_head:,}, head {parameters.head:,}"
+    )
+    return (
+        f"{account.run_tokens:,} tokens cost {big(account.run_flops)} FLOPs, "
+        f"{size(account.memory.peak_bytes)} of memory"
     )
 
-    console.print("\n5. A batch is windows of them; the target is always the next token:\n")
-    batches = tilth.Batches(data.train, 16, CONTEXT_LENGTH, seed=0)
-    x, y = batches[0]
-    for name, row in (("x", x[0]), ("y", y[0])):
-        words = [tokenizer.decode([token_id]) for token_id in row[:14].tolist()]
-        console.print(f"   {name}  {'|'.join(words)}".replace("\n", "⏎"), markup=False)
 
-    torch.manual_seed(0)
-    config = tilth.ModelConfig(
-        vocab_size=tokenizer.vocab_size,
-        context_length=CONTEXT_LENGTH,
-        d_model=96,
-        num_layers=2,
-        num_heads=4,
-    )
-    model = tilth.TransformerLM(config)
-    num_parameters = sum(parameter.numel() for parameter in model.parameters())
-    console.print(f"\n6. A Transformer of {num_parameters:,} parameters learns to predict it:\n")
-    optimizer = tilth.AdamW(model.parameters())
-    for step, (x, y) in enumerate(batches.read(stop=steps)):
-        lr = tilth.cosine_schedule(step, 4e-3, 4e-4, warmup_steps=10, cosine_steps=steps)
-        for group in optimizer.param_groups:
-            group["lr"] = lr
-        loss = tilth.cross_entropy(model(x), y)
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        tilth.clip_gradients(model.parameters(), max_norm=1.0)
-        optimizer.step()
-        if step % max(1, steps // 10) == 0 or step == steps - 1:
-            bar = "▇" * round(6 * loss.item())
-            console.print(f"   step {step:4}  loss {loss.item():5.2f}  {bar}")
+def train_model(demo: Demo) -> str:
+    """Predict the next token, see how wrong that was, move every parameter a little, repeat."""
+    import tilth
 
-    console.print("\n7. And goes on where a text begins, token by token:\n")
-    ids = tokenizer.encode("Once upon a time")
-    with torch.no_grad():
-        for _ in range(40):
-            logits = model(torch.tensor([ids[-CONTEXT_LENGTH:]]))[0, -1]
-            ids.append(int(torch.multinomial(tilth.softmax(logits / 0.7, dim=-1), 1)))
-    console.print("   " + tokenizer.decode(ids).replace("\n", "⏎"), markup=False)
-    console.print(
-        "\nSome seconds of training make words and hardly sense; minutes make sentences.",
-        style="dim",
-    )
+    if not demo.run.exists():
+        _watch(tilth.train(demo.config(), demo.run), demo.run)
+    elif not tilth.open_run(demo.run).is_finished:
+        _watch(tilth.resume(demo.run, data=demo.data), demo.run)
+    config = tilth.open_run(demo.run).config
+    return f"{config.steps:,} steps of {config.tokens_per_step:,} tokens: {demo.run}"
 
 
-def _read_text(path: Path) -> str:
-    """A file's text, or a sentence that says where it stops being text."""
-    try:
-        return path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{path} is not UTF-8 (byte {error.start:,} is {error.object[error.start]:#04x}); "
-            "convert it first, for instance with iconv"
-        ) from None
+def evaluate_model(demo: Demo) -> str:
+    """How well it predicts stories that it has never seen."""
+    import tilth
+    from tilth.training.evaluation import evaluate_run
+
+    _, found = evaluate_run(tilth.open_run(demo.run), data=demo.data)
+    demo.say(f"perplexity {found.perplexity:.2f}: as unsure as a choice among so many tokens;")
+    demo.say(f"whoever has learned nothing chooses among {demo.sizes.vocab_size:,}")
+    return f"loss {found.loss:.3f} nats a token, {found.bits_per_byte:.3f} bits per byte"
+
+
+def tell_stories(demo: Demo) -> str:
+    """Draw a token, append it, predict again, until the model says that the story is over."""
+    import tilth
+    from tilth.generation import load_decoder
+
+    model = load_decoder(demo.run)
+    tokens, began = 0, time.monotonic()
+    for beginning in BEGINNINGS:
+        text = tilth.generate(model, beginning, temperature=0.7, max_tokens=400, seed=demo.seed)
+        _print_story(demo.console, beginning, beginning + "".join(text))
+        tokens += text.tokens.num_tokens
+    return f"{tokens:,} tokens, {tokens / (time.monotonic() - began):,.0f} a second"
+
+
+def write_report(demo: Demo) -> str:
+    """Learning curves, samples, costs and commands, as a page and as Markdown."""
+    from importlib.util import find_spec
+
+    from tilth.lab.report import read_report, save_report
+    from tilth.runs.metrics import METRICS
+
+    if not (find_spec("plotly") and find_spec("matplotlib")):
+        return 'left out, as it needs an extra: pip install "tilth[report]"'
+    written = (demo.report, demo.report.with_suffix(".md"), demo.folder / "report-curves.png")
+    last_step = (demo.run / METRICS).stat().st_mtime  # the run may have been trained further
+    if not all(path.exists() and path.stat().st_mtime >= last_step for path in written):
+        save_report(read_report([demo.run]), demo.report, overwrite=True)
+    return f"{demo.report}, for a browser: it opens offline"
+
+
+STAGES: tuple[tuple[str, Callable[[Demo], str]], ...] = (
+    ("Make up short stories, to learn from.", make_stories),
+    ("Learn a tokenizer: what often stands together becomes one token.", learn_tokenizer),
+    ("Turn the stories into token ids.", write_token_files),
+    ("Account for the model, before it is paid.", account_for_model),
+    ("Train it to predict the next token.", train_model),
+    ("Evaluate it on stories that it has not seen.", evaluate_model),
+    (f"Let it go on from: {' / '.join(BEGINNINGS)}.", tell_stories),
+    ("Write a report about it.", write_report),
+)
+
+
+# --- around them ----------------------------------------------------------------------------------
+
+
+def _claim(folder: Path, sizes: Sizes, seed: int) -> bool:
+    """Make the folder, or find that it has a demo like this one already, and return which."""
+    from tilth.files import load_manifest, save_manifest
+
+    if not 0 <= seed < 2**63:
+        raise ValueError(f"--seed is {seed}; give 0 or more, below 2**63.")
+    settings = {**asdict(sizes), "seed": seed}
+    path = folder / "demo.json"
+    if path.exists():
+        # Stages look only whether their file is there: it must be that of the same demo.
+        if load_manifest(path, kind="demo", version=1) != settings:
+            raise FileExistsError(
+                f"{folder} is a demo with another --seed or --quick; name another --out."
+            )
+        return True
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise FileExistsError(f"{folder} is not empty, and no demo; name another --out.")
+    save_manifest(path, settings, kind="demo", version=1)
+    return False
+
+
+def _watch(records: "Iterator[StepRecord]", run: Path) -> None:
+    """Show each step; at the first signal leave the loop, which saves, and end."""
+    from tilth.cli.signals import first_signal, say
+    from tilth.runs import open_run
+
+    config = open_run(run).config
+    with first_signal() as signals, closing(records), _view(config) as show:  # type: ignore[type-var]  # a generator
+        for record in records:
+            show(record)
+            if signals:
+                break
+    if signals:
+        say(
+            f"tilth: stopped after step {record.step:,} of {config.steps:,}, which is saved; the "
+            "same command goes on from there"
+        )
+        sys.exit(128 + signals[0])
+
+
+@contextmanager
+def _view(config: "TrainingConfig") -> "Iterator[Show]":
+    """The panel of `tilth train` on a terminal; elsewhere a line at each evaluation."""
+    from tilth.cli.training_view import training_view
+
+    if sys.stderr.isatty():
+        with training_view(config) as show:
+            yield show
+    else:
+        yield _show_milestone
+
+
+def _show_milestone(record: "StepRecord") -> None:
+    from tilth.accounting.report import duration
+    from tilth.cli.training_view import harmless
+
+    lines = []
+    if record.evaluation is not None:
+        gone = duration(round(record.seconds))
+        lines.append(
+            f"step {record.step:>5,}: validation loss {record.evaluation.loss:.3f} after {gone}"
+        )
+    if record.sample is not None:
+        lines.append(textwrap.shorten(harmless(record.sample), WIDTH - 12, placeholder=" ..."))
+    for line in lines:
+        print(f"{INDENT}{line}", file=sys.stderr, flush=True)
+
+
+def _print_story(console: "Console", beginning: str, story: str) -> None:
+    """Print a story in lines that fit, what was given in bold."""
+    from rich.text import Text
+
+    from tilth.cli.training_view import harmless
+
+    width = min(WIDTH, console.width)
+    paragraphs = [
+        textwrap.fill(harmless(line), width, initial_indent=INDENT, subsequent_indent=INDENT)
+        for line in map(str.strip, story.strip().split("\n"))
+    ]
+    text = Text("\n".join(paragraphs) + "\n")
+    text.stylize("bold", len(INDENT), len(INDENT) + len(beginning))
+    console.print(text)
+
+
+def _next_commands(demo: Demo) -> list[str]:
+    """What to type now, by the name that this process was called by."""
+    import shlex
+    import shutil
+
+    called = sys.argv[0]
+    if Path(called).name == "__main__.py":
+        program = "python -m tilth"
+    else:
+        program = "tilth" if called == shutil.which("tilth") else shlex.quote(called)
+    run, data = (shlex.quote(str(path)) for path in (demo.run, demo.data))
+    return [
+        f'{program} generate {run} --prompt "One day" --temperature 0.8',
+        f"{program} resume {run} --steps 1000",
+        f"{program} account {run}",
+        f"{program} lab lr --data {data} --budget 20m --out lab/lr",
+        f"{program} report {run} lab/lr --out report.html",
+    ]

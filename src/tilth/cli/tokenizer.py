@@ -348,7 +348,9 @@ def print_pieces(console: "Console", pieces: Sequence[bytes]) -> None:
     """Pieces or tokens side by side: coloured on a terminal, elsewhere with | between them."""
     if console.is_terminal:
         for number, piece in enumerate(pieces):
-            style = "on grey23" if number % 2 else "on dark_green"
+            # Both read on a dark and on a light terminal.
+            colour = "light_goldenrod2" if number % 2 else "dark_sea_green2"
+            style = f"grey11 on {colour}"
             console.print(_shown(piece, blank=" "), style=style, markup=False, end="")
         console.print()
     else:
