@@ -107,6 +107,8 @@ def main() -> None:
 
 
 def _exit_on_sigterm(_signal_number: int, _frame: FrameType | None) -> None:
+    # Python drops an exception that meets a destructor: the second signal acts at once.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     # An exception, not a sudden end: `with` blocks take back what is half-written.
     sys.exit(128 + signal.SIGTERM)
 

@@ -111,12 +111,17 @@ class _ChunkedLoss(torch.autograd.Function):
         losses = []
         for start in range(0, len(targets), chunk_tokens):
             chunk = slice(start, start + chunk_tokens)
-            logits = hidden[chunk] @ weight.T
-            log_probabilities, chosen = _log_probabilities(logits, targets[chunk])
-            losses.append(-chosen.sum())
-            grad_logits = log_probabilities.exp_()
-            grad_logits[torch.arange(len(chosen), device=chosen.device), targets[chunk]] -= 1.0
-            grad_logits = grad_logits.to(logits.dtype)
+            # In place, with one exp: log_softmax and exp_ took twice as long on a CPU.
+            narrow = hidden[chunk] @ weight.T
+            logits = narrow.to(grad_weight.dtype)
+            logits -= logits.amax(-1, keepdim=True)
+            chosen = logits.gather(-1, targets[chunk].unsqueeze(-1))
+            probabilities = logits.exp_()
+            total = probabilities.sum(-1, keepdim=True)
+            losses.append((total.log() - chosen).sum())
+            probabilities /= total
+            probabilities[torch.arange(len(chosen), device=chosen.device), targets[chunk]] -= 1.0
+            grad_logits = probabilities.to(narrow.dtype)
             grad_hidden[chunk] = grad_logits @ weight
             grad_weight += grad_logits.T @ hidden[chunk]
         ctx.save_for_backward(grad_hidden, grad_weight)
