@@ -2,6 +2,20 @@
 
 import signal
 
+import pytest
+
 # Where the suite is started in the background, a shell has Ctrl-C ignored, and every child would
 # inherit that: tests of interruption need the usual handling.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def stories(tmp_path_factory):
+    """A small data folder, opened; nothing may be written into it."""
+    import tilth
+    from tilth.corpus.stories import write_stories
+
+    folder = tmp_path_factory.mktemp("stories")
+    write_stories(folder / "stories.txt", 60_000)
+    tokenizer = tilth.train_tokenizer(folder / "stories.txt", 300, ["<|endoftext|>"])
+    return tilth.tokenize(folder / "stories.txt", tokenizer, folder / "data", valid=0.1)

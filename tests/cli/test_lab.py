@@ -11,9 +11,7 @@ import time
 import pytest
 import torch
 
-import tilth
 from tilth.cli.app import app
-from tilth.corpus.stories import write_stories
 from tilth.lab.folder import load_lab
 from tilth.lab.sgd import descend
 from tilth.runs import open_run
@@ -82,11 +80,8 @@ SMALL = (
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("stories")
-    write_stories(folder / "stories.txt", 60_000)
-    tokenizer = tilth.train_tokenizer(folder / "stories.txt", 300, ["<|endoftext|>"])
-    return tilth.tokenize(folder / "stories.txt", tokenizer, folder / "data", valid=0.1)
+def data(stories):
+    return stories
 
 
 @pytest.fixture(autouse=True)

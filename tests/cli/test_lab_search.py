@@ -7,8 +7,6 @@ import time
 
 import pytest
 
-import tilth
-from tilth.corpus.stories import write_stories
 from tilth.lab.folder import load_lab
 from tilth.runs.run import open_run
 
@@ -32,12 +30,8 @@ def run(*words):
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("stories")
-    write_stories(folder / "stories.txt", 60_000)
-    tokenizer = tilth.train_tokenizer(folder / "stories.txt", 300, ["<|endoftext|>"])
-    tilth.tokenize(folder / "stories.txt", tokenizer, folder / "data", valid=0.01)
-    return folder / "data"
+def data(stories):
+    return stories.folder
 
 
 def test_stopped_it_goes_on_with_the_trial_that_it_was_in(data, tmp_path):

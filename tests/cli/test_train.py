@@ -10,9 +10,7 @@ import tomllib
 
 import pytest
 
-import tilth
 from tilth.cli.train import seconds_of
-from tilth.corpus.stories import write_stories
 from tilth.runs.run import open_run
 
 SMALL = (
@@ -35,11 +33,8 @@ def run(*words):
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("stories")
-    write_stories(folder / "stories.txt", 60_000)
-    tokenizer = tilth.train_tokenizer(folder / "stories.txt", 300, ["<|endoftext|>"])
-    return tilth.tokenize(folder / "stories.txt", tokenizer, folder / "data", valid=0.1)
+def data(stories):
+    return stories
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,6 @@ import cloudpickle
 import pytest
 import torch
 
-import tilth
-from tilth.corpus.stories import write_stories
 from tilth.lab.cluster import Resources, Worker, submit
 from tilth.lab.folder import load_lab
 from tilth.lab.search import JOBS, Search
@@ -68,14 +66,10 @@ def slurm(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("stories")
-    write_stories(folder / "stories.txt", 60_000)
-    tokenizer = tilth.train_tokenizer(folder / "stories.txt", 300, ["<|endoftext|>"])
-    data = tilth.tokenize(folder / "stories.txt", tokenizer, folder / "data", valid=0.01)
+def base(stories):
     return TrainingConfig(
-        str(data.folder),
-        ModelConfig(data.vocab_size, 16, d_model=16, num_layers=1, num_heads=2),
+        str(stories.folder),
+        ModelConfig(stories.vocab_size, 16, d_model=16, num_layers=1, num_heads=2),
         steps=4,
         batch_size=4,
         optimizer=OptimizerConfig("muon", lr=1e-2),

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import tilth
-from tilth.corpus.stories import write_stories
 from tilth.lab.experiment import Findings, Question, results_of
 from tilth.lab.folder import load_lab
 from tilth.lab.own import Own, OwnQuestion
@@ -33,14 +32,10 @@ def _one_thread():
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("stories")
-    write_stories(folder / "stories.txt", 60_000)
-    tokenizer = tilth.train_tokenizer(folder / "stories.txt", 300, ["<|endoftext|>"])
-    data = tilth.tokenize(folder / "stories.txt", tokenizer, folder / "data", valid=0.1)
+def base(stories):
     return TrainingConfig(
-        str(data.folder),
-        tilth.ModelConfig(data.vocab_size, 16, d_model=16, num_layers=1, num_heads=1, d_ff=32),
+        str(stories.folder),
+        tilth.ModelConfig(stories.vocab_size, 16, d_model=16, num_layers=1, num_heads=1, d_ff=32),
         steps=8,
         batch_size=2,
         optimizer=OptimizerConfig("muon", lr=1e-2),

@@ -6,10 +6,7 @@ import pytest
 import torch
 
 import tilth
-from tilth.corpus.stories import write_stories
 from tilth.recipes.config import MachineConfig, OptimizerConfig, TrainingConfig, WatchConfig
-
-END = "<|endoftext|>"
 
 
 @pytest.fixture(autouse=True)
@@ -21,11 +18,8 @@ def _one_thread():
 
 
 @pytest.fixture(scope="session")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("stories")
-    write_stories(folder / "stories.txt", 60_000)
-    tokenizer = tilth.train_tokenizer(folder / "stories.txt", 300, [END])
-    return tilth.tokenize(folder / "stories.txt", tokenizer, folder / "data", valid=0.1)
+def data(stories):
+    return stories
 
 
 @pytest.fixture(scope="session")

@@ -202,7 +202,7 @@ class Ablations(Question):
             None if each is base else against(each, base),
             f"{config.optimizer.lr:g}",
             count_parameters(config.model).total,
-            f"{each.step_seconds * 1e3:.3g}",
+            each.step_milliseconds,
         )
 
 

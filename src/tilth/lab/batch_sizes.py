@@ -133,7 +133,7 @@ class BatchSizes(Question):
                 each.setups[0].config.steps,
                 each.setups[0].config.tokens,
                 f"{each.setups[0].config.optimizer.lr:.3g}",
-                f"{each.step_seconds * 1e3:.3g}",
+                each.step_milliseconds,
             )
             for each in results
         )

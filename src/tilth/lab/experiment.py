@@ -193,6 +193,12 @@ class Result:
         return median(outcome.step_seconds for outcome in self.outcomes)
 
     @property
+    def step_milliseconds(self) -> str:
+        """The same for a table."""
+        milliseconds = 1e3 * self.step_seconds
+        return f"{milliseconds:,.0f}" if milliseconds >= 100 else f"{milliseconds:.3g}"
+
+    @property
     def x(self) -> float:
         """The place on the axis."""
         place = self.setups[0].x

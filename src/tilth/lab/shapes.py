@@ -205,4 +205,4 @@ class Vocabulary(Question):
 
 def _row(each: Result) -> tuple[Cell, ...]:
     parameters = count_parameters(each.setups[0].config.model).total
-    return (each.label, each.standing, parameters, f"{each.step_seconds * 1e3:.3g}")
+    return (each.label, each.standing, parameters, each.step_milliseconds)

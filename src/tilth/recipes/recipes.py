@@ -97,7 +97,7 @@ small = Recipe(
     width_per_layer=24,
     context_length=256,
     batch_size=4,
-    steps=2_000,
+    steps=2_400,
     optimizer=OptimizerConfig("muon", lr=1e-2),
 )
 tinystories = Recipe(
