@@ -108,13 +108,37 @@ def test_a_dry_run_prints_what_it_would_cost_and_writes_nothing(data, tmp_path, 
     assert not out.exists()
 
 
-def test_a_budget_of_time_becomes_steps_for_all_trials_together(data, tmp_path, capsys):
-    def total(budget):
+def test_another_number_of_workers_goes_on_with_the_same_lab(data, tmp_path, capsys):
+    place = SMALL.index("--machine.threads")
+    few = SMALL[2:place] + SMALL[place + 2 :]
+    mine = tmp_path / "mine.toml"
+    mine.write_text('recipe = "tiny"\n[grid]\noptimizer.lr = [1e-3]\n')
+    words = (mine, "--data", data.folder, *few, "--steps", 3, "--out", tmp_path / "lab")
+    first = here(capsys, *words)
+    assert here(capsys, *words, "--workers", 2).out == first.out
+
+
+def test_a_warm_up_may_be_given_beside_a_budget(data, tmp_path, capsys):
+    words = ("lr", "--data", data.folder, *SMALL, "--budget", "60s", "--dry-run")
+    done = here(capsys, *words, "--optimizer.warmup-steps", 5, "--out", tmp_path / "lab")
+    assert "7 trials" in done.out
+
+
+def test_a_budget_of_time_becomes_steps_for_all_trials_together(
+    data, tmp_path, capsys, monkeypatch
+):
+    module = "tilth.training.planning"
+    monkeypatch.setattr(f"{module}._time_steps", lambda *_, **__: (0.01, 0.01))
+    monkeypatch.setattr(f"{module}._try_compiler", lambda *_, **__: None)
+
+    def steps_of(budget):
         words = ("lr", "--data", data.folder, *SMALL, "--budget", budget, "--dry-run")
         lines = here(capsys, *words, "--out", tmp_path / "lab").out.splitlines()
         return int(lines[3].split()[1].replace(",", ""))
 
-    assert 3 < total("100s") / total("20s") < 8
+    assert 4 < steps_of("1000s") / steps_of("200s") < 6
+    # 90% of it, over some ten trials, at 10 ms a step; evaluations and samples take their part.
+    assert 0.5 < steps_of("1000s") * 10.5 * 0.01 / 900 <= 1
 
 
 def test_a_question_is_answered_reported_and_not_trained_again(data, tmp_path, capsys):
@@ -151,10 +175,12 @@ def test_shape_is_three_labs_and_one_report(data, tmp_path, capsys):
 
 def test_a_question_of_ones_own_and_names_that_are_none(data, tmp_path, capsys):
     mine = tmp_path / "mine.toml"
-    mine.write_text('recipe = "tiny"\n[grid]\noptimizer.lr = [1e-3, 1e-2]\n')
+    base = "[base]\noptimizer.weight_decay = 0.0\n"
+    mine.write_text(f'recipe = "tiny"\n{base}[grid]\noptimizer.lr = [1e-3, 1e-2]\n')
     words = ("--data", data.folder, *SMALL[2:], "--steps", 3, "--out", tmp_path / "lab")
     done = here(capsys, mine, *words)
     assert done.out.startswith("Best is lr 0.01")
+    assert here(capsys, mine, *words).out == done.out
     with pytest.raises(ValueError, match=r"no question .lrr.: there are .*, lr, "):
         here(capsys, "lrr", *words)
     with pytest.raises(ValueError, match="workers is 0"):

@@ -57,12 +57,22 @@ def test_lr_ends_though_nothing_diverges():
     question = LearningRates(BASE)
     found = question.conclude(ask(question, valley(best=0.01, edge=math.inf)))
     assert "Nothing diverged, up to 164" in found.answer
+    assert not any("edge" in note for note in found.notes)
+
+
+def test_lr_names_no_edge_where_larger_rates_train():
+    question = LearningRates(BASE)
+    found = question.conclude(
+        ask(question, lambda s: diverged() if s.x == 0.04 else finished(1.0 + abs(s.x - 0.16)))
+    )
+    assert "Some rates diverged, and larger ones did not." in found.answer
+    assert not any("edge" in note for note in found.notes)
 
 
 def test_lr_says_when_all_diverge():
     question = LearningRates(BASE)
     found = question.conclude(ask(question, lambda setup: diverged()))
-    assert found.answer.startswith("Every learning rate diverged")
+    assert found.answer.startswith("No learning rate trained to the end")
 
 
 def test_lr_at_the_edge_of_stability_is_called_that():
@@ -118,7 +128,7 @@ def test_batch_size_gives_equal_time_by_the_speed_of_the_first_runs():
     found = question.conclude(outcomes)
     assert "at equal tokens 16 is best" in found.answer
     assert "at equal time 16 is best" in found.answer
-    assert any("larger was better up to 16, and not beyond: 512" in note for note in found.notes)
+    assert any("larger was better up to 16; 512 ends" in note for note in found.notes)
     assert [line.name for line in found.charts[0].lines] == ["equal tokens", "equal time"]
     assert len(found.tables[0].rows) == 14
     assert question.cost() == pytest.approx(14)
@@ -145,6 +155,24 @@ def test_batch_size_goes_on_without_one_that_ran_out_of_memory():
     assert ["512, equal tokens", "failed"] in [
         list(r[:2]) for r in question.conclude(outcomes).tables[0].rows
     ]
+
+
+def test_batch_size_has_the_base_however_short_it_is():
+    question = BatchSizes(changed(BASE, {"steps": 3}), memory_bytes=10**12)
+    assert 16 in {setup.x for setup in question.setups({})}
+    outcomes = ask(question, lambda setup: Outcome("failed"))
+    assert question.conclude(outcomes).answer == "No batch size could be trained to the end."
+
+
+def test_batch_size_does_not_call_a_zigzag_a_trend():
+    question = BatchSizes(changed(BASE, {"steps": 4000}), memory_bytes=10**12)
+    bits = {1: 2.0, 4: 2.1, 16: 1.9, 64: 1.95, 128: 2.0, 256: 2.0}
+
+    def answer(setup):
+        return diverged() if setup.x == 512 else finished(bits[setup.x])
+
+    notes = question.conclude(ask(question, answer)).notes
+    assert "At equal tokens, 16 is best; 256 ends 0.1000 bits per byte above it." in notes
 
 
 def test_batch_size_compares_times_so_it_runs_alone():
@@ -186,7 +214,7 @@ def test_ablations_compare_each_part_over_seeds():
     worse = found.answer.partition("worse are ")[2].partition(";")[0]
     assert worse.startswith("no position encoding (+0.300), without RMSNorm, its best rate")
     assert "better are tied embeddings (-0.100)" in found.answer
-    assert "no different beyond that spread: SiLU for SwiGLU and with qk-norm" in found.answer
+    assert "their or its seeds: SiLU for SwiGLU and with qk-norm" in found.answer
     assert found.answer.endswith("diverged: without RMSNorm, same rate.")
 
 
@@ -197,10 +225,10 @@ def test_ablations_try_rates_once_and_repeat_only_the_best():
     # Its first rate is that of the plain variant, which is not trained twice.
     assert sorted(tuned) == [
         *("no-norm-tuned-lr-0.000156", "no-norm-tuned-lr-0.000625", "no-norm-tuned-lr-0.0025"),
-        *("no-norm-tuned-seed-1", "no-norm-tuned-seed-2"),
+        *("no-norm-tuned-lr-0.0025-seed-1", "no-norm-tuned-lr-0.0025-seed-2"),
     ]
     rates = {s.name: s.config.optimizer.lr for s in question.setups(outcomes)}
-    assert rates["no-norm-tuned-seed-1"] == rates["no-norm-tuned-lr-0.0025"]
+    assert rates["no-norm-tuned-lr-0.0025-seed-1"] == rates["no-norm-tuned-lr-0.0025"]
     assert len(outcomes) == pytest.approx(question.cost(), abs=3)
 
 
@@ -213,7 +241,7 @@ def test_ablations_take_the_plain_variant_where_its_rate_is_the_best():
         return finished(1.0)
 
     outcomes = ask(question, robust)
-    assert "no-norm-tuned-seed-1" not in outcomes
+    assert not any(name.startswith("no-norm-tuned") and "seed" in name for name in outcomes)
     rows = {row[0]: row for row in question.conclude(outcomes).tables[0].rows}
     same, best = (rows[f"without RMSNorm, {rate} rate"] for rate in ("same", "its best"))
     assert same[1:] == best[1:]
@@ -237,6 +265,7 @@ def test_ablations_say_when_the_base_diverged():
     question = Ablations(BASE, seeds=1)
     found = question.conclude(ask(question, lambda setup: diverged()))
     assert found.answer.startswith("The base itself diverged")
+    assert len(found.tables[0].rows) == 9
 
 
 # --- shape ----------------------------------------------------------------------------------------
@@ -271,6 +300,7 @@ def test_context_has_equally_many_tokens_in_every_step():
     outcomes = ask(question, lambda s: finished(1.0 + 1 / s.x, step_seconds=0.01 * s.x))
     found = question.conclude(outcomes)
     assert "takes 16.00 times as long" in found.answer
+    assert f"perplexity goes from {math.exp(2 + 2 / 16):.2f}" in found.answer
     assert "best is 256" in found.answer
     assert found.charts[0].lines[0].points[0] == (16, pytest.approx(160.0))
 
@@ -354,6 +384,7 @@ def test_own_with_one_number_has_an_axis(tmp_path):
         ("[[trials]]\nsteps = 3", "without a label"),
         ("asks = 3", "for asks"),
         ("seed = 3", "unknown key seed"),
+        ("[grid]\nseed = [1, 2]", "varies the seed"),
         ("= 3", "is not TOML"),
     ],
 )
@@ -367,6 +398,7 @@ def test_own_says_what_is_wrong_with_a_file(tmp_path, text, said):
     [
         ("[grid]\noptimizer.lt = [1, 2]", "did you mean optimizer.lr"),
         ("[grid]\noptimizer.lr = [-1.0]", "optimizer.lr is -1"),
+        ("[grid]\nmodel.d_model = ['64']", "d_model"),
         ("[[trials]]\nlabel = 'a'\n[[trials]]\nlabel = 'a'", "there twice"),
     ],
 )

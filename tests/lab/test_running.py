@@ -1,5 +1,6 @@
 """A lab that is stopped, killed, asked again: nothing is trained twice, the bits are the same."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import torch
 
 import tilth
 from tilth.lab.experiment import Findings, Question, results_of
-from tilth.lab.folder import load_lab
+from tilth.lab.folder import load_lab, save_lab
 from tilth.lab.own import Own, OwnQuestion
 from tilth.lab.running import drive, run_question
 from tilth.recipes import MachineConfig, OptimizerConfig, TrainingConfig, WatchConfig
@@ -175,6 +176,35 @@ def test_a_run_of_other_values_is_refused(base, whole, tmp_path):
         list(run_question(other, tmp_path))
 
 
+def test_a_finished_trial_of_other_values_or_data_is_refused(base, whole, tmp_path):
+    folder, _ = whole
+    other = Own(RATES, changed(base, {"optimizer.weight_decay": 0.5}))
+    with pytest.raises(ValueError, match=r"trained with optimizer\.weight_decay = 0\.1"):
+        list(run_question(other, folder))
+    tilth.tokenize(
+        Path(base.data).parent / "stories.txt",
+        tilth.open_data(base.data).tokenizer(),
+        tmp_path / "data",
+        valid=0.2,
+    )
+    with pytest.raises(ValueError, match="trained on other data"):
+        list(run_question(Own(RATES, replace(base, data=str(tmp_path / "data"))), folder))
+
+
+def test_a_folder_belongs_to_one_question(base, whole):
+    other = OwnQuestion("others", grid={"optimizer.lr": [1e-3]})
+    with pytest.raises(ValueError, match="is the lab of another question, rates"):
+        list(run_question(Own(other, base), whole[0]))
+
+
+def test_more_seeds_keep_the_runs_that_there_are(base, whole, tmp_path):
+    folder = tmp_path / "lab"
+    shutil.copytree(whole[0], folder)
+    events = list(run_question(Own(RATES, base, seeds=2), folder))
+    assert sum(event.outcome is not None for event in events) == 3
+    assert len(load_lab(folder).trials) == 6
+
+
 def test_two_processes_do_not_share_a_lab(base, tmp_path):
     first = run_question(Own(RATES, base), tmp_path)
     next(first)
@@ -200,6 +230,13 @@ def test_what_diverges_is_stopped_early_and_never_again(base, tmp_path):
     assert outcome.steps < 100
     assert "diverged" in {row[1] for row in load_lab(tmp_path).tables[0].rows}
     assert list(run_question(question, tmp_path)) == []
+    # Killed before the lab had written it down, it is as diverged as before.
+    lab = load_lab(tmp_path)
+    planned = tuple(replace(trial, state="planned") for trial in lab.trials)
+    save_lab(tmp_path, replace(lab, trials=planned))
+    again = list(run_question(question, tmp_path))
+    states = [event.outcome.state for event in again if event.outcome is not None]
+    assert states == ["finished", "diverged"]
 
 
 class _Fails(Question):

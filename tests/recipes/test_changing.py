@@ -38,6 +38,14 @@ def test_what_follows_from_the_width_follows_again_unless_it_was_given():
     assert (given.num_heads, given.num_kv_heads, given.d_ff) == (2, 2, 10)
 
 
+def test_what_does_not_follow_from_a_change_stays():
+    grouped = changed(CONFIG, {"model.num_kv_heads": 1, "model.d_ff": 100})
+    for change in ({"model.norm": "none"}, {"model.vocab_size": 9}, {"model.num_layers": 3}):
+        model = changed(grouped, change).model
+        assert (model.num_kv_heads, model.d_ff, model.num_heads) == (1, 100, 3)
+    assert changed(grouped, {"model.ffn": "silu"}).model.d_ff == 4 * 96
+
+
 def test_a_width_that_is_no_multiple_of_a_head_keeps_the_number_of_heads():
     assert changed(CONFIG, {"model.d_model": 60}).model.num_heads == 3
 

@@ -4,7 +4,7 @@ import json as json_module
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,6 +35,7 @@ DataFolders = Annotated[
     list[Path], Parameter(negative=(), help="Folders that `tilth tokenize` wrote; two or more.")
 ]
 EVALUATION_TOKENS = 32_768  # half of a usual evaluation: trials are short
+SOME_STEPS = 10_000  # until the budget has become steps
 
 
 @Parameter(name="*")
@@ -81,7 +82,8 @@ def batch_sizes(*, data: DataFolder, options: Options | None = None) -> None:
     options = options or Options()
     from tilth.lab.batch_sizes import BatchSizes
 
-    _ask(lambda base: BatchSizes(base, options.seeds or 1), "batch-size", data, options)
+    seeds = options.seeds or 1
+    _ask(lambda base: BatchSizes(base, seeds), "batch-size", data, options, by_clock=True)
 
 
 @app.command
@@ -129,7 +131,8 @@ def shape(
     }
     for name, question in questions.items():
         print(f"{name}:", file=sys.stderr)
-        _ask(question, name, data, replace(third, out=folder / name), is_last=False)
+        of_three = replace(third, out=folder / name)
+        _ask(question, name, data, of_three, by_clock=name == "context", is_last=False)
     if not options.dry_run:
         report_labs([folder / name for name in questions], folder)
 
@@ -145,12 +148,11 @@ def tokenizers(
     seed: Annotated[int, Parameter(help="Which ten documents are drawn.")] = 0,
 ) -> None:
     """Compare the tokenizers of several data folders, each on its own text and on the others'."""
-    from tilth.lab.folder import save_lab
+    from tilth.lab.folder import new_lab, save_lab
     from tilth.lab.tokenizers import compare_tokenizers
 
     lab = compare_tokenizers(data, max_bytes=max_bytes, seed=seed, tell=_tell)
-    out.mkdir(parents=True, exist_ok=True)
-    save_lab(out, replace(lab, command=_command()))
+    save_lab(new_lab(out, lab.name), replace(lab, command=_command()))
     report_labs([out], out)
 
 
@@ -174,12 +176,7 @@ def own(
         )
     asked = read_own(question)
     options = replace(options, recipe=options.recipe or asked.recipe)
-    _ask(
-        lambda base: Own(asked, changed(base, asked.base), options.seeds),
-        question.stem,
-        data,
-        options,
-    )
+    _ask(lambda base: Own(asked, base, options.seeds), question.stem, data, options, asked.base)
 
 
 # --- asking ---------------------------------------------------------------------------------------
@@ -190,7 +187,9 @@ def _ask(
     name: str,
     data: Path,
     options: Options,
+    base_changes: Mapping[str, Any] | None = None,
     *,
+    by_clock: bool = False,
     is_last: bool = True,
 ) -> None:
     """Decide how long the trials are, then train what is missing, and write the report."""
@@ -199,28 +198,27 @@ def _ask(
     out = options.out or Path("lab") / name
     if options.workers < 1:
         raise ValueError(f"workers is {options.workers}; take at least one.")
-    base = _base(data, options)
+    if by_clock and options.workers > 1:
+        _tell("this question compares times, so its trials run one at a time")
+        options = replace(options, workers=1)
+    base = changed(_base(data, options), base_changes or {})
     seconds = None
     if (out / LAB).exists():
-        base = _same_base(out, base, options)
+        base = _same_base(out, name, base, options)
     else:
         base, seconds = _with_length(make, base, options)
     question = make(base)
     if options.dry_run:
-        print(describe(question, seconds))
+        print(describe(question, seconds, options.workers))
         return
-    workers = options.workers
-    if question.by_clock and workers > 1:
-        _tell("this question compares times, so its trials run one at a time")
-        workers = 1
-    _train(question, out, workers)
+    _train(question, out, options.workers)
     if is_last:
         report_labs([out], out)
 
 
 def _base(data: Path, options: Options) -> TrainingConfig:
     recipe = recipe_of(options.recipe or "small")
-    config: TrainingConfig = recipe(data, size=options.size, steps=options.steps or 1)
+    config: TrainingConfig = recipe(data, size=options.size, steps=options.steps or SOME_STEPS)
     values: dict[str, Any] = {
         "watch.evaluation_tokens": EVALUATION_TOKENS,
         "watch.norms_every": 0,
@@ -235,15 +233,19 @@ def _base(data: Path, options: Options) -> TrainingConfig:
     return changed(config, values)
 
 
-def _same_base(out: Path, base: TrainingConfig, options: Options) -> TrainingConfig:
+def _same_base(out: Path, asked: str, base: TrainingConfig, options: Options) -> TrainingConfig:
     """The base of a lab that has begun, if it is what is asked for."""
     from tilth.lab.folder import load_lab
 
-    old = TrainingConfig.from_dict(load_lab(out).base)
+    lab = load_lab(out)
+    if lab.name != asked:
+        raise ValueError(f"{out} is the lab of another question, {lab.name}; name another --out.")
+    old = TrainingConfig.from_dict(lab.base)
     steps = old.steps if options.steps is None else base.steps
+    given = dotted({"machine": options.machine})
     for name, (then, now) in differences(old, replace(base, steps=steps)).items():
-        if name == "data" or (name.startswith("machine.") and now is None):
-            continue  # it may have moved; and what the first call measured holds
+        if name == "data" or (name.startswith("machine.") and name not in given):
+            continue  # it may have moved; and what the first call decided holds
         raise ValueError(
             f"{out} was begun with {name} = {then}, and {now} is asked for; ask as before, or name "
             "another --out."
@@ -260,7 +262,7 @@ def _with_length(
 
     wanted = base
     if options.steps is None:
-        cost = make(replace(base, steps=10_000)).cost()
+        cost = make(replace(base, steps=SOME_STEPS)).cost()
         # Evaluations, samples and starts take their part too.
         seconds = 0.9 * seconds_of(options.budget) * options.workers / cost
         wanted = replace(base, steps=None, budget_seconds=seconds)  # type: ignore[arg-type]
@@ -269,7 +271,7 @@ def _with_length(
     return replace(base, steps=found.steps, machine=found.machine), planned.seconds
 
 
-def describe(question: "Question", seconds: float | None) -> str:
+def describe(question: "Question", seconds: float | None, workers: int = 1) -> str:
     """The trials and what they cost, by the accounting; the time by one measurement of the base."""
     from tilth.accounting import count_parameters, training_flops
     from tilth.accounting.report import big, duration
@@ -291,8 +293,10 @@ def describe(question: "Question", seconds: float | None) -> str:
             f"{setup.label:{width}} {config.steps:8,} {config.tokens:12,} "
             f"{count_parameters(config.model).total:12,} {big(flops):>12} {time:>10}"
         )
-    total = "" if seconds is None else f", about {duration(seconds * question.cost())} in all"
-    later = " and those that their outcomes lead to" if question.cost() > len(setups) else ""
+    expected = "" if seconds is None else duration(seconds * question.cost() / workers)
+    total = f", about {expected} in all" if expected else ""
+    known = sum(relative_cost(setup.config, question.base) for setup in setups)
+    later = " and those that their outcomes lead to" if question.cost() > 1.01 * known else ""
     lines += ["", f"{len(setups)} trials{later}{total}; nothing was trained."]
     return "\n".join(lines)
 
@@ -340,8 +344,7 @@ def sgd(
         print(f"{step:4}" + "".join(f"{line[step]:12.4g}" for line in losses.values()))
     print(f"\n{curve(losses)}", end="")
     if out is not None:
-        from tilth.lab.folder import save_lab
+        from tilth.lab.folder import new_lab, save_lab
 
-        out.mkdir(parents=True, exist_ok=True)
-        save_lab(out, replace(as_lab(losses), command=_command()))
+        save_lab(new_lab(out, "sgd"), replace(as_lab(losses), command=_command()))
         report_labs([out], out)

@@ -126,7 +126,7 @@ class Ablations(Question):
         plain = self._plain(variant)
         if best in plain:
             return plain
-        return [best, *self.over_seeds(variant.name, variant.label, best.config)[1:]]
+        return [best, *self.over_seeds(best.name, variant.label, best.config)[1:]]
 
     def _best_try(self, tries: list[Setup], outcomes: Outcomes) -> Setup | None:
         if not all(setup.name in outcomes for setup in tries):
@@ -157,8 +157,14 @@ class Ablations(Question):
     def conclude(self, outcomes: Outcomes) -> Findings:
         """Each variant against the base, with the spread over seeds."""
         base, *others = self._results(outcomes)
+        columns = (
+            *("variant", "bits per byte", "spread", "against the base"),
+            *("learning rate", "parameters", "ms a step"),
+        )
         if not base.is_whole:
-            return Findings("The base itself diverged: begin from a smaller optimizer.lr.")
+            rows = tuple(self._row(each, None) for each in (base, *others))
+            answer = f"The base itself {base.standing}: begin from a smaller optimizer.lr."
+            return Findings(answer, (Table("Variants", columns, rows),))
         several = len(base.bits) > 1
         worse = [f"{each.label} ({each.mean - base.mean:+.3f})" for each in _beyond(others, base)]
         better = [
@@ -175,14 +181,10 @@ class Ablations(Question):
         if same := [
             each.label for each in others if several and each.is_whole and is_chance(each, base)
         ]:
-            parts.append(f"no different beyond that spread: {listed(same)}")
+            parts.append(f"no different beyond the spread of their or its seeds: {listed(same)}")
         if diverged := [each.label for each in others if "diverged" in each.states]:
             parts.append(f"diverged: {listed(diverged)}")
         rows = tuple(self._row(each, base) for each in (base, *others))
-        columns = (
-            *("variant", "bits per byte", "spread", "against the base"),
-            *("learning rate", "parameters", "ms a step"),
-        )
         notes = [
             f"All have {self.base.steps:,} steps of {self.base.tokens_per_step:,} tokens, and the "
             "base's learning rate unless the table says otherwise."
@@ -193,13 +195,13 @@ class Ablations(Question):
             "; ".join(parts) + ".", (Table("Variants", columns, rows),), notes=tuple(notes)
         )
 
-    def _row(self, each: Result, base: Result) -> tuple[str | int | float | None, ...]:
+    def _row(self, each: Result, base: Result | None) -> tuple[str | int | float | None, ...]:
         config = each.setups[0].config
         return (
             each.label,
             each.standing,
             f"{each.spread:.4f}" if each.is_whole and len(each.bits) > 1 else None,
-            None if each is base else against(each, base),
+            None if base is None or each is base else against(each, base),
             f"{config.optimizer.lr:g}",
             count_parameters(config.model).total,
             each.step_milliseconds,

@@ -7,6 +7,8 @@ rate follows a rule that is stated: it grows with the square root of the batch.
 
 import os
 from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
 
 import torch
 
@@ -54,7 +56,8 @@ class BatchSizes(Question):
         for size in sorted({*SIZES, base.batch_size}):
             steps = round(base.tokens / (size * base.model.context_length))
             needed = training_memory(base.model, size, base.optimizer.name).peak_bytes
-            if steps >= FEWEST_STEPS and needed <= self.memory_bytes:
+            fits = steps >= FEWEST_STEPS and needed <= self.memory_bytes
+            if fits or size == base.batch_size:
                 rate = base.optimizer.lr * (size / base.batch_size) ** 0.5
                 values = {"batch_size": size, "steps": steps, "optimizer.lr": rate}
                 configs[size] = changed(base, {**values, "microbatch_size": size})
@@ -74,6 +77,8 @@ class BatchSizes(Question):
         if len(results) < len(configs):
             return setups
         base = results[self.base.batch_size]
+        if not base.step_seconds:
+            return setups
         seconds = base.step_seconds * self.base.steps
         for size, config in configs.items():
             if results[size].step_seconds == 0.0:  # it failed, for lack of memory
@@ -95,6 +100,8 @@ class BatchSizes(Question):
             if best := best_of(members):
                 said.append(f"at {kind} {best.x:g} is best ({best.mean:.4f} bits per byte)")
         answer = "Of the batch sizes, " + ", ".join(said) + "."
+        if not said:
+            answer = "No batch size could be trained to the end."
         lines = tuple(
             Line(kind, tuple((each.x, each.mean) for each in members if each.is_whole))
             for kind, members in kinds.items()
@@ -150,16 +157,16 @@ class BatchSizes(Question):
             best = best_of(whole)
             if best is None or len(whole) < 3:
                 continue
-            if best is whole[-1]:
-                notes.append(f"At {kind}, larger was better up to the largest that was tried.")
-            elif best is whole[0]:
-                notes.append(f"At {kind}, smaller was better down to the smallest.")
-            else:
+            below = whole[: whole.index(best) + 1]
+            falls = all(small.mean >= large.mean for small, large in pairwise(below))
+            said = f"At {kind}, {best.x:g} is best"
+            if len(below) > 1 and falls:
+                said = f"At {kind}, larger was better up to {best.x:g}"
+            if best is members[-1]:
+                notes.append(f"{said}, the largest that was tried.")
+            elif best is not whole[-1]:
                 loss = whole[-1].mean - best.mean
-                notes.append(
-                    f"At {kind}, larger was better up to {best.x:g}, and not beyond: "
-                    f"{whole[-1].x:g} ends {loss:.4f} bits per byte above it."
-                )
+                notes.append(f"{said}; {whole[-1].x:g} ends {loss:.4f} bits per byte above it.")
         left_out = [size for size in SIZES if size not in self._configs()]
         if left_out:
             notes.append(
@@ -175,4 +182,7 @@ def _machine_bytes(device: str | None) -> int:
         total: int = torch.cuda.get_device_properties(device).total_memory
     else:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        limit = Path("/sys/fs/cgroup/memory.max")  # of a container
+        if limit.exists() and (said := limit.read_text().strip()).isdecimal():
+            total = min(total, int(said))
     return total * 3 // 4

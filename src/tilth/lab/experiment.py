@@ -102,7 +102,7 @@ class Question(ABC):
         several = len(self.seeds) > 1
         return [
             Setup(
-                f"{name}-seed-{seed}" if several else name,
+                name if seed == self.seeds[0] else f"{name}-seed-{seed}",
                 f"{label}, seed {seed}" if several else label,
                 label,
                 replace(config, seed=seed),

@@ -180,6 +180,15 @@ def load_lab(folder: StrPath) -> Lab:
         raise FileError(path, problem, "make it again, or restore a copy") from error
 
 
+def new_lab(folder: StrPath, name: str) -> Path:
+    """The folder for a question, made if it is not there; refused if it is another's."""
+    folder = Path(folder)
+    if (folder / LAB).exists() and (other := load_lab(folder).name) != name:
+        raise ValueError(f"{folder} is the lab of another question, {other}; name another --out.")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def trial_folder(folder: StrPath, trial: Trial) -> Path:
     """Where the run of a trial is, or will be."""
     return Path(folder) / RUNS / trial.name

@@ -86,16 +86,19 @@ class LearningRates(Question):
         columns = ("learning rate", "bits per byte", "above the best", "steps taken")
         table = Table("Learning rates", columns, rows)
         if best is None:
-            answer = "Every learning rate diverged: begin from a smaller optimizer.lr."
+            answer = "No learning rate trained to the end: begin from a smaller optimizer.lr."
             return Findings(answer, (table,))
-        divergent = [each for each in results if _is_divergent(each)]
+        last_good = max(each.x for each in results if each.is_whole)
+        divergent = [each for each in results if _is_divergent(each) and each.x > last_good]
         answer = f"Best is {best.label}, with {best.mean:.4f} bits per byte on validation. "
         if divergent:
             edge = divergent[0]
             answer += (
-                f"From {edge.label} on training diverges: the best rate is {_part(best, edge)} of "
-                "that."
+                f"From {edge.label} on training diverges: the best rate is "
+                f"1/{edge.x / best.x:.3g} of that."
             )
+        elif any(_is_divergent(each) for each in results):
+            answer += "Some rates diverged, and larger ones did not."
         else:
             answer += f"Nothing diverged, up to {results[-1].label}."
         return Findings(answer, (table,), notes=tuple(_notes(results, best, divergent)))
@@ -103,11 +106,6 @@ class LearningRates(Question):
 
 def _is_divergent(result: Result) -> bool:
     return "diverged" in result.states
-
-
-def _part(best: Result, edge: Result) -> str:
-    ratio = edge.x / best.x
-    return f"1/{ratio:.3g}" if ratio > 1 else f"{1 / ratio:.3g} times"
 
 
 def _notes(results: list[Result], best: Result, divergent: list[Result]) -> list[str]:
@@ -122,7 +120,7 @@ def _notes(results: list[Result], best: Result, divergent: list[Result]) -> list
             "The best rate is at the edge of stability: it is within a factor of four of the rate "
             "that diverges."
         )
-    elif above:
+    elif above and divergent:
         worst = above[-1]
         notes.append(
             f"Between the best rate and the edge lie rates that train to the end, and worse: "

@@ -78,6 +78,8 @@ def read_own(path: StrPath) -> OwnQuestion:
     for trial in values.get("trials", []):
         if not isinstance(trial, dict) or not isinstance(trial.get("label"), str):
             raise FileError(path, f"has a trial without a label ({trial!r})", "give it one")
+    if "seed" in values["grid"] or any("seed" in trial for trial in values.get("trials", [])):
+        raise FileError(path, "varies the seed", "say seeds = 3")
     if not values["grid"] and not values.get("trials"):
         raise FileError(path, "has neither a grid nor trials", "say what to compare")
     values["trials"] = tuple(flattened(trial) for trial in values.get("trials", ()))

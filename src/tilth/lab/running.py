@@ -15,6 +15,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from threading import Lock, Thread
@@ -25,7 +26,7 @@ import torch
 from tilth.data import open_data
 from tilth.files import StrPath
 from tilth.lab.experiment import Outcome, Question, Setup, Tell, read_outcome, trial_config
-from tilth.lab.folder import LAB, Lab, State, Trial, load_lab, save_lab, trial_folder
+from tilth.lab.folder import LAB, Lab, State, Trial, load_lab, new_lab, save_lab, trial_folder
 from tilth.recipes.config import TrainingConfig, differences
 from tilth.runs.metrics import StepRecord
 from tilth.runs.run import CONFIG, open_run
@@ -59,13 +60,15 @@ def run_question(
     tell: Tell = print,
 ) -> Iterator[Event]:
     """Train all that is missing, then write down the findings; leave the loop to stop."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = new_lab(folder, question.name)
     with _locked(folder):
         outcomes = _known_outcomes(folder)
         question.prepare(folder, tell)
         lab = Lab(question.name, question.asks, None, tuple(command), question.axis)
         lab = replace(lab, base=question.base.to_dict())
+        for setup in question.setups(outcomes):
+            if setup.name in outcomes:
+                _check_same(_folder(folder, setup), setup.config)
         while pending := [s for s in question.setups(outcomes) if s.name not in outcomes]:
             setups = question.setups(outcomes)
             for setup in pending:  # before hours are spent on the first of them
@@ -140,15 +143,17 @@ def drive(config: TrainingConfig, folder: Path) -> Generator[StepRecord, None, S
 
     One that diverges is stopped early: what would follow says nothing, and costs as much.
     """
-    config = trial_config(config)
+    patience, diverging = max(PATIENCE, config.steps // 20), 0
     if (folder / CONFIG).exists():
         _check_same(folder, config)
+        diverging = _diverging_steps(folder)
+        if diverging >= patience:  # killed before the lab had written it down
+            return "diverged"
         if open_run(folder).is_finished:
             return "finished"
         begin = partial(resume, folder, data=config.data)
     else:
-        begin = partial(train, config, folder)
-    patience, diverging = max(PATIENCE, config.steps // 20), 0
+        begin = partial(train, trial_config(config), folder)
     try:
         with closing(begin()) as records:  # type: ignore[type-var]  # a generator
             for record in records:
@@ -160,13 +165,28 @@ def drive(config: TrainingConfig, folder: Path) -> Generator[StepRecord, None, S
         return "diverged"
     except (MemoryError, torch.OutOfMemoryError):
         return "failed"
+    except RuntimeError as error:  # what torch says of a CPU
+        if "can't allocate memory" not in str(error):
+            raise
+        return "failed"
     return "finished"
 
 
+def _diverging_steps(folder: Path) -> int:
+    """How many steps in a row, up to the newest checkpoint, have been diverging."""
+    run = open_run(folder)
+    last = max((checkpoint.step for checkpoint in run.checkpoints()), default=0)
+    records = [record for record in run.metrics() if record["step"] <= last]
+    return sum(1 for _ in takewhile(lambda r: r.get("is_diverging", False), reversed(records)))
+
+
 def _check_same(folder: Path, config: TrainingConfig) -> None:
-    """Refuse the run of another question: a lab would compare what cannot be compared."""
-    changed = differences(open_run(folder).config, config)
-    changed.pop("data", None)  # it may have moved; its fingerprint is checked
+    """Refuse the run of other values or data: a lab would compare what cannot be compared."""
+    run = open_run(folder)
+    if run.manifest["data_fingerprint"] != open_data(config.data).fingerprint:
+        raise ValueError(f"{folder} was trained on other data; name another --out.")
+    changed = differences(run.config, trial_config(config))
+    changed.pop("data", None)  # it may have moved
     for name, (old, new) in changed.items():
         raise ValueError(
             f"{folder} was trained with {name} = {old}, and {new} is asked for; ask as before, or "

@@ -5,6 +5,7 @@ vocabulary. What is compared costs equally many FLOPs (depth, vocabulary) or see
 tokens (context).
 """
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -110,8 +111,11 @@ class Context(Question):
         """Time a step and perplexity over the length."""
         results = [*results_of(self.setups(outcomes), outcomes).values()]
         whole = [each for each in results if each.is_whole]
-        rows = [_row(each) for each in results]
-        columns = ("context length", "bits per byte", "parameters", "ms a step")
+        rows = [
+            (*_row(each), f"{math.exp(each.loss):.2f}" if each.is_whole else None)
+            for each in results
+        ]
+        columns = ("context length", "bits per byte", "parameters", "ms a step", "perplexity")
         table = Table("Context length at equal tokens", columns, tuple(rows))
         best = best_of(results)
         if best is None:
@@ -120,9 +124,9 @@ class Context(Question):
         times = last.step_seconds / first.step_seconds
         answer = (
             f"From {first.label} to {last.label} tokens of context, a step of "
-            f"{self.base.tokens_per_step:,} tokens takes {times:.2f} times as long, and bits per "
-            f"byte go from {first.mean:.4f} to {last.mean:.4f}; best is {best.label} with "
-            f"{best.mean:.4f}."
+            f"{self.base.tokens_per_step:,} tokens takes {times:.2f} times as long, and the "
+            f"perplexity goes from {math.exp(first.loss):.2f} to {math.exp(last.loss):.2f}; best "
+            f"is {best.label} with {best.mean:.4f} bits per byte."
         )
         points = tuple((each.x, each.step_seconds * 1e3) for each in whole)
         charts = (
@@ -134,6 +138,13 @@ class Context(Question):
                 x_scale="log",
                 text="Equally many tokens in every step: what grows is attention, each token of "
                 "which looks at all before it.",
+            ),
+            Chart(
+                "Perplexity over the context length",
+                "context length",
+                "perplexity on validation",
+                (Line("perplexity", tuple((each.x, math.exp(each.loss)) for each in whole)),),
+                x_scale="log",
             ),
         )
         note = (

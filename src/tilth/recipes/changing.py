@@ -59,9 +59,13 @@ def changed(config: TrainingConfig, changes: Mapping[str, Any]) -> TrainingConfi
 
 
 def _changed_model(model: ModelConfig, changes: Mapping[str, Any]) -> ModelConfig:
-    """Change a shape; what follows from its width follows again, unless it was given."""
-    follows: dict[str, Any] = {"d_ff": None, "num_kv_heads": None}
+    """Change a shape; what follows from a changed value follows again, unless it was given."""
+    follows: dict[str, Any] = {}
     d_model = changes.get("d_model", model.d_model)
-    if d_model % model.d_head == 0:
+    if d_model != model.d_model and isinstance(d_model, int) and d_model % model.d_head == 0:
         follows["num_heads"] = d_model // model.d_head
+    if changes.keys() & {"d_model", "ffn"}:
+        follows["d_ff"] = None
+    if changes.keys() & {"d_model", "num_heads"}:
+        follows["num_kv_heads"] = None
     return replace(model, **{**follows, **changes})
