@@ -17,9 +17,15 @@ FORMATTED_CXX := $(filter-out core/bpe/unicode_tables.hpp,$(CXX_FILES))
 demo: env
 	$(BIN)/tilth demo
 
-# A process a core; a file's tests stay together, as they share what they make.
+# A process a core, but for what measures time; a file's tests stay together, as they share what they
+# make. With ARGS, one process and whatever they say.
 test: env
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(ARGS)
+ifeq ($(ARGS),)
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m "not slow and not browser and not alone"
+	$(BIN)/python -m pytest -m "alone and not slow"
+else
+	$(BIN)/python -m pytest $(ARGS)
+endif
 
 # --- the environment -----------------------------------------------------------------------------
 

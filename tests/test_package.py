@@ -18,6 +18,7 @@ print(json.dumps([time.perf_counter() - start, [m for m in sys.modules if "." no
 """
 
 
+@pytest.mark.alone
 def test_import_is_light():
     done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True)
     seconds, modules = json.loads(done.stdout)

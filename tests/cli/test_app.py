@@ -24,6 +24,7 @@ def assert_one_sentence(done, *parts):
         assert part in done.stderr
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("flag", ["--help", "--version"])
 def test_quick_and_without_torch(flag):
     program = (

@@ -321,6 +321,7 @@ def test_a_forked_child_goes_on_alone(make_model):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@pytest.mark.alone
 def test_ctrl_c_ends_a_long_prompt_within_a_second():
     code = """
 import numpy as np, sys

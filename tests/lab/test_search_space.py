@@ -104,7 +104,7 @@ def test_what_is_no_space(words, sentence):
         ("optimizer.lr=0.1,nan", "optimizer.lr is nan; it must be finite"),
         ("model.num_layers=1.5..3.5", "num_layers must be a whole number"),
         ("model.num_heads=2,3", "is not a multiple of num_heads 3"),
-        ("model.d_model=wide,narrow", "model.d_model"),
+        ("model.d_model=wide,narrow", "d_model must be a whole number"),
     ],
 )
 def test_a_value_that_could_never_be_trained(words, sentence):

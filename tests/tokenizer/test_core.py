@@ -69,6 +69,7 @@ def test_the_tables_say_their_version():
     assert unicode_version == unicode_classes.UNICODE_VERSION
 
 
+@pytest.mark.alone
 def test_ctrl_c_ends_a_long_split_within_a_second():
     program = """
 from tilth.tokenizer import split

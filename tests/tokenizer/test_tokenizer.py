@@ -174,6 +174,7 @@ def test_badly_ordered_merges_follow_the_definition():
             assert shuffled.encode(text) == reference.encode(text, trained.vocab, merges)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("character", ["a", " ", "é", "🌱", "random"])
 def test_a_long_piece_takes_linear_time(character):
     """A piece of a megabyte, and one of two: at most 2.3 times as long."""

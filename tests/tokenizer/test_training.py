@@ -264,6 +264,7 @@ def test_progress_is_told_and_may_stop_the_work(tmp_path):
         train_tokenizer(file, 500, progress=stop)
 
 
+@pytest.mark.alone
 def test_ctrl_c_within_a_second(tmp_path):
     file = tmp_path / "text.txt"
     file.write_text("".join(corpus(num_documents=2000)) * 300)

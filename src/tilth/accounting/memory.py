@@ -14,7 +14,7 @@ Line(per_sequence_bytes=15517753344, once_bytes=34032921600)
 2
 >>> memory = training_memory(config, microbatch_size=2)
 >>> memory.activations_bytes, memory.peak_bytes
-(24023550208, 50089109964)
+(24023550208, 49986183628)
 """
 
 from dataclasses import dataclass
@@ -180,10 +180,11 @@ def _loss_bytes(config: ModelConfig, tokens: int, dtype: str) -> int:
     matrix = config.vocab_size * config.d_model
     chunk = min(CHUNK_TOKENS, tokens) * config.vocab_size
     hidden = tokens * config.d_model * (WIDE + narrow if mixed else WIDE)
-    # While a chunk's products are taken, the logits and their probabilities are there; while the
-    # next chunk is made, the probabilities of the last one are there too.
-    products = chunk * (narrow + WIDE + (narrow if mixed else 0)) + matrix * narrow
-    next_chunk = chunk * (narrow + 2 * WIDE + (narrow + WIDE if mixed else 0))
+    # While a chunk's products are taken, its probabilities are there, where its logits were; while
+    # the next chunk is made, those of the last one are there too.
+    copies = 2 * narrow if mixed else 0  # of the logits and of their gradient
+    products = chunk * (WIDE + copies) + matrix * narrow
+    next_chunk = chunk * (2 * WIDE + copies)
     widest = max(products, next_chunk if tokens > CHUNK_TOKENS else 0)
     return hidden + widest + (matrix * narrow if mixed else 0)
 

@@ -83,7 +83,13 @@ def batch_sizes(*, data: DataFolder, options: Options | None = None) -> None:
     from tilth.lab.batch_sizes import BatchSizes
 
     seeds = options.seeds or 1
-    _ask(lambda base: BatchSizes(base, seeds), "batch-size", data, options, by_clock=True)
+    _ask(
+        lambda base: BatchSizes(base, seeds),
+        "batch-size",
+        data,
+        options,
+        by_clock=BatchSizes.by_clock,
+    )
 
 
 @app.command
