@@ -213,6 +213,15 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def try_lock(file: IO[Any]) -> bool:
+    """Lock an open file, unless another process has; the lock ends with the file or the process."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def checksum(source: StrPath | IO[bytes]) -> str:
     """Return the SHA-256 that `sha256sum` prints, of a path or of the rest of an open file."""
     if isinstance(source, (str, os.PathLike)):

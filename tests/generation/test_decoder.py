@@ -13,33 +13,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.model.test_transformer import VARIANTS as MODEL_VARIANTS
 from tilth.generation import _core
-from tilth.generation.loading import LoadedModel
+from tilth.generation.loading import LoadedModel, make_network
 
-VARIANTS = {
-    "plain": {},
-    "grouped": {"num_kv_heads": 2},
-    "one key head": {"num_kv_heads": 1},
-    "tied": {"tie_embeddings": True},
-    "qk-norm": {"qk_norm": True},
-    "post-norm": {"norm": "post"},
-    "no norm": {"norm": "none"},
-    "no positions": {"position": "none"},
-    "silu": {"ffn": "silu", "d_ff": None},
+VARIANTS = MODEL_VARIANTS | {
     "other theta": {"rope_theta": 50.0},
     "widths that fill no register": {"d_model": 24, "d_ff": 37, "vocab_size": 271},
     "heads of three": {"d_model": 12, "d_ff": 5, "position": "none"},
     "one of each": {"d_model": 1, "num_heads": 1, "d_ff": 1, "position": "none", "num_layers": 1},
     "wide heads": {"d_model": 176, "num_heads": 2, "num_kv_heads": 1},
-    "all": {
-        "num_kv_heads": 2,
-        "tie_embeddings": True,
-        "qk_norm": True,
-        "norm": "post",
-        "position": "none",
-        "ffn": "silu",
-        "d_ff": None,
-    },
 }
 LONG = 150  # more than two blocks of keys, more than four blocks of tokens
 
@@ -50,24 +33,8 @@ def changed(name):
 
 
 def network_of(model, *, is_int8=False, weights=None):
-    config = model.config
-    return _core.Network(
-        weights or {name: weight.numpy() for name, weight in model.state_dict().items()},
-        vocab_size=config.vocab_size,
-        context_length=config.context_length,
-        d_model=config.d_model,
-        num_layers=config.num_layers,
-        num_heads=config.num_heads,
-        num_kv_heads=config.num_kv_heads,
-        d_ff=config.d_ff,
-        rope_theta=config.rope_theta,
-        norm=config.norm,
-        has_rope=config.position == "rope",
-        is_gated=config.ffn == "swiglu",
-        is_tied=config.tie_embeddings,
-        has_qk_norm=config.qk_norm,
-        is_int8=is_int8,
-    )
+    own = {name: weight.numpy() for name, weight in model.state_dict().items()}
+    return make_network(model.config, weights or own, is_int8=is_int8)
 
 
 def some_ids(model, length=LONG, seed=0):

@@ -84,25 +84,32 @@ class LoadedModel:
             embeddings = weights.get("token_embeddings.weight", np.array([]))
             if np.array_equal(weights["lm_head.weight"], embeddings):
                 del arrays["lm_head.weight"]
-        network = _core.Network(
-            arrays,
-            vocab_size=config.vocab_size,
-            context_length=config.context_length,
-            d_model=config.d_model,
-            num_layers=config.num_layers,
-            num_heads=config.num_heads,
-            num_kv_heads=config.num_kv_heads,
-            d_ff=config.d_ff,
-            rope_theta=config.rope_theta,
-            norm=config.norm,
-            has_rope=config.position == "rope",
-            is_gated=config.ffn == "swiglu",
-            is_tied=config.tie_embeddings,
-            has_qk_norm=config.qk_norm,
-            is_int8=quantize == "int8",
-        )
+        network = make_network(config, arrays, is_int8=quantize == "int8")
         count = threads or usable_cores()
         return cls(config, tokenizer, lambda: _core.Decoder(network, count))
+
+
+def make_network(
+    config: ModelConfig, arrays: dict[str, object], *, is_int8: bool = False
+) -> _core.Network:
+    """Lay out float32 weights of this shape, under the names of a checkpoint."""
+    return _core.Network(
+        arrays,
+        vocab_size=config.vocab_size,
+        context_length=config.context_length,
+        d_model=config.d_model,
+        num_layers=config.num_layers,
+        num_heads=config.num_heads,
+        num_kv_heads=config.num_kv_heads,
+        d_ff=config.d_ff,
+        rope_theta=config.rope_theta,
+        norm=config.norm,
+        has_rope=config.position == "rope",
+        is_gated=config.ffn == "swiglu",
+        is_tied=config.tie_embeddings,
+        has_qk_norm=config.qk_norm,
+        is_int8=is_int8,
+    )
 
 
 def load_decoder(

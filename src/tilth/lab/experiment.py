@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
+from typing import Protocol
 
 from tilth.accounting import training_flops
 from tilth.lab.folder import Chart, State, Table
@@ -230,7 +231,17 @@ def best_of(results: Iterable[Result]) -> Result | None:
     return min((each for each in results if each.is_whole), key=lambda r: r.mean, default=None)
 
 
-def is_chance(one: Result, other: Result) -> bool:
+class OverSeeds(Protocol):
+    """What has a mean and a spread over seeds."""
+
+    @property
+    def mean(self) -> float: ...  # noqa: D102
+
+    @property
+    def spread(self) -> float: ...  # noqa: D102
+
+
+def is_chance(one: OverSeeds, other: OverSeeds) -> bool:
     """Whether two means differ by no more than the seeds of either do."""
     return abs(one.mean - other.mean) <= max(one.spread, other.spread)
 

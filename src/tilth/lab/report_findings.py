@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from tilth.files import StrPath
+from tilth.lab.experiment import is_chance
 from tilth.lab.folder import Lab, trial_folder
 from tilth.lab.report_curves import Curves, last_value, read_curves
 from tilth.recipes.config import TrainingConfig, differences
@@ -226,7 +227,7 @@ def answer_of(entries: Sequence[Entry]) -> str:
     spreads = [result.spread for result in (best, second) if len(result.values) > 1]
     if not spreads:
         return f"{said} Each has one seed, so how much of that is chance is not known."
-    if gap > max(spreads):
+    if not is_chance(best, second):
         return f"{said} That is more than the spread over seeds, {max(spreads):.4f}."
     return (
         f"{said} That is no more than the spread over seeds, {max(spreads):.4f}: it may be chance."

@@ -5,7 +5,6 @@ that folder, and, on the way, what happens. Left at any moment, and asked again,
 was: finished trials stay, a begun one is resumed to the same bits.
 """
 
-import fcntl
 import os
 import queue
 import signal
@@ -24,7 +23,7 @@ from typing import Any
 import torch
 
 from tilth.data import open_data
-from tilth.files import StrPath
+from tilth.files import StrPath, try_lock
 from tilth.lab.experiment import Outcome, Question, Setup, Tell, read_outcome, trial_config
 from tilth.lab.folder import LAB, Lab, State, Trial, load_lab, new_lab, save_lab, trial_folder
 from tilth.recipes.config import TrainingConfig, differences
@@ -99,10 +98,8 @@ def run_question(
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     with (folder / LOCK).open("ab") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(f"Another process works on {folder}; wait, or stop it.") from None
+        if not try_lock(lock):
+            raise ValueError(f"Another process works on {folder}; wait, or stop it.")
         yield
 
 

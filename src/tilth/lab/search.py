@@ -27,7 +27,7 @@ import numpy as np
 
 from tilth.accounting import training_flops
 from tilth.data import open_data
-from tilth.files import FileError, StrPath
+from tilth.files import FileError, StrPath, try_lock
 from tilth.lab.experiment import Setup, read_outcome
 from tilth.lab.folder import RUNS, Lab, State, load_lab, save_lab
 from tilth.lab.running import Event, drive
@@ -397,12 +397,10 @@ def _lock_of(path: Path) -> IO[bytes] | None:
     """The file, locked until it is closed; None if another process has it."""
     path.parent.mkdir(exist_ok=True)
     file = path.open("ab")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        return None
-    return file
+    if try_lock(file):
+        return file
+    file.close()
+    return None
 
 
 def _suggest(trial: Any, varied: Varied) -> Any:  # noqa: ANN401, Optuna's trial

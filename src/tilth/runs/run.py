@@ -29,6 +29,7 @@ from tilth.files import (
     read_bytes,
     save_manifest,
     sync_folder,
+    try_lock,
     write_text_atomically,
 )
 from tilth.recipes.config import TrainingConfig, differences
@@ -247,12 +248,9 @@ def _check_tokenizer(run: Run) -> None:
 def _take(lock: BinaryIO) -> bool:
     """Lock a file, unless another process has; who asks `is_running` has it for a moment too."""
     for _ in range(25):
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(0.02)
-        else:
+        if try_lock(lock):
             return True
+        time.sleep(0.02)
     return False
 
 
