@@ -92,7 +92,7 @@ tiny = Recipe(
 )
 small = Recipe(
     "small",
-    "some minutes on two cores: simple stories that can be read",
+    "some minutes on two cores: sentences of simple stories, not yet whole ones",
     size=4,
     width_per_layer=24,
     context_length=256,
