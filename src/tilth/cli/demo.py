@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 END = "<|endoftext|>"
 SENTENCE = "Once upon a time, a hedgehog learned to program."
-BEGINNINGS = ("Once upon a time", "Once there was", "One night, a")
+BEGINNINGS = ("Once upon a time", "There was once a mouse", "One day")
 WIDTH = 80
 INDENT = "   "
 
@@ -233,7 +233,7 @@ def tell_stories(demo: Demo) -> str:
     model = load_decoder(demo.run)
     tokens, began = 0, time.monotonic()
     for beginning in BEGINNINGS:
-        text = tilth.generate(model, beginning, temperature=0.7, max_tokens=400, seed=demo.seed)
+        text = tilth.generate(model, beginning, temperature=0.4, max_tokens=400, seed=demo.seed)
         _print_story(demo.console, beginning, beginning + "".join(text))
         tokens += text.tokens.num_tokens
     return f"{tokens:,} tokens, {tokens / (time.monotonic() - began):,.0f} a second"
@@ -367,7 +367,7 @@ def _next_commands(demo: Demo) -> list[str]:
         program = "tilth" if called == shutil.which("tilth") else shlex.quote(called)
     run, data = (shlex.quote(str(path)) for path in (demo.run, demo.data))
     return [
-        f'{program} generate {run} --prompt "One day" --temperature 0.8',
+        f'{program} generate {run} --prompt "Lily and Tim" --temperature 0.5',
         f"{program} resume {run} --steps 1000",
         f"{program} account {run}",
         f"{program} lab lr --data {data} --budget 20m --out lab/lr",

@@ -164,7 +164,7 @@ NOUNS = {
     "flyer": [
         (
             "red blue yellow big new green orange striped paper rainbow purple silver",
-            "kite, kite, balloon, paper plane, glider",
+            "kite, kite, balloon, toy plane, glider",
         ),
     ],
     "treat": [

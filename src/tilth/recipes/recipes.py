@@ -92,7 +92,7 @@ tiny = Recipe(
 )
 small = Recipe(
     "small",
-    "some minutes on two cores: sentences of simple stories, not yet whole ones",
+    "some minutes on two cores: short stories that a child could follow",
     size=4,
     width_per_layer=24,
     context_length=256,
