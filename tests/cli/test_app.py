@@ -90,6 +90,26 @@ def test_config_file_with_an_unknown_key(tmp_path):
     assert_one_sentence(done, "over_writ", str(config), "Did you mean overwrite?")
 
 
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["corpus", "stories", "--size", "1kB", "--seed", "1.5"], "--seed: 1.5"),
+        (["tokenizer", "train", "x.txt", "--vocab-size", "300.25"], "--vocab-size: 300.25"),
+        (["train", "tiny", "--data", "x", "--model.d-model", "-64.5"], "--model.d-model: -64.5"),
+        (["train", "tiny", "--data", "x", "--config", "a.toml"], "[batch_size]: 4.7"),
+    ],
+)
+def test_a_fraction_is_no_whole_number(tmp_path, words, option):
+    (tmp_path / "a.toml").write_text("batch_size = 4.7\n")
+    done = tilth(*words, "--out", "out", cwd=tmp_path)
+    assert_one_sentence(done, option, "not a whole number")
+
+
+def test_a_whole_number_with_a_point(tmp_path):
+    words = ["corpus", "stories", "--size", "1kB", "--seed", "1.0", "--out", "out.txt"]
+    assert tilth(*words, cwd=tmp_path).returncode == 0
+
+
 def test_config_file_missing_or_broken(tmp_path):
     (tmp_path / "tilth.toml").write_text("text = [\n")
     missing = tilth("demo", "--config", str(tmp_path / "tilt.toml"))

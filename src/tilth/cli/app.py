@@ -24,6 +24,7 @@ from typing import Annotated, Any
 from cyclopts import App, CycloptsError, Parameter, UnknownOptionError
 
 from tilth import __version__
+from tilth.cli.whole_numbers import convert_exactly
 
 app = App(
     name="tilth",
@@ -37,6 +38,7 @@ app = App(
     exit_on_error=False,
     suppress_keyboard_interrupt=False,
     result_action="return_value",
+    default_parameter=Parameter(converter=convert_exactly),
 )
 # The verbs, each loaded when it is called.
 app.command("tilth.cli.demo:demo", help="From nothing to a model that writes stories.")

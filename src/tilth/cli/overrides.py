@@ -24,7 +24,9 @@ from functools import cache
 from itertools import pairwise
 from typing import Annotated, Any, Never, get_args, get_type_hints
 
-from cyclopts import Parameter, Token, convert
+from cyclopts import Parameter, Token
+
+from tilth.cli.whole_numbers import convert_exactly
 
 
 def overrides_of(config_class: type[Any]) -> type[Any]:
@@ -64,7 +66,7 @@ def _flag(type_hint: Any, docstring: str) -> Parameter:  # noqa: ANN401, a type
     # --watch.no-sinks takes back what a file said; two betas cannot be none.
     is_open = get_args(type_hint)[-1:] == (...,)
     negative = "no-" if is_open else ()
-    return Parameter(help=docstring, negative_iterable=negative, converter=convert)
+    return Parameter(help=docstring, negative_iterable=negative, converter=convert_exactly)
 
 
 def _refuse_a_bare_value(overrides: type[Any], _tokens: Sequence[Token]) -> Never:
