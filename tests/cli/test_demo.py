@@ -105,7 +105,7 @@ def test_the_stories_are_the_models_and_the_beginnings_are_given(made):
     folder, out, _ = made
     printed = " ".join(out.split())
     for beginning in module.BEGINNINGS:
-        rest = tilth.generate(folder / "run", beginning, temperature=0.7, max_tokens=400, seed=0)
+        rest = tilth.generate(folder / "run", beginning, temperature=0.4, max_tokens=400, seed=0)
         paragraphs = (beginning + "".join(rest)).split("\n")
         # As Python writes what cannot be printed.
         shown = ("".join(c if c.isprintable() else repr(c)[1:-1] for c in p) for p in paragraphs)
