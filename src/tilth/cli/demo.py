@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 END = "<|endoftext|>"
 SENTENCE = "Once upon a time, a hedgehog learned to program."
-BEGINNINGS = ("Once upon a time", "There was once a mouse", "One day")
+BEGINNINGS = ("Once upon a time", "There was once a mouse", "Deep in the forest lived a")
 WIDTH = 80
 INDENT = "   "
 
@@ -262,7 +262,7 @@ STAGES: tuple[tuple[str, Callable[[Demo], str]], ...] = (
     ("Account for the model, before it is paid.", account_for_model),
     ("Train it to predict the next token.", train_model),
     ("Evaluate it on stories that it has not seen.", evaluate_model),
-    (f"Let it go on from: {' / '.join(BEGINNINGS)}.", tell_stories),
+    ("Let it write stories, from three beginnings.", tell_stories),
     ("Write a report about it.", write_report),
 )
 
@@ -367,7 +367,7 @@ def _next_commands(demo: Demo) -> list[str]:
         program = "tilth" if called == shutil.which("tilth") else shlex.quote(called)
     run, data = (shlex.quote(str(path)) for path in (demo.run, demo.data))
     return [
-        f'{program} generate {run} --prompt "Lily and Tim" --temperature 0.5',
+        f'{program} generate {run} --prompt "Lily was a girl who" --temperature 0.4',
         f"{program} resume {run} --steps 1000",
         f"{program} account {run}",
         f"{program} lab lr --data {data} --budget 20m --out lab/lr",
