@@ -367,7 +367,7 @@ def _next_commands(demo: Demo) -> list[str]:
         program = "tilth" if called == shutil.which("tilth") else shlex.quote(called)
     run, data = (shlex.quote(str(path)) for path in (demo.run, demo.data))
     return [
-        f'{program} generate {run} --prompt "Lily was" --temperature 0.4',
+        f'{program} generate {run} --prompt "One day" --temperature 0.4',
         f"{program} resume {run} --steps 1000",
         f"{program} account {run}",
         f"{program} lab lr --data {data} --budget 20m --out lab/lr",
