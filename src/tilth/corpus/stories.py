@@ -195,11 +195,13 @@ _World: TypeAlias = tuple[list[Cast], list[Cast], list[list[Cast]]]
 
 
 def _child_world() -> _World:
-    def children(role: str) -> tuple[list[Cast], list[Cast]]:
-        body = {"animal": "", "home": "house", "hand": "hand", "foot": "foot", "feet": "feet"}
-        girls = [_role(role, name, "she", kind="girl", **body) for name in story_words.GIRLS]
-        boys = [_role(role, name, "he", kind="boy", **body) for name in story_words.BOYS]
-        return girls, boys
+    body = {"animal": "", "home": "house", "hand": "hand", "foot": "foot", "feet": "feet"}
+
+    def girls(role: str) -> list[Cast]:
+        return [_role(role, name, "she", kind="girl", **body) for name in story_words.GIRLS]
+
+    def boys(role: str) -> list[Cast]:
+        return [_role(role, name, "he", kind="boy", **body) for name in story_words.BOYS]
 
     def pets(names: list[str], pronoun: str) -> list[Cast]:
         return [
@@ -216,31 +218,31 @@ def _child_world() -> _World:
         _titled("teacher", "Miss", "Mr.", story_words.SURNAMES[1::2]),
     ]
     # Most stories are about Lily and her friend Tim.
-    return _by_name(*children("hero")), _by_name(*reversed(children("friend"))), others
+    heroes = _by_name(girls("hero"), boys("hero"))
+    return heroes, _by_name(boys("friend"), girls("friend")), others
 
 
 def _animal_world() -> _World:
-    def animals(role: str) -> tuple[list[Cast], list[Cast]]:
+    def animals(role: str, names: list[str], pronoun: str, first: int) -> list[Cast]:
         """A name belongs to one kind of animal: whoever reads `Hazel` knows of the rabbit."""
         body = {"hand": "paw", "foot": "paw", "feet": "paws"}
-        kinds = story_words.ANIMALS
-        girls = zip(story_words.ANIMAL_GIRLS, itertools.cycle(kinds), strict=False)
-        # Not from the rabbit on too: two friends are never of one kind.
-        boys = zip(story_words.ANIMAL_BOYS, itertools.cycle(kinds[2:] + kinds[:2]), strict=False)
-        she, he = (
-            [
-                _role(role, name, pronoun, animal=animal.kind, **animal._asdict(), **body)
-                for name, animal in named
-            ]
-            for named, pronoun in ((girls, "she"), (boys, "he"))
-        )
-        return she, he
+        kinds = itertools.cycle(story_words.ANIMALS[first:] + story_words.ANIMALS[:first])
+        return [
+            _role(role, name, pronoun, animal=animal.kind, **animal._asdict(), **body)
+            for name, animal in zip(names, kinds, strict=False)
+        ]
+
+    def girls(role: str) -> list[Cast]:
+        return animals(role, story_words.ANIMAL_GIRLS, "she", first=0)
+
+    def boys(role: str) -> list[Cast]:  # not from the rabbit on too: friends are of two kinds
+        return animals(role, story_words.ANIMAL_BOYS, "he", first=2)
 
     parents = [_role("parent", name, pronoun) for name, pronoun in story_words.ANIMAL_PARENTS]
     others = _common_roles(story_words.ANIMAL_ELDERS, story_words.ANIMAL_SURNAMES)
     # Most stories are about Pip the mouse and his friend Hazel.
-    heroes, friends = _by_name(*reversed(animals("hero"))), _by_name(*animals("friend"))
-    return heroes, friends, [*others, _by_name(parents)]
+    heroes = _by_name(boys("hero"), girls("hero"))
+    return heroes, _by_name(girls("friend"), boys("friend")), [*others, _by_name(parents)]
 
 
 def _tale_world() -> _World:
