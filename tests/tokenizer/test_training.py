@@ -3,11 +3,13 @@
 import doctest
 import gzip
 import json
+import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pyarrow
 import pytest
@@ -104,6 +106,14 @@ def test_a_file_without_special_tokens_is_cut_where_it_may(tmp_path, pattern, se
     one = train_tokenizer(texts=[text], vocab_size=500, pattern=pattern, threads=1)
     for threads in (1, 2):
         assert train_tokenizer(file, 500, pattern=pattern, threads=threads) == one
+
+
+def test_a_pipe_is_opened_only_to_be_read(tmp_path, monkeypatch):
+    """A look whether it opens would close it again before its writer's eyes: a broken pipe."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    monkeypatch.delattr(Path, "open")
+    assert training._plain_and_others(pipe, is_cut_elsewhere=False) == ([pipe], [])
 
 
 def test_bytes_that_are_no_utf8_count_as_replacement_characters(tmp_path):

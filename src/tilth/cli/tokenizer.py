@@ -102,7 +102,7 @@ def train(
         "merges": len(tokenizer.merges),
         "seconds": phases.seconds,
         "peak_bytes": peak_bytes,
-        "bytes_per_token": inspection.bytes_per_token(tokenizer, sample),
+        "bytes_per_token": inspection.bytes_per_token(tokenizer, sample) if sample else None,
         "longest_tokens": [_shown(token) for _, token in inspection.longest_tokens(tokenizer)],
         "wrote": str(out),
     }
@@ -113,7 +113,9 @@ def train(
     print(f"tokens           {results['tokens']:,} ({results['merges']:,} merges)")
     print(f"seconds          {seconds}")
     print(f"peak memory      {peak_bytes / 1e6:,.0f} MB")
-    print(f"bytes per token  {results['bytes_per_token']:.2f} on the first {len(sample):,} bytes")
+    if sample:  # a pipe is read once
+        ratio = results["bytes_per_token"]
+        print(f"bytes per token  {ratio:.2f} on the first {len(sample):,} bytes")
     print(f"longest tokens   {'  '.join(results['longest_tokens'])}")
     print(f"Wrote {out}")
 

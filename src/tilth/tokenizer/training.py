@@ -154,8 +154,11 @@ def _plain_and_others(
             continue
         if not path.exists():
             listed(path)  # says so, and which name is meant
-        with path.open("rb"):  # what cannot be read is an error now, not after an hour of counting
-            files.append(path)
+        # What cannot be read is an error now, not after an hour of counting. A pipe is left alone:
+        # its writer would see the first reader close it.
+        if path.is_file():
+            path.open("rb").close()
+        files.append(path)
     return files, others
 
 
