@@ -51,10 +51,11 @@ TILTH_INLINE float sum(Floats x) {
 TILTH_INLINE Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 
 // e^x to 2 units in the last place; below -87 and above 88 it stays what it is there, which is as
-// good as 0 and infinity for a weight or a gate.
+// good as 0 and infinity for a weight or a gate. Not a number stays so, here and in quantize: the
+// logits tell.
 TILTH_INLINE Floats exp(Floats x) {
-  x = larger(x, all(-87.0f));
-  x = x < all(88.0f) ? x : all(88.0f);
+  x = x < all(-87.0f) ? all(-87.0f) : x;
+  x = x > all(88.0f) ? all(88.0f) : x;
   // x = n log(2) + r. Adding 1.5 * 2^23 rounds to a whole number, which is left in the low bits.
   const Floats magic = all(12582912.0f);
   const Floats shifted = x * all(1.44269504f) + magic;
@@ -152,16 +153,17 @@ void product_int8(const std::int8_t* tiles, const float* row_scales, const std::
 
 void quantize(const float* x, std::size_t columns, std::int8_t* quantized, float* scales) {
   for (std::size_t block = 0; block < columns / block_columns; ++block) {
-    Floats most = all(0.0f);
+    Floats most = all(0.0f), zero = all(0.0f);
     for (std::size_t i = 0; i < block_columns; i += lanes) {
       const Floats part = load(x + i);
       most = larger(most, larger(part, -part));
+      zero += part * all(0.0f);
     }
     float largest = 0.0f;
     for (std::size_t lane = 0; lane < lanes; ++lane) {
       largest = most[lane] > largest ? most[lane] : largest;
     }
-    scales[block] = largest / 127.0f;
+    scales[block] = largest / 127.0f + sum(zero);
     const Floats inverse = all(largest > 0.0f ? 127.0f / largest : 0.0f);
     for (std::size_t i = 0; i < block_columns; i += lanes) {
       // Rounded as in exp: the whole number is left in the low bits.

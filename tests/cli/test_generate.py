@@ -1,6 +1,7 @@
 """`tilth generate` as a person would use it."""
 
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -68,7 +69,7 @@ def test_every_option_arrives(run):
     done = tilth(run.folder, "--prompt", "-1", *words, "--samples", 2, "--threads", 1)
     assert done.returncode == 0, done.stderr
     texts = [expected(run, "-1", **options, sample_index=i) for i in range(2)]
-    assert done.stdout == f"-1{texts[0]}\n-1{texts[1]}\n"
+    assert done.stdout == f"-1{texts[0]}\n---\n-1{texts[1]}\n"
     assert texts[0] != texts[1]
     assert done.stderr.count("stopped") == 2
 
@@ -85,8 +86,11 @@ def test_stop_strings_and_a_full_context(run):
 
 
 def test_prompts_from_stdin_are_data(run):
-    done = tilth(run.folder, "--prompt", "-", "--max-tokens", 5, input="<|endoftext|>\n")
-    assert done.stdout == f"<|endoftext|>{expected(run, '<|endoftext|>', max_tokens=5)}\n"
+    for line_end in ("", "\n", "\r\n"):
+        done = tilth(
+            run.folder, "--prompt", "-", "--max-tokens", 5, input=f"<|endoftext|>{line_end}"
+        )
+        assert done.stdout == f"<|endoftext|>{expected(run, '<|endoftext|>', max_tokens=5)}\n"
     words = ("--allow-special", "--max-tokens", 5)
     done = tilth(run.folder, "--prompt", "-", *words, input="<|endoftext|>")
     special = expected(run, "<|endoftext|>", max_tokens=5, allow_special=True)
@@ -112,12 +116,39 @@ def test_json_holds_every_token(run):
 
 
 def test_interactive_asks_until_the_input_ends(run):
-    lines = f"Hi\n{'x' * 40}\n\nHo"
-    done = tilth(run.folder, "--interactive", "--max-tokens", 5, input=lines)
+    lines = f"Hi\n{'x' * 40}\n\né\n\udcff\nHo"
+    done = tilth(
+        run.folder, "--interactive", "--max-tokens", 5, input=lines, errors="surrogateescape"
+    )
     assert done.returncode == 0, done.stderr
     answers = [f"{line}{expected(run, line, max_tokens=5)}" for line in ("Hi", "", "Ho")]
     assert done.stdout.splitlines() == answers
     assert "tilth: the prompt has 40 tokens, and the context length is 32" in done.stderr
+    assert "tilth: the prompt is not UTF-8 (its byte 0); convert it first." in done.stderr
+    assert done.stderr.count("tilth: ") == 3
+
+
+def test_bad_values_are_refused_before_it_asks(run):
+    done = tilth(run.folder, "--interactive", "--temperature", "-1", input="Hi\nHo\n")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "tilth: temperature is -1.0; give 0 or a positive number.\n"
+
+
+def test_a_prompt_is_utf8_in_every_locale(run):
+    words = ["--prompt", "caf\udcc3\udca9"]  # what Python makes of é where it knows ASCII alone
+    for locale in ("C.UTF-8", "C"):
+        variables = {**os.environ, "LC_ALL": locale, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+        assert "byte 0xC3 at offset 3 has" in tilth(run.folder, *words, env=variables).stderr
+    done = tilth(run.folder, "--prompt", "On\udcffce")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "tilth: the prompt is not UTF-8 (its byte 2); convert it first.\n"
+
+
+def test_a_closed_stdin_is_an_empty_prompt(run):
+    command = " ".join([*TILTH, "generate", str(run.folder), "--prompt - --max-tokens 5 <&-"])
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{expected(run, '', max_tokens=5)}\n"
 
 
 def test_int8_on_request(run):
@@ -136,6 +167,10 @@ def test_int8_on_request(run):
         (["--prompt", "x" * 40], "the prompt has 40 tokens, and the context length is 32"),
         (["--prompt", "é"], "byte"),
         (["--step", "7"], "has no checkpoint of step 7; there are 5"),
+        (
+            ["--device", "meta"],
+            "device 'meta' (it holds no numbers); try cpu.",
+        ),
         (["--samples", "0"], "--samples is 0; write 1 text or more."),
         (["--interactive", "--json"], "leave --prompt and --json out"),
         (["--quantize", "int4"], "int4"),

@@ -131,6 +131,8 @@ def test_a_batch_is_its_sequences(make_model, load, tokenizer):
     assert len({len(text) for text in texts}) > 1
     with pytest.raises(ValueError, match="takes a list of prompts"):
         generate_batch(model, tokenizer, "a prompt")
+    with pytest.raises(ValueError, match="max_tokens is 0; write 1 token or more"):
+        generate_batch(model, tokenizer, ["a prompt"], max_tokens=0)
 
 
 def test_weights_go_to_a_device_or_get_a_sentence(make_model):

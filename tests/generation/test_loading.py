@@ -48,6 +48,8 @@ def test_a_run_generates_and_scores(run):
         ({"step": 7}, "has no checkpoint of step 7; there are 5, 10"),
         ({"quantize": "int3"}, "there is no quantization 'int3'; choose int8, or none."),
         ({"quantize": "int8", "device": "cuda"}, "int8 weights are for the CPU; leave --quantize"),
+        ({"backend": "gpu"}, "there is no backend 'gpu'; choose native or torch."),
+        ({"backend": "native", "device": "cuda"}, "runs on the cpu, not on cuda; take torch"),
         ({"threads": 0}, "threads is 0; give 1 or more."),
         ({"device": "quantum"}, "torch cannot use the device 'quantum' .*; try cpu."),
     ],

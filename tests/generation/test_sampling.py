@@ -152,6 +152,13 @@ def test_the_penalty_takes_from_what_was_said():
     assert logits.tolist() == [1.0, 1.5]  # the caller's array stays
 
 
+@pytest.mark.parametrize(("penalty", "likeliest"), [(1e-320, 1), (1e308, 0)])
+@pytest.mark.parametrize("logits", [[1.0, 20.0], [-1.0, -20.0]])
+def test_a_penalty_may_be_beyond_all_measure(penalty, likeliest, logits):
+    ids, probabilities = next_token_distribution(logits, Sampling(repetition_penalty=penalty), [1])
+    assert ids[probabilities.argmax()] == likeliest
+
+
 def test_tokens_without_a_chance_are_never_kept():
     logits = [0.0, -math.inf, 1.0, -1000.0]
     for options in ({}, {"top_k": 4}, {"top_p": 0.9999999}, {"min_p": 1e-9}):
@@ -293,7 +300,8 @@ def test_a_model_in_training_is_sampled_and_left_as_it_was(model, tokenizer):
     assert text == sample(model, tokenizer, "abc", max_tokens=40, seed=5)
     assert text != sample(model, tokenizer, "abc", max_tokens=40, seed=6)
     assert text != sample(model, tokenizer, "abc", max_tokens=40, seed=5, sample_index=1)
-    assert sample(model, tokenizer, "abc", max_tokens=0) == ""
+    with pytest.raises(ValueError, match="max_tokens is 0; write 1 token or more"):
+        sample(model, tokenizer, "abc", max_tokens=0)
 
 
 def test_modes_come_back_after_an_error(model, tokenizer):

@@ -99,7 +99,8 @@ def _suggestion(wrong: str, names: Iterable[str]) -> str:
 def main() -> None:
     """Run the command line of this process and exit."""
     signal.signal(signal.SIGTERM, _exit_on_sigterm)
-    # Closed by whoever started us (2>&-): then Python has None there, and we write nowhere.
+    # Closed by whoever started us (2>&-): then Python has None there. We read and write nothing.
+    sys.stdin = sys.stdin or Path(os.devnull).open()  # noqa: SIM115
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115
     sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
     if isinstance(sys.stdout, TextIOWrapper):

@@ -1,9 +1,11 @@
 """`tilth generate`: a run and a prompt to text."""
 
 import json as json_module
+import os
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -35,7 +37,11 @@ def generate(
     ] = "",
     max_tokens: Annotated[int, Parameter(help="Write at most this many tokens.")] = 256,
     temperature: Annotated[
-        float, Parameter(help="Below 1 the likely become likelier; 0 always takes the likeliest.")
+        float,
+        Parameter(
+            help="Below 1 the likely become likelier, which suits a small run (0.4, say); 0 always "
+            "takes the likeliest."
+        ),
     ] = 1.0,
     top_k: Annotated[int | None, Parameter(help="Choose from the k likeliest tokens.")] = None,
     top_p: Annotated[
@@ -74,7 +80,7 @@ def generate(
         int | None, Parameter(help="The checkpoint of this step; default: the best one.")
     ] = None,
     quantize: Annotated[
-        Literal["int8"] | None, Parameter(help="Weights in a quarter of the memory, on a CPU.")
+        Literal["int8"] | None, Parameter(help="Matrices in a quarter of the bytes, on a CPU.")
     ] = None,
     device: Annotated[str, Parameter(help="cpu (native), or a device of torch.")] = "cpu",
     threads: Threads = None,
@@ -88,13 +94,14 @@ def generate(
     The text goes to stdout, behind the prompt; why it ended goes to stderr.
     """
     from tilth.generation import TextStream, generate_tokens, load_decoder
+    from tilth.generation.context import PromptError
 
     if samples < 1:
         raise ValueError(f"--samples is {samples}; write 1 text or more.")
     if interactive and (prompt or json):
         raise ValueError("--interactive asks for the prompts; leave --prompt and --json out.")
-    if prompt == "-":
-        prompt = sys.stdin.read().removesuffix("\n")
+    written = sys.stdin.buffer.read() if prompt == "-" else os.fsencode(prompt)
+    prompt = _decoded(written, ends_line=prompt == "-")
 
     def streams(model: "LoadedModel", prompt: str) -> Iterator[TextStream]:
         for sample_index in range(samples):
@@ -121,39 +128,55 @@ def generate(
         print(json_module.dumps({"prompt": prompt, "seed": seed, "samples": texts}))
         return
     if not interactive:
-        for stream in streams(model, prompt):
-            _write(prompt, stream)
+        _write(prompt, streams(model, prompt))
         return
-    while (line := _asked()) is not None:
+    with suppress(PromptError):
+        next(streams(model, ""))  # refuses bad values before it asks
+    while line := _asked():
         try:
-            for stream in streams(model, line):
-                _write(line, stream)
-        except ValueError as error:  # this prompt is too long, say; the next may do
+            prompt = _decoded(line, ends_line=True)
+            _write(prompt, streams(model, prompt))
+        except PromptError as error:  # the next may do
             print(f"tilth: {error}", file=sys.stderr)
         except KeyboardInterrupt:  # enough of this one
             print("\nstopped by Ctrl-C", file=sys.stderr)
 
 
-def _write(prompt: str, stream: "TextStream") -> None:
-    """Print a text as it comes, and why it ended."""
-    print(prompt, end="", flush=True)
-    began = time.perf_counter()
-    for text in stream:
-        print(text, end="", flush=True)
-    seconds = time.perf_counter() - began
-    print(flush=True)
-    number = stream.tokens.num_tokens
-    reason = REASONS[stream.stop_reason or "limit"]
-    rate = f", {number / seconds:,.0f} tokens/s" if number else ""
-    print(f"stopped {reason} after {number} tokens{rate}", file=sys.stderr)
+def _write(prompt: str, streams: Iterator["TextStream"]) -> None:
+    """Print texts as they come, a line between two, and why each ended."""
+    for number, stream in enumerate(streams):
+        began = time.perf_counter()
+        first = next(stream, "")  # before the prompt is shown: it may be an error
+        print(("---\n" if number else "") + prompt + first, end="", flush=True)
+        for text in stream:
+            print(text, end="", flush=True)
+        seconds = time.perf_counter() - began
+        print(flush=True)
+        num_tokens = stream.tokens.num_tokens
+        reason = REASONS[stream.stop_reason or "limit"]
+        rate = f", {num_tokens / seconds:,.0f} tokens/s" if num_tokens else ""
+        print(f"stopped {reason} after {num_tokens} tokens{rate}", file=sys.stderr)
 
 
-def _asked() -> str | None:
-    """The next line of the input, or None at its end."""
+def _asked() -> bytes:
+    """The next line of the input; nothing at its end."""
     if sys.stdin.isatty():
         print("prompt> ", end="", file=sys.stderr, flush=True)
-    line = sys.stdin.readline()
-    return line.removesuffix("\n") if line else None
+    return sys.stdin.buffer.readline()
+
+
+def _decoded(prompt: bytes, *, ends_line: bool) -> str:
+    """The text of a prompt, whatever the locale says."""
+    from tilth.generation.context import PromptError
+
+    if ends_line:
+        prompt = prompt.removesuffix(b"\n").removesuffix(b"\r")
+    try:
+        return prompt.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise PromptError(
+            f"the prompt is not UTF-8 (its byte {error.start}); convert it first."
+        ) from error
 
 
 def _as_dict(model: "LoadedModel", stream: "TextStream") -> dict[str, Any]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilth.generation.cache import CachedModel
-from tilth.generation.context import END_TOKEN, Context, prompt_ids
+from tilth.generation.context import END_TOKEN, Context, check_max_tokens, prompt_ids
 from tilth.generation.sampling import Sampling, choose
 from tilth.model.transformer import TransformerLM
 from tilth.tokenizer import Tokenizer
@@ -34,6 +34,7 @@ def generate_batch(
     """Continue every prompt up to its end token or `max_tokens`; a full context slides."""
     if isinstance(prompts, str):
         raise ValueError("generate_batch takes a list of prompts; for one, call generate.")
+    check_max_tokens(max_tokens)
     sampling = sampling or Sampling()
     length = model.config.context_length
     contexts = [

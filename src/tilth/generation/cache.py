@@ -160,7 +160,8 @@ class TorchDecoder:
 def check_device(device: str) -> None:
     """Refuse a device that torch does not have here."""
     try:
-        torch.empty(0, device=device)
+        if torch.empty(0, device=device).is_meta:
+            raise RuntimeError("it holds no numbers")
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"torch cannot use the device {device!r} ({reason}); try cpu.") from error

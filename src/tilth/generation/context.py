@@ -11,11 +11,22 @@ What enters: a prompt, and each token that follows. What leaves: the ids that st
 [4, 5, 99]
 """
 
+import operator
 from collections.abc import Iterable
 
 from tilth.tokenizer import Tokenizer
 
 END_TOKEN = "<|endoftext|>"  # noqa: S105, no password
+
+
+class PromptError(ValueError):
+    """A prompt that cannot be continued; another one may."""
+
+
+def check_max_tokens(max_tokens: int) -> None:
+    """Refuse to write nothing."""
+    if operator.index(max_tokens) < 1:
+        raise ValueError(f"max_tokens is {max_tokens}; write 1 token or more.")
 
 
 def prompt_ids(
@@ -25,13 +36,18 @@ def prompt_ids(
 
     A prompt is data: special tokens in it are text like any other, unless they are allowed.
     """
-    ids = tokenizer.encode(prompt) if allow_special else tokenizer.encode_ordinary(prompt)
+    try:
+        ids = tokenizer.encode(prompt) if allow_special else tokenizer.encode_ordinary(prompt)
+    except ValueError as error:  # a tokenizer that does not have every byte
+        raise PromptError(str(error)) from error
     if not ids and END_TOKEN in tokenizer.special_tokens:
         ids = [tokenizer.special_tokens[END_TOKEN]]
     if not ids:
-        raise ValueError(f"the prompt is empty, and the tokenizer has no {END_TOKEN}; give a word.")
+        raise PromptError(
+            f"the prompt is empty, and the tokenizer has no {END_TOKEN}; give a word."
+        )
     if len(ids) > context_length:
-        raise ValueError(
+        raise PromptError(
             f"the prompt has {len(ids)} tokens, and the context length is {context_length}; "
             "shorten it."
         )

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 
 from tilth.files import StrPath
-from tilth.generation.context import END_TOKEN, Context, prompt_ids
+from tilth.generation.context import END_TOKEN, Context, check_max_tokens, prompt_ids
 from tilth.generation.loading import LoadedModel, load_decoder
 from tilth.generation.sampling import Sampling, choose
 from tilth.generation.scoring import ScoredToken, scored_token
@@ -95,8 +95,7 @@ def generate_tokens(
 ) -> TokenStream:
     """The tokens of `generate`, each with its log-probability and the likeliest `alternatives`."""
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
-    if operator.index(max_tokens) < 1:
-        raise ValueError(f"max_tokens is {max_tokens}; write 1 token or more.")
+    check_max_tokens(max_tokens)
     if not 0 <= operator.index(sample_index) < 2**64:
         raise ValueError(f"sample_index is {sample_index}; give 0 or more.")
     if operator.index(alternatives) < 0:

@@ -18,7 +18,7 @@ import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Literal, Protocol, Self, get_args
 
 import numpy as np
 import safetensors
@@ -93,6 +93,9 @@ def make_network(
     config: ModelConfig, arrays: dict[str, object], *, is_int8: bool = False
 ) -> _core.Network:
     """Lay out float32 weights of this shape, under the names of a checkpoint."""
+    for name, weight in arrays.items():
+        if not np.isfinite(weight).all():  # type: ignore[call-overload]
+            raise ValueError(f"not every number of {name} is finite")
     return _core.Network(
         arrays,
         vocab_size=config.vocab_size,
@@ -129,6 +132,10 @@ def load_decoder(
     _check_options(quantize, threads)
     if backend is None:
         backend = "native" if device == "cpu" else "torch"
+    if backend not in get_args(Backend):
+        raise ValueError(f"there is no backend {backend!r}; choose native or torch.")
+    if backend == "native" and device != "cpu":
+        raise ValueError(f"the native decoder runs on the cpu, not on {device}; take torch there.")
     if backend == "torch" and quantize is not None:
         raise ValueError(f"{quantize} weights are for the CPU; leave --quantize or --device out.")
     if backend == "torch":

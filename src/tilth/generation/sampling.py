@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilth.generation.context import END_TOKEN, Context, prompt_ids
+from tilth.generation.context import END_TOKEN, Context, check_max_tokens, prompt_ids
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -85,14 +85,15 @@ def next_token_distribution(
 def _candidates(logits: ArrayLike, sampling: Sampling, previous_ids: Sequence[int]) -> Distribution:
     """The same before the last division, which a draw does not need: the largest weight is 1."""
     scores = np.asarray(logits, dtype=np.float64)
-    if sampling.repetition_penalty != 1 and previous_ids:
-        scores = penalised(scores, sampling.repetition_penalty, previous_ids)
     largest = scores.max()  # NaN, if there is any
     if not math.isfinite(largest):
         raise ValueError(
             f"there is no token to choose, as the largest logit is {largest}; the weights are "
             "damaged, or the training had diverged."
         )
+    if sampling.repetition_penalty != 1 and previous_ids:
+        scores = penalised(scores, sampling.repetition_penalty, previous_ids)
+        largest = scores.max()
     if sampling.temperature == 0:
         return np.array([scores.argmax()]), np.ones(1, np.float32)
     with np.errstate(over="ignore"):  # a tiny temperature: -inf is as good
@@ -113,7 +114,9 @@ def penalised(
     """Make what was said less likely, once however often it was said (Keskar et al. 2019)."""
     scores = scores.copy()
     said = np.unique(np.asarray(previous_ids, dtype=np.int64))
-    scores[said] = np.where(scores[said] > 0, scores[said] / penalty, scores[said] * penalty)
+    with np.errstate(over="ignore"):  # a penalty of 1e-320: infinity becomes the largest number
+        now = np.where(scores[said] > 0, scores[said] / penalty, scores[said] * penalty)
+    scores[said] = np.minimum(now, np.finfo(np.float64).max)
     return scores
 
 
@@ -164,7 +167,7 @@ def choose(
 def random_unit(seed: int, sample_index: int, position: int) -> float:
     """A number from 0 to 1 (without it) that depends on these three alone, on every machine."""
     bits = 0
-    for value in (seed, sample_index, position):
+    for value in map(operator.index, (seed, sample_index, position)):  # NumPy's would overflow
         bits = _scrambled(bits ^ value)
     return (bits >> 11) / 2**53
 
@@ -199,6 +202,7 @@ def sample(
     """
     import torch  # noqa: PLC0415, the rest of this file works without it
 
+    check_max_tokens(max_tokens)
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
     length = model.config.context_length
     context = Context(prompt_ids(tokenizer, prompt, length, allow_special=allow_special), length)

@@ -17,8 +17,7 @@ those before it, under the model itself: no temperature, no filter.
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -33,14 +32,13 @@ if TYPE_CHECKING:
 PART = 64  # tokens whose logits are held at once
 
 
-@dataclass(frozen=True)
-class ScoredToken:
+class ScoredToken(NamedTuple):
     """A token, and how likely it was."""
 
     id: int
     log_probability: float
     """Its natural logarithm, under the model itself: no temperature, no filter."""
-    alternatives: tuple[tuple[int, float], ...] = field(default=(), repr=False)
+    alternatives: tuple[tuple[int, float], ...] = ()
     """The likeliest tokens there, the likeliest first, each with its log-probability."""
 
 
@@ -51,12 +49,14 @@ def scored_token(
     wide = logits.astype(np.float64)
     largest = wide.max()
     log_total = largest + np.log(np.exp(wide - largest).sum())
-    number = min(num_alternatives, len(wide))
-    likeliest = np.argpartition(-wide, number - 1)[:number] if number else np.array([], np.int64)
-    # The smaller id first among equals, as the sampling has it.
-    ordered = sorted((-float(wide[i]), int(i)) for i in likeliest)
-    alternatives = tuple((i, -negative - float(log_total)) for negative, i in ordered)
-    return ScoredToken(token_id, float(wide[token_id] - log_total), alternatives)
+    alternatives = []
+    if number := min(num_alternatives, len(wide)):
+        least = np.partition(wide, -number)[-number]
+        candidates = np.flatnonzero(wide >= least)  # by id, and of equals more than are wanted
+        # The smaller id first among equals, as the sampling has it.
+        likeliest = candidates[np.argsort(-wide[candidates], kind="stable")[:number]]
+        alternatives = [(int(i), float(wide[i] - log_total)) for i in likeliest]
+    return ScoredToken(token_id, float(wide[token_id] - log_total), tuple(alternatives))
 
 
 def score(
@@ -91,7 +91,8 @@ def score(
         # In parts, as the logits of a whole context may be large.
         for first in range(place, min(start + length, len(ids) - 1), PART):
             last = min(first + PART, start + length, len(ids) - 1)
-            rows = decoder.extend(ids[first:last], every=True)
+            # As in `generate_tokens`: what the tokenizer cannot say takes no share.
+            rows = decoder.extend(ids[first:last], every=True)[:, : tokenizer.vocab_size]
             for logits, token_id in zip(rows, ids[first + 1 : last + 1], strict=True):
                 scored.append(scored_token(logits, token_id, alternatives))
         start += max(1, length - length // 2)
