@@ -28,6 +28,7 @@ def test_a_whole_run(run, capsys):
     verify(run.folder)
     lines = capsys.readouterr().out.splitlines()
     assert [line.split() for line in lines[:-1]] == [
+        ["config.toml", "whole"],
         ["tokenizer.json", "whole"],
         ["metrics.jsonl", "whole"],
         ["samples.jsonl", "whole"],
@@ -46,13 +47,14 @@ def test_a_damaged_run(run, capsys):
         with pytest.raises(ValueError, match=r"run is damaged: .*damaged line 1 .*that line\.$"):
             verify(run.folder, json=as_json)
     *table, last = capsys.readouterr().out.splitlines()
-    assert "damaged line 1" in table[1]
-    assert table[3].startswith("checkpoints/step-000003")
-    assert "state.json does not exist" in table[3]
+    assert "damaged line 1" in table[2]
+    assert table[4].startswith("checkpoints/step-000003")
+    assert "state.json does not exist" in table[4]
     found = json.loads(last)
     assert not found["is_whole"]
     problems = {each["file"]: bool(each["problem"]) for each in found["found"]}
     assert problems == {
+        "config.toml": False,
         "tokenizer.json": False,
         "metrics.jsonl": True,
         "samples.jsonl": False,

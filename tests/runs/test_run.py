@@ -318,6 +318,7 @@ def test_verifying_names_each_part(make_run):
     (run.folder / "samples.jsonl").write_bytes(b'{"step": 1}\n{"st')
     found = dict(verify_run(run))
     assert list(found) == [
+        "config.toml",
         "tokenizer.json",
         "metrics.jsonl",
         "samples.jsonl",

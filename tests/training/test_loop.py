@@ -365,7 +365,9 @@ def test_a_changed_config_is_refused_with_the_difference(config, tmp_path):
     (folder / "config.toml").write_text(text.replace("batch_size = 4", "batch_size = 5", 1))
     with pytest.raises(ValueError, match="batch_size = 4, and its config now says 5; put it back"):
         run_all(resume(folder))
+    assert "batch_size = 4, and its" in dict(verify_run(open_run(folder)))["config.toml"]
     (folder / "config.toml").write_text(text.replace("sample_tokens = 8", "sample_tokens = 9"))
+    assert dict(verify_run(open_run(folder)))["config.toml"] is None
     run_all(resume(folder))  # how it is watched may change
 
 

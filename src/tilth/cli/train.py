@@ -88,6 +88,12 @@ def train(
         shape = ModelConfig.from_dict({"vocab_size": opened.vocab_size, **changes(model)})
         config = TrainingConfig(str(data), shape, steps=steps, budget_seconds=seconds)  # type: ignore[arg-type]
     else:
+        layers = changes(model).get("num_layers", size)
+        if size is not None and layers != size:
+            raise ValueError(
+                f"--size {size} is the number of layers, and model.num_layers says {layers}; "
+                "give one of the two."
+            )
         config = recipe_of(recipe)(opened, size=size, steps=steps, budget_seconds=seconds)
     own = {
         "batch_size": batch_size,

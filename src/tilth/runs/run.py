@@ -221,9 +221,24 @@ def open_run(folder: StrPath) -> Run:
     return Run(folder, config, manifest)
 
 
+def check_same_config(run: Run, checkpoint: Checkpoint) -> None:
+    """Refuse a state that the run's config would not have led to."""
+    then = TrainingConfig.from_dict(checkpoint.state()["config"])
+    is_extension = checkpoint.step == then.steps == run.config.optimizer.begin_step
+    length = ("steps", "optimizer.begin_step", "optimizer.warmup_steps", "optimizer.decay_steps")
+    for name, (old, new) in differences(then, run.config).items():
+        may_change = name == "data" or name.startswith("watch.")
+        if not may_change and not (is_extension and name in length):
+            raise ValueError(
+                f"{run.folder} was trained with {name} = {old}, and its config now says {new}; "
+                "put it back, or begin a new run."
+            )
+
+
 def verify_run(run: Run) -> Iterator[tuple[str, str | None]]:
     """Read every byte of a run; of each part, its name and what is wrong with it, or None."""
     parts: list[tuple[str, Any]] = [
+        (CONFIG, lambda: _check_config(run)),
         (TOKENIZER, lambda: _check_tokenizer(run)),
         (METRICS, run.metrics),
         (SAMPLES, run.samples),
@@ -236,6 +251,16 @@ def verify_run(run: Run) -> Iterator[tuple[str, str | None]]:
             yield name, str(error)
         else:
             yield name, None
+
+
+def _check_config(run: Run) -> None:
+    for checkpoint in reversed(run.checkpoints()):
+        try:
+            checkpoint.state()
+        except FileError:  # which is said of the checkpoint
+            continue
+        check_same_config(run, checkpoint)
+        break
 
 
 def _check_tokenizer(run: Run) -> None:

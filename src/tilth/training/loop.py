@@ -31,10 +31,17 @@ from tilth.data import Batches, Data, open_data
 from tilth.files import FileError, StrPath
 from tilth.generation import sample
 from tilth.model import TransformerLM
-from tilth.recipes.config import MachineConfig, TrainingConfig, differences
+from tilth.recipes.config import MachineConfig, TrainingConfig
 from tilth.runs.checkpoint_folders import Checkpoint, folder_name, remove_leftovers
 from tilth.runs.metrics import METRICS, SAMPLES, Evaluation, Log, StepRecord, cut_back
-from tilth.runs.run import Run, check_new_folder, create_run, open_run, versions
+from tilth.runs.run import (
+    Run,
+    check_new_folder,
+    check_same_config,
+    create_run,
+    open_run,
+    versions,
+)
 from tilth.runs.saving import CheckpointWriter, load_state, random_state, set_random_state
 from tilth.training.evaluation import evaluate
 from tilth.training.guards import DivergedError, Guard
@@ -280,21 +287,9 @@ class _Training:
         return None
 
     def _check_same_run(self, checkpoint: Checkpoint) -> None:
-        """Refuse a state that this config would not have led to."""
+        """Refuse a state that this config would not have led to; note what made it."""
+        check_same_config(self.run, checkpoint)
         state = checkpoint.state()
-        then = TrainingConfig.from_dict(state["config"])
-        changed = differences(then, self.config)
-        is_extension = checkpoint.step == then.steps == self.config.optimizer.begin_step
-        for name, (old, new) in changed.items():
-            may_change = name == "data" or name.startswith("watch.")
-            length = ("steps", "optimizer.begin_step", "optimizer.warmup_steps")
-            if is_extension and name in (*length, "optimizer.decay_steps"):
-                may_change = True
-            if not may_change:
-                raise ValueError(
-                    f"{self.run.folder} was trained with {name} = {old}, and its config now says "
-                    f"{new}; put it back, or begin a new run."
-                )
         if state["versions"] != versions():
             log.warning(
                 "%s was made by %s, and this is %s: the numbers may differ in their last digits.",
