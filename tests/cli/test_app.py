@@ -90,6 +90,18 @@ def test_config_file_with_an_unknown_key(tmp_path):
     assert_one_sentence(done, "over_writ", str(config), "Did you mean overwrite?")
 
 
+def test_a_key_may_be_named_like_a_verb(tmp_path):
+    """An option of the verb arrives, and anything else is unknown."""
+    config = tmp_path / "tilth.toml"
+    config.write_text("[train]\nseed = 3\n")
+    done = tilth("corpus", "stories", "--out", str(tmp_path / "out"), "--config", str(config))
+    assert_one_sentence(done, "Unknown key train.seed", str(config))
+    config.write_text('tokenizer = "none.json"\n')
+    (tmp_path / "a.txt").write_text("words")
+    done = tilth("tokenize", "a.txt", "--out", "data", "--config", str(config), cwd=tmp_path)
+    assert_one_sentence(done, "none.json")
+
+
 @pytest.mark.parametrize(
     ("words", "option"),
     [

@@ -112,6 +112,25 @@ def test_a_signal_finishes_the_step_and_saves(data, tmp_path, number, code):
     assert open_run(out).metrics()[-1]["step"] == stopped
 
 
+def test_a_terminal_that_is_closed_saves(data, tmp_path):
+    """What the end of an ssh connection does: SIGHUP, and stderr gives errors from then on."""
+    out = tmp_path / "run"
+    words = ["train", "tiny", "--data", data.folder, "--out", out, "--steps", 100_000, *SMALL]
+    program = (
+        "import os, pathlib, pty, sys, time\n"
+        "child, terminal = pty.fork()\n"
+        "if child == 0: os.execv(sys.executable, [sys.executable, '-m', 'tilth', *sys.argv[2:]])\n"
+        "metrics = pathlib.Path(sys.argv[1])\n"
+        "while not (metrics.exists() and metrics.stat().st_size): os.read(terminal, 1 << 16)\n"
+        "os.close(terminal)\n"
+        "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    command = [sys.executable, "-c", program, out / "metrics.jsonl", *words]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    assert done.returncode == 128 + signal.SIGHUP, done.stderr
+    assert open_run(out).checkpoints()[-1].step == open_run(out).metrics()[-1]["step"]
+
+
 def test_a_signal_that_also_ends_the_reader_of_stderr_saves(data, tmp_path):
     """What Ctrl-C does to `tilth train ... 2>&1 | tee log`: it reaches both processes."""
     out = tmp_path / "run"

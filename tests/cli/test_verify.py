@@ -31,7 +31,6 @@ def test_a_whole_run(run, capsys):
         ["config.toml", "whole"],
         ["tokenizer.json", "whole"],
         ["metrics.jsonl", "whole"],
-        ["samples.jsonl", "whole"],
     ]
     assert lines[-1] == f"{run.folder} is whole"
     verify(run.folder, json=True)
@@ -48,8 +47,8 @@ def test_a_damaged_run(run, capsys):
             verify(run.folder, json=as_json)
     *table, last = capsys.readouterr().out.splitlines()
     assert "damaged line 1" in table[2]
-    assert table[4].startswith("checkpoints/step-000003")
-    assert "state.json does not exist" in table[4]
+    assert table[3].startswith("checkpoints/step-000003")
+    assert "state.json does not exist" in table[3]
     found = json.loads(last)
     assert not found["is_whole"]
     problems = {each["file"]: bool(each["problem"]) for each in found["found"]}
@@ -57,7 +56,6 @@ def test_a_damaged_run(run, capsys):
         "config.toml": False,
         "tokenizer.json": False,
         "metrics.jsonl": True,
-        "samples.jsonl": False,
         "checkpoints/step-000003": True,
     }
 

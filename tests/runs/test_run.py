@@ -329,6 +329,20 @@ def test_verifying_names_each_part(make_run):
     assert "state.json does not exist" in found["checkpoints/step-000020"]
 
 
+def test_what_is_missing_is_not_whole(make_run):
+    run = make_run()
+    metrics = run.folder / "metrics.jsonl"
+    assert "samples.jsonl" not in dict(verify_run(run))
+    metrics.write_text('{"step": 1}\n{"step": 2, "saved": "step-000002"}\n')
+    assert "is empty, and step-000002 was saved there" in dict(verify_run(run))["metrics.jsonl"]
+    (run.folder / "checkpoints" / "step-000002").mkdir()
+    assert dict(verify_run(run))["metrics.jsonl"] is None
+    metrics.write_text('{"step": 2}\n')
+    assert "metrics.jsonl has no step 1; restore" in dict(verify_run(run))["metrics.jsonl"]
+    metrics.unlink()
+    assert "metrics.jsonl has no step 1; restore" in dict(verify_run(run))["metrics.jsonl"]
+
+
 def test_a_config_is_replaced_in_one_step(make_run, config):
     run = make_run()
     longer = replace(config, steps=200)

@@ -4,6 +4,7 @@ import json
 import logging
 import shutil
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -241,7 +242,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(whole, config, tmp_path):
 def test_a_disk_without_space_is_refused_before_the_first_step(config, tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=1_000_000))
-    with pytest.raises(OSError, match=r"the disk has 0.0 GB left; free some"):
+    with pytest.raises(OSError, match=r"the disk has 1 MB left; free some"):
         train(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -272,8 +273,10 @@ def test_a_step_without_a_finite_loss_is_skipped_and_counted(config, tmp_path, m
 
 def test_too_many_of_them_end_the_run_with_the_last_good_checkpoint(change, tmp_path, monkeypatch):
     broken_at(monkeypatch, range(6, 100))
-    with pytest.raises(ValueError, match=r"4 steps in a row, up to step 9.*smaller optimizer.lr"):
+    sentence = r"4 steps in a row, up to step 9.*of step 8 in .*run is good.*smaller optimizer.lr"
+    with pytest.raises(ValueError, match=sentence):
         run_all(train(change(max_skipped=4), tmp_path / "run"))
+    assert [record["step"] for record in losses_of(tmp_path / "run")] == list(range(1, 10))
     steps = [checkpoint.step for checkpoint in open_run(tmp_path / "run").checkpoints()]
     assert steps == [4, 8]
     for checkpoint in open_run(tmp_path / "run").checkpoints():
@@ -283,9 +286,13 @@ def test_too_many_of_them_end_the_run_with_the_last_good_checkpoint(change, tmp_
 
 def test_weights_that_are_not_finite_are_never_saved(change, tmp_path):
     config = change(optimizer={"lr": 1e38, "min_lr": 1e38, "warmup_steps": 0}, max_skipped=100)
-    with pytest.raises(ValueError, match="not finite"):
+    with pytest.raises(
+        ValueError, match="are not finite, so it is not saved; .* no checkpoint yet"
+    ):
         run_all(train(config, tmp_path / "run"))
     assert not open_run(tmp_path / "run").checkpoints()
+    *_, last = losses_of(tmp_path / "run")  # the step is there, and says nothing that is not so
+    assert last.keys().isdisjoint({"evaluation", "saved", "sample"})
 
 
 def test_a_run_that_diverges_says_so(change, tmp_path, monkeypatch):
@@ -324,6 +331,44 @@ def test_a_finished_run_is_extended_by_its_own_schedule(config, tmp_path):
     assert difference(tmp_path / "other", folder) is None
 
 
+def test_a_damaged_end_of_an_extended_run_is_trained_again(whole, tmp_path, caplog):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    extend(folder, 6)  # the config says so, and no step was taken
+    weights = open_run(folder).checkpoints()[-1].folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    run_all(resume(folder))
+    assert "was extended at step 12, and the checkpoint of that step is damaged" in caplog.text
+    assert difference(folder, whole) is None
+    assert open_run(folder).config == open_run(whole).config
+
+
+def test_the_readme_of_an_extended_run_knows_its_length(whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "run")
+    extend(tmp_path / "run", 6)
+    assert "18 steps of" in (tmp_path / "run" / "README.md").read_text()
+
+
+def test_a_compiler_that_fails_is_done_without_from_the_start(
+    change, monkeypatch, tmp_path, caplog
+):
+    """Of a config that leaves nothing open; a run that was compiled is not extended."""
+
+    def refuse(_machine):
+        raise ValueError("the model cannot be compiled here.")
+
+    monkeypatch.setattr(loop, "check_compiler", refuse)
+    run_all(train(change(machine={"compile": True}), tmp_path / "run"))
+    assert "cannot be compiled here. It trains uncompiled." in caplog.text
+    run = open_run(tmp_path / "run")
+    assert not run.config.machine.compile
+    compiled_one = replace(run.config, machine=replace(run.config.machine, compile=True))
+    run.save_config(compiled_one)
+    with pytest.raises(ValueError, match="cannot be compiled here"):
+        extend(run.folder, 5)
+    assert open_run(run.folder).config == compiled_one
+
+
 def test_a_damaged_end_is_not_extended(whole, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
@@ -351,9 +396,11 @@ def test_a_prompt_is_measured_as_it_is_sampled(change, tmp_path):
         train(change(watch={"sample_prompt": "<|endoftext|>" * 8}), tmp_path / "run")
 
 
-@pytest.mark.parametrize("machine", [{"device": "cuda:99"}, {"dtype": "float16"}])
+@pytest.mark.parametrize(
+    "machine", [{"device": "cuda:99"}, {"dtype": "float16"}, {"threads": 5_000}]
+)
 def test_a_machine_that_is_not_here_is_refused_in_a_sentence(change, whole, tmp_path, machine):
-    with pytest.raises(ValueError, match=r"take (cpu|float32)"):
+    with pytest.raises(ValueError, match=r"take (cpu|float32|\d+ at most)"):
         train(change(machine=machine), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

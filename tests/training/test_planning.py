@@ -45,6 +45,24 @@ def test_a_budget_becomes_steps(config, data, monkeypatch):
     assert 85 <= fewer <= 95  # each step drags an evaluation of ten times its length along
 
 
+@pytest.mark.parametrize("seconds", [2.0, 10.0, 60.0, 500.0])
+def test_a_budget_is_kept_however_short(config, data, monkeypatch, caplog, seconds):
+    """Evaluations and samples take as long in a short run as in a long one."""
+    monkeypatch.setattr(planning, "_time_steps", lambda *_, **__: (0.02, 0.01))
+    undecided = {"evaluate_every": None, "save_every": None, "sample_every": None}
+    watch = replace(config.watch, evaluation_tokens=64 * 60, **undecided)  # 0.2 s each
+    budget = open_ended(config, steps=None, budget_seconds=seconds, watch=watch)
+    planned = plan(budget, data)
+    assert seconds / 4 < planned.seconds <= seconds
+    assert ("of the budget goes to evaluations" in caplog.text) == (seconds < 5)
+
+
+def test_a_budget_that_is_too_short_is_one_step(config, data, monkeypatch, caplog):
+    monkeypatch.setattr(planning, "_time_steps", lambda *_, **__: (2.0, 1.0))
+    assert plan(open_ended(config, steps=None, budget_seconds=0.1), data).config.steps == 1
+    assert "all of the budget goes to evaluations" in caplog.text
+
+
 def test_no_length_at_all(config, data):
     with pytest.raises(ValueError, match="how long to train is not said; give steps, or a budget"):
         plan(open_ended(config, steps=None), data)

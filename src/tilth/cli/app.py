@@ -69,11 +69,19 @@ def _launch(
     if config is not None and tokens[:1] == ("account",):  # it accounts for the file itself
         tokens = (*tokens, str(config))
     elif config is not None:
-        from cyclopts.config import Dict
+        from cyclopts.argument import ArgumentCollection, update_argument_collection
 
-        # Flags win over the file, the file over the defaults; unknown keys are errors.
         options = _read_toml(config)
-        app.config = (Dict(options, use_commands_as_keys=False, source=str(config)),)
+
+        def from_file(verb: App, _names: tuple[str, ...], arguments: ArgumentCollection) -> None:
+            # Flags win over the file, the file over the defaults; unknown keys are errors. (The
+            # sources of cyclopts itself pass over keys that are the names of verbs.)
+            stack = verb.app_stack.stack[-1]
+            update_argument_collection(
+                options, str(config), arguments, stack, root_keys=(), allow_unknown=False
+            )
+
+        app.config = (from_file,)
     app(tokens)
 
 

@@ -42,10 +42,13 @@ def first_signal() -> Iterator[list[int]]:
 
 
 def say(text: str) -> None:
-    """Print to stderr, if that is still there: Ctrl-C ends the `tee` behind our pipe as well."""
+    """Print to stderr, if that is still there: Ctrl-C ends the `tee` behind our pipe as well.
+
+    A pipe is broken then; a terminal that was closed gives an input/output error.
+    """
     try:
         print(text, file=sys.stderr, flush=True)
-    except BrokenPipeError:
+    except OSError:
         silence_stderr()
 
 

@@ -106,11 +106,11 @@ def train(
     config = changed(config, {**{k: v for k, v in own.items() if v is not None}, **dotted(tables)})
     from tilth.training import plan  # torch, once the config makes sense
     from tilth.training import train as train_steps
-    from tilth.training.sinks import check_sinks
+    from tilth.training.loop import check_before
 
-    check_sinks(config.watch.sinks)
+    check_before(config, opened, out)  # a plan takes some seconds, and compiling most of a minute
     planned = plan(config, opened)
-    print(describe(planned), file=sys.stderr)
+    say(describe(planned))
     _drive(train_steps(planned.config, out), planned.config, out)
 
 
@@ -146,7 +146,7 @@ def _drive(records: "Iterator[StepRecord]", config: TrainingConfig, out: Path) -
         for record in records:
             try:
                 show(record)
-            except BrokenPipeError:  # nobody looks any more, which is no reason to stop
+            except OSError:  # nobody looks any more, which is no reason to stop
                 silence_stderr()
             if signals:
                 records.close()  # type: ignore[attr-defined]  # a generator

@@ -130,7 +130,7 @@ class WatchConfig:
     top_p: float = 0.95
     """Samples draw from the smallest set of tokens with this much probability."""
     sinks: tuple[Sink, ...] = ()
-    """Where else metrics go: tensorboard, trackio, wandb."""
+    """Where else metrics go: tensorboard, trackio, wandb. As a flag, once for each."""
 
     def __post_init__(self) -> None:
         _set(self, "sinks", tuple(_items("watch.sinks", self.sinks)))

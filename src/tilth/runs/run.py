@@ -122,6 +122,8 @@ class Run:
     def save_config(self, config: TrainingConfig) -> "Run":
         """Replace the config, for a run that is extended."""
         _save_config(self.folder, config)
+        text = describe(self.folder.resolve().name, config)
+        write_text_atomically(self.folder / README, text, overwrite=True)
         return open_run(self.folder)
 
 
@@ -240,8 +242,8 @@ def verify_run(run: Run) -> Iterator[tuple[str, str | None]]:
     parts: list[tuple[str, Any]] = [
         (CONFIG, lambda: _check_config(run)),
         (TOKENIZER, lambda: _check_tokenizer(run)),
-        (METRICS, run.metrics),
-        (SAMPLES, run.samples),
+        (METRICS, lambda: _check_metrics(run)),
+        *([(SAMPLES, run.samples)] if (run.folder / SAMPLES).exists() else ()),
         *((f"{CHECKPOINTS}/{c.name}", c.check) for c in run.checkpoints()),
     ]
     for name, check in parts:
@@ -261,6 +263,17 @@ def _check_config(run: Run) -> None:
             continue
         check_same_config(run, checkpoint)
         break
+
+
+def _check_metrics(run: Run) -> None:
+    records, checkpoints = run.metrics(), run.checkpoints()
+    newest = checkpoints[-1].step if checkpoints else 0
+    if missing := set(range(1, newest + 1)) - {record["step"] for record in records}:
+        raise FileError(run.folder / METRICS, f"has no step {min(missing)}", "restore a copy")
+    saved = [record["saved"] for record in records if record.get("saved")]
+    if saved and not checkpoints:
+        problem = f"is empty, and {saved[-1]} was saved there"
+        raise FileError(run.folder / CHECKPOINTS, problem, "restore a copy")
 
 
 def _check_tokenizer(run: Run) -> None:
@@ -293,6 +306,11 @@ def describe(name: str, config: TrainingConfig) -> str:
     """The README of a run directory."""
     model = config.model
     name = os.fsencode(name).decode("utf-8", "replace")
+    rows = "".join(
+        f"| `{sink}/` | the same metrics for {sink} |\n"
+        for sink in config.watch.sinks
+        if sink != "trackio"  # which has a folder of its own elsewhere
+    )
     return f"""# {name}
 
 A training run of tilth: recipe `{config.recipe}`, {model.num_layers} layers of width \
@@ -308,7 +326,7 @@ A training run of tilth: recipe `{config.recipe}`, {model.num_layers} layers of 
 | `{SAMPLES}` | texts that the model wrote on the way |
 | `{CHECKPOINTS}/step-000500/` | the state after step 500: weights, optimizer, everything else |
 | `{LOCK}` | held while a process trains the run |
-
+{rows}
 ```text
 tilth resume {name}          go on where it was stopped
 tilth evaluate {name}        how well it predicts the validation set

@@ -27,8 +27,8 @@ class Guard:
     mean_loss: float | None = None
     lowest_mean_loss: float | None = None
 
-    def see(self, step: int, loss: float, grad_norm: float) -> bool:
-        """Return whether the step was applied; raise DivergedError after too many that were not."""
+    def see(self, loss: float, grad_norm: float) -> bool:
+        """Return whether the step was applied."""
         if math.isfinite(loss) and math.isfinite(grad_norm):
             self.skipped_in_a_row = 0
             mean = loss if self.mean_loss is None else self.mean_loss
@@ -38,13 +38,12 @@ class Guard:
             return True
         self.skipped += 1
         self.skipped_in_a_row += 1
-        if self.skipped_in_a_row >= self.max_skipped:
-            raise DivergedError(
-                f"neither loss nor gradient was finite for {self.skipped_in_a_row} steps in a row, "
-                f"up to step {step}; none of them was applied, and the checkpoints are good: begin "
-                "a run with a smaller optimizer.lr, a longer warm-up, or float32."
-            )
         return False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether too many steps in a row were not applied for the run to go on."""
+        return self.skipped_in_a_row >= self.max_skipped
 
     @property
     def is_diverging(self) -> bool:

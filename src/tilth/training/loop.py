@@ -13,6 +13,7 @@ and learning rates are functions of that number, so nothing else has to be kept 
 
 import logging
 import math
+import os
 import random
 import shutil
 import time
@@ -52,7 +53,7 @@ from tilth.training.machine import (
     resolve_dtype,
 )
 from tilth.training.norms import measure_norms
-from tilth.training.planning import plan
+from tilth.training.planning import check_compiler, plan
 from tilth.training.sinks import check_sinks, open_sinks
 from tilth.training.step import (
     accumulate_gradients,
@@ -80,21 +81,24 @@ def train(config: TrainingConfig, out: StrPath) -> Iterator[StepRecord]:
             "that was extended; train the part before it first, then extend that run."
         )
     data = open_data(config.data)
-    check_fits(config, data)
-    check_sinks(config.watch.sinks)
+    check_before(config, data, folder)
     machine = config.machine
     if None in (config.steps, machine.device, machine.dtype, machine.compile, machine.threads):
         config = plan(config, data).config
+    elif machine.compile:
+        try:
+            check_compiler(machine)
+        except ValueError as error:
+            log.warning("%s It trains uncompiled.", error)
+            config = replace(config, machine=replace(machine, compile=False))
     config = replace(config.resolved(), data=str(data.folder.resolve()))
-    _check_machine(config.machine)
-    _check_space(folder, config)
     run = create_run(folder, config, data.tokenizer(), data.fingerprint)
     return _session(run, data)
 
 
 def resume(folder: StrPath, *, data: StrPath | None = None) -> Iterator[StepRecord]:
     """Go on where a run was stopped; `data` says where its token files are, if they moved."""
-    run = open_run(folder)
+    run = _before_extension(open_run(folder))
     if run.is_finished and _is_whole(run.checkpoints()[-1]):
         raise ValueError(
             f"{folder} is finished, after {run.config.steps:,} steps; to train it further, say "
@@ -122,9 +126,31 @@ def extend(folder: StrPath, steps: int, *, data: StrPath | None = None) -> Itera
     unset: Any = None  # to be derived again, from the new length
     optimizer = replace(old.optimizer, begin_step=old.steps, warmup_steps=unset, decay_steps=unset)
     config = replace(old, steps=old.steps + steps, optimizer=optimizer).resolved()
+    if config.machine.compile:
+        check_compiler(config.machine)
     with run.locked():
         run = run.save_config(config)
     return _session(run, opened)
+
+
+def _before_extension(run: Run) -> Run:
+    """A run as it was before it was extended, if what it was extended from is damaged."""
+    begin_step = run.config.optimizer.begin_step
+    if not begin_step:
+        return run
+    whole = next((each for each in reversed(run.checkpoints()) if _is_whole(each)), None)
+    if whole is None or whole.step >= begin_step:
+        return run
+    log.warning(
+        "%s was extended at step %d, and the checkpoint of that step is damaged: it goes on from "
+        "step %d as it did before; then extend it again.",
+        run.folder,
+        begin_step,
+        whole.step,
+    )
+    then = TrainingConfig.from_dict(whole.state()["config"])
+    with run.locked():
+        return run.save_config(replace(then, data=run.config.data))
 
 
 def _is_whole(checkpoint: Checkpoint) -> bool:
@@ -138,8 +164,16 @@ def _is_whole(checkpoint: Checkpoint) -> bool:
 # --- before the first step ------------------------------------------------------------------------
 
 
+def check_before(config: TrainingConfig, data: Data, folder: Path) -> None:
+    """Refuse what could not end well; call it before long work."""
+    check_fits(config, data)
+    check_sinks(config.watch.sinks)
+    _check_machine(config.machine)
+    _check_space(folder, config)
+
+
 def check_fits(config: TrainingConfig, data: Data) -> None:
-    """Refuse data that the config cannot train on; call it before long work."""
+    """Refuse data that the config cannot train on."""
     if config.model.vocab_size != data.vocab_size:
         raise ValueError(
             f"model.vocab_size is {config.model.vocab_size:,}, and the tokenizer of {data.folder} "
@@ -163,6 +197,12 @@ def check_fits(config: TrainingConfig, data: Data) -> None:
 def _check_machine(machine: MachineConfig) -> None:
     """Refuse a device or a precision that is not here: a run may come from another machine."""
     resolve_dtype(machine.dtype, resolve_device(machine.device))
+    most = 16 * (os.cpu_count() or 1)  # with thousands, OpenMP ends the process without a word
+    if machine.threads is not None and machine.threads > most:
+        raise ValueError(
+            f"machine.threads is {machine.threads:,}, and this machine has {os.cpu_count()} cores; "
+            f"take {most} at most, or leave it out."
+        )
 
 
 def _check_space(folder: Path, config: TrainingConfig) -> None:
@@ -176,8 +216,8 @@ def _check_space(folder: Path, config: TrainingConfig) -> None:
     free = shutil.disk_usage(parent).free
     if free < needed:
         raise OSError(
-            f"the checkpoints of {folder} need {needed / 1e9:.1f} GB, and the disk has "
-            f"{free / 1e9:.1f} GB left; free some, or keep fewer (watch.keep_checkpoints)."
+            f"the checkpoints of {folder} need {needed / 1e6:,.0f} MB, and the disk has "
+            f"{free / 1e6:,.0f} MB left; free some, or keep fewer (watch.keep_checkpoints)."
         )
 
 
@@ -228,6 +268,8 @@ def _session(run: Run, data: Data) -> Iterator[StepRecord]:
         for x, y in batches.read(training.step, config.steps):
             record = training.take_step(x, y)
             metrics.append(record.to_dict())
+            if training.problem:
+                raise DivergedError(training.problem)
             if record.sample is not None:
                 samples.append({"step": record.step, **training.sampling, "text": record.sample})
             if record.saved:
@@ -258,6 +300,8 @@ class _Training:
         self.optimizer = make_optimizer(self.model, config.optimizer)
         self.scaler = make_scaler(config)
         self.guard = Guard(config.max_skipped)
+        self.problem = ""
+        """Why there can be no further step, once that is so."""
         self.step, seconds = 0, 0.0
         if (found := self._newest_whole()) is not None:
             content, packed = found
@@ -316,12 +360,20 @@ class _Training:
         if self._is_due(watch.norms_every):
             norms = measure_norms(self.model, x[:1], self.scaler.get_scale())
         grad_norm = update(self.optimizer, loss, lr, config.optimizer.max_grad_norm, self.scaler)
-        was_applied = self.guard.see(self.step, loss, grad_norm)
+        was_applied = self.guard.see(loss, grad_norm)
         self.recent_seconds.append(time.perf_counter() - then)
         is_last = self.step == config.steps
         is_saved = is_last or self._is_due(watch.save_every)
         is_evaluated = is_saved or self._is_due(watch.evaluate_every)
         evaluation = self._evaluate() if is_evaluated else None
+        if self.guard.is_over:
+            self.problem = (
+                f"neither loss nor gradient was finite for {self.guard.skipped_in_a_row} steps in "
+                f"a row, up to step {self.step}; none of them was applied, and {self._last_saved}: "
+                "begin a run with a smaller optimizer.lr, a longer warm-up, or float32."
+            )
+        if self.problem:
+            is_saved, evaluation = False, None
         is_sampled = self._is_due(watch.sample_every) or (is_last and watch.sample_every > 0)
         speed = config.tokens_per_step * len(self.recent_seconds) / sum(self.recent_seconds)
         flops_per_token = training_flops(config.model) / config.model.context_length
@@ -330,7 +382,7 @@ class _Training:
             tokens=self.step * config.tokens_per_step,
             evaluation=evaluation,
             norms=norms,
-            sample=self._sample() if is_sampled else None,
+            sample=self._sample() if is_sampled and not self.problem else None,
             saved=folder_name(self.step) if is_saved else None,
             seconds=round(time.monotonic() - self.began, 3),
             loss=loss if math.isfinite(loss) else None,
@@ -354,18 +406,25 @@ class _Training:
             batch_size=self.config.microbatch_size,
             autocast=autocast_of(self.config),
         )
-        self._check_finite(found.loss)
+        self._look_for_problems(found.loss)
         return found
 
-    def _check_finite(self, valid_loss: float) -> None:
+    def _look_for_problems(self, valid_loss: float) -> None:
         """A finite gradient can still lead to infinite weights, whose loss nobody has seen yet."""
         weights = self.model.parameters()
         if not math.isfinite(valid_loss) or not all(p.isfinite().all() for p in weights):
-            raise DivergedError(
+            self.problem = (
                 f"after step {self.step} the weights or the validation loss are not finite, so it "
-                f"is not saved; the checkpoints of {self.run.folder} are good: begin a run "
-                "with a smaller optimizer.lr."
+                f"is not saved; {self._last_saved}: begin a run with a smaller optimizer.lr."
             )
+
+    @property
+    def _last_saved(self) -> str:
+        steps = [each.step for each in self.run.checkpoints()]
+        folder = self.run.folder
+        if not steps:
+            return f"{folder} has no checkpoint yet"
+        return f"the checkpoint of step {steps[-1]} in {folder} is good"
 
     def _sample(self) -> str:
         # Every sample of a run has the same random numbers: what differs is what it has learned.
@@ -375,7 +434,9 @@ class _Training:
 
     def save(self, writer: CheckpointWriter, evaluation: Evaluation | None) -> None:
         """Hand everything that the next step depends on to the writer."""
-        self._check_finite(0.0 if evaluation is None else evaluation.loss)
+        self._look_for_problems(0.0 if evaluation is None else evaluation.loss)
+        if self.problem:
+            raise DivergedError(self.problem)
         content = {
             "tokens": self.step * self.config.tokens_per_step,
             "seconds": time.monotonic() - self.began,

@@ -5,6 +5,7 @@ time has become a number of steps, once and for all: a run that counted seconds 
 repeated. Whether to compile is measured too: it pays in long runs, and costs most of a minute.
 """
 
+import bisect
 import logging
 import math
 import statistics
@@ -17,7 +18,7 @@ from tilth.accounting import count_parameters, training_flops
 from tilth.accounting.memory import training_memory
 from tilth.data import Batches, Data
 from tilth.model import TransformerLM
-from tilth.recipes.config import TrainingConfig
+from tilth.recipes.config import MachineConfig, TrainingConfig
 from tilth.training.machine import (
     machine_settings,
     measured_peak,
@@ -83,7 +84,10 @@ def plan(config: TrainingConfig, data: Data) -> Plan:
         if config.machine.compile is None:
             compiled_seconds = _worth_compiling(config, data, eager)
         elif config.machine.compile:
+            compiling = time.perf_counter()
             compiled_seconds = _try_compiler(config, data)
+            if compiled_seconds is not None:
+                log.warning("compiling took %.0f s", time.perf_counter() - compiling)
     step_seconds = compiled_seconds or eager
     if config.steps is None:
         assert config.budget_seconds is not None
@@ -163,6 +167,13 @@ def _worth_compiling(config: TrainingConfig, data: Data, eager_seconds: float) -
     return compiled_seconds if pays else None
 
 
+def check_compiler(machine: MachineConfig) -> None:
+    """Refuse to begin what could not be compiled here."""
+    number = time.time()  # part of the code, so that no cache has it
+    ones = torch.ones(2, device=machine.device)
+    compiled(lambda x, y: (x * number + y).sum(), machine.device)(ones, ones)
+
+
 def _try_compiler(config: TrainingConfig, data: Data) -> float | None:
     """The seconds of a compiled step; None if there is no compiler that works."""
     try:
@@ -177,10 +188,22 @@ def _steps_in(
     seconds: float, config: TrainingConfig, step_seconds: float, valid_tokens: int
 ) -> int:
     """How many steps fit into a budget, with what happens between them."""
-    steps = max(1, int(seconds / step_seconds))
-    resolved = replace(config, steps=steps).resolved()
-    between = _watching_seconds(resolved, step_seconds, valid_tokens)
-    return max(1, int(seconds / (step_seconds + between / steps)))
+
+    def seconds_of(steps: int) -> float:
+        resolved = replace(config, steps=steps).resolved()
+        between = _watching_seconds(resolved, step_seconds, valid_tokens)
+        return steps * step_seconds + between
+
+    most = max(1, int(seconds / step_seconds))
+    # By default there are as many evaluations in a short run as in a long one.
+    steps = bisect.bisect_right(range(1, most + 1), seconds, key=seconds_of)
+    if steps < most / 2:
+        log.warning(
+            "%s of the budget goes to evaluations and samples; --watch.evaluation-tokens and "
+            "--watch.sample-every change that.",
+            "all" if steps < 1 else f"{1 - steps / most:.0%}",
+        )
+    return max(1, steps)
 
 
 def _watching_seconds(config: TrainingConfig, step_seconds: float, valid_tokens: int) -> float:
