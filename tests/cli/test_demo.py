@@ -20,6 +20,7 @@ import tilth
 from tilth.cli import demo as module
 from tilth.cli.app import app
 from tilth.corpus.stories import story
+from tilth.runs.metrics import Evaluation, StepRecord
 
 SIZES = {"stories_bytes": 400_000, "vocab_size": 1000, "recipe": "tiny", "steps": 10}
 STEPS = SIZES["steps"]
@@ -117,6 +118,25 @@ def test_a_plain_log_has_a_line_for_each_evaluation(made):
     steps = [int(step) for step in re.findall(r"^   step +(\d+): validation loss", err, re.M)]
     assert steps == list(range(1, STEPS + 1))  # a tenth each
     assert len(re.findall(r"^   Once upon a time", err, re.M)) == 5
+
+
+def test_a_dumb_terminal_gets_the_lines_of_a_plain_log(made, monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "dumb")
+    record = StepRecord(
+        *(70, 71_680, 9.6, 3.0, 1e-3, 0.8, 7466.7, 0.7),
+        evaluation=Evaluation(3.25, 25.79, 1.4, 65_536),
+        saved="step-000070",
+        sample="Once upon a time, " * 20,
+    )
+    with module._view(tilth.open_run(made[0] / "run").config) as show:
+        show(record)
+    first, second = terminal.getvalue().splitlines()
+    assert first == "   step    70: validation loss 3.250 after 10 s"
+    assert second.startswith("   Once upon a time,")
+    assert len(second) <= 80
 
 
 def test_a_second_call_makes_nothing_again(made):

@@ -1,6 +1,7 @@
 """`tilth tokenizer` as a person would use it."""
 
 import gzip
+import io
 import json
 import os
 import pty
@@ -9,7 +10,9 @@ import sys
 
 import pytest
 import tokenizers
+from rich.console import Console
 
+from tilth.cli.tokenizer import print_pieces
 from tilth.tokenizer import Tokenizer, reference
 
 TILTH = [sys.executable, "-m", "tilth", "tokenizer"]
@@ -141,6 +144,26 @@ def test_inspect_colours_on_a_terminal(folder):
     os.close(terminal)
     assert b"\x1b[" in os.read(controller, 65536)
     os.close(controller)
+
+
+@pytest.mark.parametrize(
+    ("environment", "shown"),
+    [
+        ({"TERM": "xterm-256color"}, "\x1b"),
+        ({"TERM": "xterm-256color", "NO_COLOR": "1"}, "the| cat\n"),
+        ({"TERM": "dumb"}, "the| cat\n"),
+    ],
+)
+def test_a_terminal_without_colours(monkeypatch, environment, shown):
+    for name in ("NO_COLOR", "COLORTERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    console = Console(file=io.StringIO(), force_terminal=True)
+    print_pieces(console, [b"the", b" cat"])
+    written = console.file.getvalue()
+    assert written.startswith(shown)
+    assert ("|" in written) == ("\x1b" not in written)
 
 
 def test_compare(folder):

@@ -2,15 +2,18 @@
 
 import io
 import sys
+from collections import Counter
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
 from tests.lab.reporting import config_of, falling, make_lab, make_run, make_toy, record
+from tilth.lab import report_pictures
 from tilth.lab.folder import Chart, Line, save_lab
 from tilth.lab.report import read_report, save_report
-from tilth.lab.report_charts import line_styles
-from tilth.lab.report_pictures import chart_png, curves_png
+from tilth.lab.report_charts import chart_data, line_styles
+from tilth.lab.report_pictures import chart_png, curves_caption, curves_png
 
 image = pytest.importorskip("matplotlib.image")
 pytest.importorskip("plotly")
@@ -100,6 +103,35 @@ def test_curves_are_in_the_picture(tmp_path):
         ys, xs = pixels_of(curves_png(section), colour)
         assert xs.max() - xs.min() > 800
         assert ys.max() - ys.min() > 100
+
+
+def test_more_groups_than_colours(tmp_path, monkeypatch):
+    """Lines and legend of the picture tell them apart as the page does: by dashes."""
+    for seed, number in product(range(2), range(8)):
+        config = config_of((1 + number % 2) / 1000, seed, batch_size=1 + number)  # no axis
+        make_run(tmp_path / f"{number}-{seed}", falling(20, 2 + number / 10), config)
+    section = read_report([tmp_path]).sections[0]
+    monkeypatch.setattr(report_pictures, "_png", lambda figure: figure)
+    figure = curves_png(section)
+    dashes = {"solid": "-", "dash": "--", "dot": ":"}
+    page = [(each["colour"], dashes[each["dash"]]) for each in chart_data(section)["groups"]]
+    assert len(set(page)) == 8
+
+    def styles(lines):
+        return [(line.get_color(), line.get_linestyle()) for line in lines]
+
+    assert styles(figure.legends[0].get_lines()) == page
+    for panel in figure.axes:  # two runs, each in training and on validation, and the mean of both
+        assert Counter(styles(panel.get_lines())) == dict.fromkeys(page, 5)
+
+
+def test_a_caption_says_what_is_outside(tmp_path):
+    make_run(tmp_path / "a", [record(1, 6.0), record(2, 2.0)])
+    assert "outside" not in curves_caption(read_report([tmp_path]).sections[0])
+    make_run(tmp_path / "b", [record(1, 7e7), record(2, 9e9)], config_of(1.0))
+    assert curves_caption(read_report([tmp_path]).sections[0]).endswith(
+        " Losses above 6.4 are outside."
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from tilth.lab.report_charts import (
     axis_line,
     axis_points,
     chart_data,
+    group_styles,
     is_logarithmic,
     line_styles,
     shown_losses,
@@ -100,6 +101,21 @@ def test_a_divergence_is_outside(section):
     assert values == [6.5, 1e6]  # outside, but there
 
 
+def test_a_divergence_from_the_first_step_on_is_outside(section):
+    """Though most runs are such, and one of them comes to its end."""
+    runs = {
+        "small": [record(1, 6.0), record(2, 2.0)],
+        "large": [record(1, 9.0), record(2, 3.0)],  # a larger vocabulary
+        "bad": [record(1, 7e7), record(2, 1e9, is_diverging=True)],
+        "worse": [record(1, 2e6), record(2, None, was_skipped=True)],
+        "finished": [record(1, 2e6), record(2, 1e5, bits=400)],
+    }
+    found = section(**{name: (records, config_of()) for name, records in runs.items()})
+    low, high = shown_losses(found)
+    assert 1.5 < low < 2.0
+    assert 9.0 < high < 10.0
+
+
 @pytest.mark.parametrize(
     ("seconds", "unit"),
     [(100, ("seconds", 1)), (1000, ("minutes", 60)), (10_000, ("hours", 3600))],
@@ -128,6 +144,22 @@ def test_the_axis_of_a_lab(lab):
     assert data["scale"] == "log"
     assert data["ticks"]["ticktext"] == ["0.0001", "0.001", "0.01", "0.1"]
     assert len(set(lab.colours.values())) == 5
+
+
+def test_two_experiments_are_not_one_line(lab):
+    """Groups that share a place on the axis, as batch sizes at equal tokens and at equal time."""
+    again = [replace(entry, group=f"{entry.group}, again") for entry in lab.entries]
+    both = replace(lab, entries=(*lab.entries, *again))
+    assert axis_points(both) == []
+    assert chart_data(both)["axis"] is None
+    # Elsewhere they have the same colour, and so not the same dash.
+    first, second = group_styles(both)["lr 0.01"], group_styles(both)["lr 0.01, again"]
+    assert (first, second) == ((first[0], "solid"), (first[0], "dash"))
+    groups = chart_data(both)["groups"]
+    assert len({(group["colour"], group["dash"]) for group in groups}) == len(groups) == 10
+    # A trial that has not ended shares nothing yet.
+    planned = [replace(entry, state="planned", run=None, curves=None) for entry in again]
+    assert axis_points(replace(lab, entries=(*lab.entries, *planned))) == axis_points(lab)
 
 
 def test_the_charts_of_a_lab(tmp_path):

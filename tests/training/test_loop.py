@@ -287,7 +287,7 @@ def test_too_many_of_them_end_the_run_with_the_last_good_checkpoint(change, tmp_
 def test_weights_that_are_not_finite_are_never_saved(change, tmp_path):
     config = change(optimizer={"lr": 1e38, "min_lr": 1e38, "warmup_steps": 0}, max_skipped=100)
     with pytest.raises(
-        ValueError, match="are not finite, so it is not saved; .* no checkpoint yet"
+        ValueError, match=r"are not finite, so it is not saved; .* no checkpoint yet"
     ):
         run_all(train(config, tmp_path / "run"))
     assert not open_run(tmp_path / "run").checkpoints()

@@ -313,10 +313,10 @@ def _watch(records: "Iterator[StepRecord]", run: Path) -> None:
 
 @contextmanager
 def _view(config: "TrainingConfig") -> "Iterator[Show]":
-    """The panel of `tilth train` on a terminal; elsewhere a line at each evaluation."""
-    from tilth.cli.training_view import training_view
+    """The panel of `tilth train` where it can be drawn; elsewhere a line at each evaluation."""
+    from tilth.cli.training_view import panel_console, training_view
 
-    if sys.stderr.isatty():
+    if panel_console() is not None:
         with training_view(config) as show:
             yield show
     else:

@@ -347,8 +347,8 @@ def _beginning(paths: list[Path], separator: str, field: str) -> bytes:
 
 
 def print_pieces(console: "Console", pieces: Sequence[bytes]) -> None:
-    """Pieces or tokens side by side: coloured on a terminal, elsewhere with | between them."""
-    if console.is_terminal:
+    """Pieces or tokens side by side: where there are colours with these, else with | between."""
+    if console.color_system is not None and not console.no_color:
         for number, piece in enumerate(pieces):
             # Both read on a dark and on a light terminal.
             colour = "light_goldenrod2" if number % 2 else "dark_sea_green2"

@@ -37,15 +37,21 @@ Show = Callable[[StepRecord], None]
 @contextmanager
 def training_view(config: TrainingConfig) -> Iterator[Show]:
     """Yield the function that shows each step."""
-    if sys.stderr.isatty():
-        from rich.console import Console
+    if (console := panel_console()) is not None:
+        with _panel(config, console) as show:
+            yield show
+    else:
+        yield _lines(config)
 
-        console = Console(stderr=True)
-        if console.is_terminal and not console.is_dumb_terminal:
-            with _panel(config, console) as show:
-                yield show
-            return
-    yield _lines(config)
+
+def panel_console() -> "Console | None":
+    """Stderr, if it is a terminal that a panel can be drawn on."""
+    if not sys.stderr.isatty():
+        return None
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return console if console.is_terminal and not console.is_dumb_terminal else None
 
 
 def harmless(text: str) -> str:

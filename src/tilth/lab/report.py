@@ -1,7 +1,7 @@
 """Runs and labs to a report: a page that opens offline, and Markdown with pictures.
 
 What enters: folders of runs and labs. What leaves, beside each other: `report.html`, `report.md`,
-and the charts of the latter: `report-curves.png`, `report-axis.png` of a lab with an axis, and
+and the charts of the latter: `report-curves.png`, `report-axis.png` of a lab with one axis, and
 `report-chart-1.png` and so on of one with charts of its own (`report-2-curves.png`, if it is the
 second of several).
 

@@ -5,6 +5,7 @@ each group of seeds, the final bits per byte along the lab's axis, and the lab's
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from tilth.lab.report_curves import Array
 
 WINDOWS = (1, 10, 50, 200, 1000)  # steps that a smoothed loss is the mean of
-DASHES = ("solid", "dash", "dot")  # once the colours are used up
+DASHES = ("solid", "dash", "dot")  # of a colour that comes again
 LEAST_GAP = 0.095  # of an axis, between two ticks: less, and their names would touch
 MAX_MARKED = 60  # points of a line that are marked; more would touch
 AXIS_CAPTION = (
@@ -48,6 +49,7 @@ def axis_points(section: Section) -> list[AxisPoint]:
     """Where all runs that have ended, and have a place on the axis, are on it.
 
     Bits per byte, not losses: where tokenizers differ, these tell more about the tokenizer.
+    No points where groups share a place: the line would be the mean of two experiments.
     """
     placed = [(entry, entry.x) for entry in section.entries if entry.x is not None]
     good = [e.bits_per_byte for e, _ in placed if e.is_comparable and e.bits_per_byte is not None]
@@ -58,6 +60,8 @@ def axis_points(section: Section) -> list[AxisPoint]:
         bits = top if is_diverged else entry.bits_per_byte
         if bits is not None and entry.state not in ("running", "failed"):
             points.append(AxisPoint(entry.label, entry.group, x, bits, is_diverged))
+    if len({(point.x, point.group) for point in points}) > len({point.x for point in points}):
+        return []
     return sorted(points, key=lambda point: point.x)
 
 
@@ -77,21 +81,26 @@ def axis_title(section: Section) -> str:
 
 def line_styles(section: Section, chart: Chart) -> list[tuple[str, str]]:
     """The colour and the dash of each line: its group's, if every line is named after one."""
-    of_groups = _group_styles(section)
+    of_groups = group_styles(section)
     if all(line.name in of_groups for line in chart.lines):
         return [of_groups[line.name] for line in chart.lines]
-    return [(COLOURS[i % len(COLOURS)], _dash(i)) for i in range(len(chart.lines))]
+    return _styles(COLOURS[index % len(COLOURS)] for index in range(len(chart.lines)))
 
 
-def _group_styles(section: Section) -> dict[str, tuple[str, str]]:
-    return {
-        name: (colour, _dash(index) if colour in COLOURS else "solid")
-        for index, (name, colour) in enumerate(section.colours.items())
-    }
+def group_styles(section: Section) -> dict[str, tuple[str, str]]:
+    """The colour and the dash of each group."""
+    colours = section.colours
+    return dict(zip(colours, _styles(colours.values()), strict=True))
 
 
-def _dash(index: int) -> str:
-    return DASHES[index // len(COLOURS) % len(DASHES)]
+def _styles(colours: Iterable[str]) -> list[tuple[str, str]]:
+    """Each colour with a dash that it has not had yet."""
+    used: Counter[str] = Counter()
+    styles = []
+    for colour in colours:
+        styles.append((colour, DASHES[used[colour] % len(DASHES)]))
+        used[colour] += 1
+    return styles
 
 
 def is_logarithmic(values: list[float]) -> bool:
@@ -135,7 +144,10 @@ def shown_losses(section: Section) -> tuple[float, float] | None:
     finite = [values for values in finite if len(values)]
     if not finite:
         return None
-    first = max(float(values[0]) for values in finite)
+    firsts = [float(values[0]) for values in finite]
+    # What has learned nothing has about the log of its vocabulary, and such logs differ by less
+    # than a factor of two; a loss above that has run away before the first step.
+    first = max(each for each in firsts if each <= 2 * min(firsts))
     if max(float(values.max()) for values in finite) <= 2 * first:
         return None
     lowest = min(float(values.min()) for values in finite)
@@ -165,7 +177,7 @@ def spreads_of(section: Section, name: str) -> dict[str, Spread]:
 def chart_data(section: Section) -> dict[str, Any]:
     """All that the script of a page draws."""
     groups = groups_of(section.entries)
-    names, styles = list(groups), _group_styles(section)
+    names, styles = list(groups), group_styles(section)
     windows, _ = windows_of(section)
     return {
         "groups": [

@@ -13,6 +13,7 @@ from tilth.lab.report_charts import (
     MAX_MARKED,
     axis_line,
     axis_points,
+    group_styles,
     is_logarithmic,
     line_styles,
     shown_losses,
@@ -39,20 +40,24 @@ def curves_png(section: Section) -> bytes | None:
     _, window = windows_of(section)
     spreads = spreads_of(section, "valid_loss")
     unit, unit_seconds = unit_of_time(section)
+    styles = {
+        group: {"color": colour, "ls": DASHES[dash]}
+        for group, (colour, dash) in group_styles(section).items()
+    }
     for axes, place, scale in zip(panels, ("steps", "seconds"), (1, unit_seconds), strict=True):
         for entry in entries:
             assert entry.curves is not None
-            colour = section.colours[entry.group]
+            style = styles[entry.group]
             train = thinned(smoothed(entry.curves.train_loss, window))
-            axes.plot(getattr(train, place) / scale, train.values, color=colour, lw=0.7, alpha=0.5)
+            axes.plot(getattr(train, place) / scale, train.values, lw=0.7, alpha=0.5, **style)
             valid = entry.curves.valid_loss
             thick = {"lw": 0.7, "alpha": 0.6} if entry.group in spreads else {"lw": 1.8}
-            axes.plot(
-                getattr(valid, place) / scale, valid.values, ".-", ms=4, color=colour, **thick
-            )
+            x = getattr(valid, place) / scale
+            axes.plot(x, valid.values, marker=".", ms=4, **thick, **style)
         for group, spread in spreads.items():
-            colour, x = section.colours[group], getattr(spread.mean, place) / scale
-            axes.plot(x, spread.mean.values, color=colour, lw=2)
+            x = getattr(spread.mean, place) / scale
+            axes.plot(x, spread.mean.values, lw=2, **styles[group])
+            colour = styles[group]["color"]
             axes.fill_between(x, spread.low, spread.high, color=colour, alpha=0.2, lw=0)
     panels[0].set_xlabel("step")
     panels[1].set_xlabel(f"time of training, {unit}")
@@ -60,7 +65,7 @@ def curves_png(section: Section) -> bytes | None:
     if (losses := shown_losses(section)) is not None:
         panels[0].set_ylim(losses)
     groups = list(groups_of(entries))
-    _legend(figure, groups, [{"color": section.colours[group]} for group in groups])
+    _legend(figure, groups, [styles[group] for group in groups])
     return _png(figure)
 
 
@@ -112,7 +117,9 @@ def curves_caption(section: Section) -> str:
     _, window = windows_of(section)
     mean = f", the mean of {window} steps" if window > 1 else ""
     bands = "; bands reach over the seeds" if spreads_of(section, "valid_loss") else ""
-    return f"Thin: the loss in training{mean}. Thick: on validation{bands}."
+    losses = shown_losses(section)
+    outside = f" Losses above {losses[1]:.3g} are outside." if losses is not None else ""
+    return f"Thin: the loss in training{mean}. Thick: on validation{bands}.{outside}"
 
 
 def _ticks(axis: Any, values: list[float], *, are_chosen: bool) -> None:  # noqa: ANN401
