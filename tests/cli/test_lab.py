@@ -1,18 +1,22 @@
 """`tilth lab` as a person would use it."""
 
 import json
+import os
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
 
 from tilth.cli.app import app
+from tilth.cli.lab_view import watch
 from tilth.lab.folder import load_lab
+from tilth.lab.running import WorkerLostError
 from tilth.lab.sgd import descend
 from tilth.runs import open_run
 
@@ -203,6 +207,95 @@ def test_stopped_by_a_signal_it_says_how_to_go_on_and_does(data, tmp_path):
     assert run.checkpoints()
     assert not run.is_finished
     assert load_lab(out).answer is None
+
+
+def test_a_signal_before_the_first_step_acts_at_once(capsys):
+    def preparing():
+        signal.raise_signal(signal.SIGINT)
+        pytest.fail("it went on")
+        yield
+
+    with pytest.raises(SystemExit) as end:
+        watch(preparing(), ("tilth", "lab", "a b"))
+    assert end.value.code == 130
+    assert capsys.readouterr().err == "tilth: stopped; go on with `tilth lab 'a b'`\n"
+
+
+def test_a_worker_that_a_signal_ended_is_no_lack_of_memory(capsys, monkeypatch):
+    monkeypatch.setattr("tilth.cli.lab_view._lines", lambda: lambda event: None)
+
+    def losing(*, signalled):
+        yield "an event"
+        if signalled:
+            signal.raise_signal(signal.SIGINT)
+        raise WorkerLostError("a worker was killed, perhaps for lack of memory")
+
+    with pytest.raises(SystemExit) as end:
+        watch(losing(signalled=True), ("tilth", "lab"))
+    assert end.value.code == 130
+    assert "memory" not in capsys.readouterr().err
+    with pytest.raises(OSError, match="lack of memory"):
+        watch(losing(signalled=False), ("tilth", "lab"))
+
+
+def test_ctrl_c_while_workers_start_ends_it_well(data, tmp_path):
+    out = tmp_path / "lab"
+    words = ["lr", "--data", data.folder, *SMALL, "--steps", 40_000, "--out", out, "--workers", 2]
+    command = [*TILTH, *map(str, words)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+
+    def is_importing():  # what a worker does first, for seconds
+        folders = [Path("/proc", pid) for pid in children.read_text().split()]
+        workers = [each for each in folders if b"spawn_main" in (each / "cmdline").read_bytes()]
+        return any("libtorch" in (each / "maps").read_text() for each in workers)
+
+    while not is_importing():
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert f"go on with `{shlex.join(['tilth', 'lab', *map(str, words)])}`" in stderr
+    assert "Traceback" not in stderr
+    assert "memory" not in stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [(("--steps", 0), "steps"), (("--steps", 4, "--seeds", 0), "seeds is 0")]
+)
+@pytest.mark.parametrize("question", ["lr", "batch-size", "ablations", "shape"])
+def test_nothing_at_all_is_refused(data, tmp_path, capsys, monkeypatch, question, words, said):
+    monkeypatch.setattr("tilth.training.planning._time_steps", lambda *_, **__: (0.01, 0.01))
+    monkeypatch.setattr("tilth.cli.lab._train", lambda *_: pytest.fail("it trains"))
+    options = ("--data", data.folder, *SMALL, *words, "--out", tmp_path / "lab")
+    with pytest.raises(ValueError, match=said):
+        here(capsys, question, *options)
+    assert not (tmp_path / "lab").exists()
+
+
+@pytest.mark.parametrize("question", ["lr", "corpora", "shape", "tokenizers", "sgd"])
+def test_a_folder_of_others_is_refused_and_stays_as_it_was(data, tmp_path, capsys, question):
+    (tmp_path / "report.md").write_text("theirs")
+    words = {
+        "sgd": (),
+        "tokenizers": ("--data", data.folder),
+        "corpora": ("--data", data.folder, "--data", data.folder, *SMALL, "--steps", 3),
+    }.get(question, ("--data", data.folder, *SMALL, "--steps", 3))
+    with pytest.raises(FileExistsError, match="is not empty, and holds no lab"):
+        here(capsys, question, *words, "--out", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["report.md"]
+    assert (tmp_path / "report.md").read_text() == "theirs"
+
+
+def test_steps_are_varied_or_follow_from_a_budget_but_not_both(data, tmp_path, capsys):
+    mine = tmp_path / "mine.toml"
+    words = ("--data", data.folder, *SMALL[2:], "--out", tmp_path / "lab", "--dry-run")
+    for text in ("[grid]\nsteps = [2, 3]\n", "[[trials]]\nlabel = 'long'\nsteps = 3\n"):
+        mine.write_text(f'recipe = "tiny"\n{text}')
+        with pytest.raises(ValueError, match=r"varies steps, .* give --steps as well, or leave"):
+            here(capsys, mine, *words, "--budget", "1m")
+        assert here(capsys, mine, *words, "--steps", 5).out.splitlines()[-2] == ""
 
 
 def test_tokenizers_needs_no_training(data, tmp_path, capsys):

@@ -7,7 +7,18 @@ import pytest
 
 from tests.lab.reporting import config_of
 from tilth.files import FileError
-from tilth.lab.folder import Chart, Lab, Line, Table, Trial, load_lab, save_lab, trial_folder
+from tilth.lab.folder import (
+    Chart,
+    Lab,
+    Line,
+    Table,
+    Trial,
+    check_folder,
+    load_lab,
+    new_lab,
+    save_lab,
+    trial_folder,
+)
 
 LINES = (Line("a", ((1, 2.5), (10, 0.5))), Line("b", ()))
 TRIAL = Trial("lr-1", "1", "lr 1", 1, "finished")
@@ -110,6 +121,34 @@ def test_damage(tmp_path, damage, said):
 def test_no_lab(tmp_path):
     with pytest.raises(FileError, match="is no lab"):
         load_lab(tmp_path)
+
+
+def test_a_new_lab_takes_no_folder_of_others(tmp_path):
+    assert new_lab(tmp_path / "new" / "lab", "lr").is_dir()
+    (tmp_path / "new" / "lab" / "lock").touch()
+    (tmp_path / "new" / "lab" / ".lab.json.partial").touch()
+    new_lab(tmp_path / "new" / "lab", "lr")  # stopped before it had begun
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "report.md").write_text("theirs")
+    with pytest.raises(FileExistsError, match="is not empty, and holds no lab; name another --out"):
+        new_lab(tmp_path / "theirs", "lr")
+    with pytest.raises(FileExistsError, match="is a file"):
+        new_lab(tmp_path / "theirs" / "report.md", "lr")
+    save_lab(tmp_path / "theirs", LAB)  # now it is a lab, with its report
+    new_lab(tmp_path / "theirs", "lr")
+    with pytest.raises(ValueError, match="the lab of another question, lr"):
+        new_lab(tmp_path / "theirs", "depth")
+
+
+def test_a_lab_of_parts_knows_its_folder_by_them(tmp_path):
+    parts = ("depth", "context")
+    (tmp_path / "depth").mkdir()
+    check_folder(tmp_path, "shape", parts)
+    (tmp_path / "report.md").touch()
+    with pytest.raises(FileExistsError, match="holds no lab"):
+        check_folder(tmp_path, "shape", parts)
+    save_lab(tmp_path / "depth", replace(LAB, name="depth"))
+    check_folder(tmp_path, "shape", parts)
 
 
 @pytest.mark.parametrize("number", [float("inf"), float("nan"), 10**400, True, "1", None])

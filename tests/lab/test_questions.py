@@ -1,6 +1,7 @@
 """What the questions ask for and conclude, with outcomes that a formula gives."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,30 @@ def test_batch_size_gives_equal_time_by_the_speed_of_the_first_runs():
     assert question.cost() == pytest.approx(14)
 
 
+def test_batch_size_says_how_far_equal_tokens_and_times_are_not():
+    question = BatchSizes(changed(BASE, {"steps": 201}), memory_bytes=10**12)
+
+    def answer(setup, slower=1.0):
+        seconds = setup.config.steps * 0.001 * (4 + setup.x) * (slower if setup.x == 64 else 1.0)
+        return replace(by_size(setup), seconds=seconds)
+
+    notes = question.conclude(ask(question, answer)).notes
+    # 201 steps of 16 sequences would be 50.25 of 64.
+    worst = max(abs(round(201 * 16 / size) * size / (201 * 16) - 1) for size in (64, 128, 256))
+    assert f"Steps are whole, so equal tokens differ by up to {worst:.1%}." in notes
+    (note,) = [note for note in notes if "without evaluations, 1 took 4.0" in note]
+    assert ", 64 took 4.0" in note
+    assert "differ" not in note
+    slow = question.conclude(ask(question, lambda setup: answer(setup, slower=1.3))).notes
+    (note,) = [note for note in slow if "without evaluations, 1 took 4.0" in note]
+    assert ", 64 took 5.22 s" in note
+    assert note.endswith(
+        "256 took 3.9 s: they differ by 34%, which favours those that took longer."
+    )
+    whole = BatchSizes(changed(BASE, {"steps": 4000}), memory_bytes=10**12)
+    assert not any("tokens differ" in note for note in whole.conclude(ask(whole, by_size)).notes)
+
+
 def test_batch_size_leaves_out_what_does_not_fit():
     fits = training_memory(BASE.model, 64, "muon").peak_bytes
     question = BatchSizes(changed(BASE, {"steps": 4000}), memory_bytes=fits)
@@ -250,7 +275,48 @@ def test_ablations_take_the_plain_variant_where_its_rate_is_the_best():
 def test_ablations_keep_the_parameters_where_the_feed_forward_changes():
     models = {s.name: s.config.model for s in Ablations(BASE, seeds=1).setups({})}
     base, silu = (count_parameters(models[name]).total for name in ("base", "silu"))
-    assert silu == pytest.approx(base, rel=0.03)
+    assert silu == base
+    assert models["silu"].ffn == "silu"
+
+
+@pytest.mark.parametrize("ffn", ["swiglu", "silu"])
+@pytest.mark.parametrize("d_ff", [176, 177, 250])
+def test_ablations_take_the_other_feed_forward_with_as_many_parameters(ffn, d_ff):
+    config = changed(BASE, {"model.ffn": ffn, "model.d_ff": d_ff})
+    other = {"swiglu": "silu", "silu": "swiglu"}[ffn]
+    models = {s.name: s.config.model for s in Ablations(config, seeds=1).setups({})}
+    assert models[other].ffn == other
+    base, others = (count_parameters(models[name]).feed_forward for name in ("base", other))
+    # To the nearest whole width: half of one, in each of two or three matrices.
+    assert abs(others - base) <= 3 / 2 * BASE.model.d_model * BASE.model.num_layers
+
+
+def test_ablations_say_when_a_loss_is_far_too_high_from_the_start():
+    question = Ablations(BASE, seeds=2)
+
+    def answer(setup):
+        without = setup.config.model.norm == "none"
+        first = 2_078_924.4 + setup.config.seed if without else 7.6 + 0.1 * setup.config.seed
+        return replace(parts(setup), first_loss=first)
+
+    (note,) = question.conclude(ask(question, answer)).notes[1:]
+    assert note == (
+        "without RMSNorm: its loss is 2,078,924 to 2,078,925 before the first update, and the "
+        "base's 7.7: deep sums without a norm are too large from the start, whatever the rate."
+    )
+
+    def infinite(setup):
+        is_bad = setup.config.model.norm == "post"
+        return replace(parts(setup), first_loss=math.inf if is_bad else 7.6)
+
+    (note,) = question.conclude(ask(question, infinite)).notes[1:]
+    assert note.startswith("post-norm: its loss is inf before the first update")
+    assert "deep sums" not in note
+
+    def usual(setup):
+        return replace(parts(setup), first_loss=7.6 * (1.9 if setup.config.model.qk_norm else 1.0))
+
+    assert len(question.conclude(ask(question, usual)).notes) == 1
 
 
 def test_ablations_turn_each_switch_to_its_other_side():
@@ -290,6 +356,10 @@ def test_depth_names_the_best_and_what_is_near():
     best = next(s.label for s in question.setups(outcomes) if s.x == 2)
     assert found.answer.startswith(f"Best is {best} (layers x width), with 1.0000")
     assert best in found.answer.partition("within 1%")[2]
+    steps = sorted(setup.config.steps for setup in question.setups(outcomes))
+    said = f"Steps go from {steps[0]:,} to {steps[-1]:,}, so that every run costs the same FLOPs."
+    assert found.notes == (said,)
+    assert steps[0] < steps[-1]
 
 
 def test_context_has_equally_many_tokens_in_every_step():

@@ -1,5 +1,6 @@
 """A lab that is stopped, killed, asked again: nothing is trained twice, the bits are the same."""
 
+import json
 import shutil
 import signal
 import subprocess
@@ -159,8 +160,6 @@ for number, event in enumerate(run_question(Own(RATES, base), sys.argv[2])):
 
 @pytest.mark.parametrize("at", [4, 12])
 def test_killed_it_goes_on_to_the_same_bits(base, whole, tmp_path, at):
-    import json
-
     script = [sys.executable, "-c", KILLED, json.dumps(base.to_dict()), str(tmp_path), str(at)]
     killed = subprocess.run(script, cwd=Path(__file__).parents[2], check=False)
     assert killed.returncode == -signal.SIGKILL
@@ -239,6 +238,91 @@ def test_what_diverges_is_stopped_early_and_never_again(base, tmp_path):
     assert states == ["finished", "diverged"]
 
 
+def test_a_run_that_ends_while_it_diverges_has_diverged(base, tmp_path):
+    asked = OwnQuestion("rates", grid={"optimizer.lr": [1e-2, 10.0]})
+    short = {"steps": 9, "optimizer.weight_decay": 0.0}  # not as long as our patience
+    question = Own(asked, changed(base, short))
+    list(run_question(question, tmp_path))
+    lab = load_lab(tmp_path)
+    assert [trial.state for trial in lab.trials] == ["finished", "diverged"]
+    assert open_run(tmp_path / "runs" / lab.trials[1].name).is_finished
+    planned = tuple(replace(trial, state="planned") for trial in lab.trials)
+    save_lab(tmp_path, replace(lab, trials=planned))
+    list(run_question(question, tmp_path))
+    assert [trial.state for trial in load_lab(tmp_path).trials] == ["finished", "diverged"]
+
+
+def state_after(folder, change):
+    """How a finished run stands, once its log says something else."""
+    path = folder / "metrics.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    change(records)
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in records))
+    with pytest.raises(StopIteration) as end:
+        next(drive(open_run(folder).config, folder))
+    return end.value.value
+
+
+def test_what_ends_above_its_beginning_has_diverged_and_a_short_run_has_not(base, whole, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(whole[0] / "runs" / "lr-0.01", folder)
+
+    def ends_at(difference):
+        def change(records):
+            records[-1]["evaluation"]["loss"] = records[0]["loss"] + difference
+
+        return change
+
+    assert state_after(folder, lambda records: None) == "finished"
+    assert state_after(folder, ends_at(0.3)) == "finished"  # which chance does
+    assert state_after(folder, ends_at(0.6)) == "diverged"
+    assert state_after(folder, lambda r: r[-1]["evaluation"].update(loss=None)) == "diverged"
+    assert state_after(folder, ends_at(-1.0)) == "finished"
+    assert state_after(folder, lambda r: r[-1].update(is_diverging=True)) == "diverged"
+
+
+def test_what_learns_nothing_has_not_diverged(base, tmp_path):
+    asked = OwnQuestion("steps", grid={"steps": [1, 2, 3]})
+    list(run_question(Own(asked, changed(base, {"optimizer.lr": 1e-9}), seeds=2), tmp_path))
+    assert {trial.state for trial in load_lab(tmp_path).trials} == {"finished"}
+
+
+def test_a_trial_that_was_trained_further_is_named_and_may_be_trained_again(base, whole, tmp_path):
+    folder = tmp_path / "lab"
+    shutil.copytree(whole[0], folder)
+    trial = folder / "runs" / "lr-0.01"
+    list(tilth.extend(trial, 2))
+    sentence = (
+        r"lr-0\.01 was trained further, to 10 steps.* after 8; remove that folder to train it"
+    )
+    with pytest.raises(ValueError, match=sentence):
+        list(run_question(Own(RATES, base), folder))
+    shutil.rmtree(trial)
+    list(run_question(Own(RATES, base), folder))
+    assert weights(folder) == weights(whole[0])
+    assert load_lab(folder).answer == load_lab(whole[0]).answer
+
+
+class _Prepares(Own):
+    is_stopped = True
+
+    def prepare(self, folder, tell):
+        (folder / "data").mkdir(exist_ok=True)
+        if self.is_stopped:
+            raise KeyboardInterrupt
+
+
+def test_stopped_while_it_prepares_it_goes_on(base, tmp_path):
+    question = _Prepares(RATES, base)
+    with pytest.raises(KeyboardInterrupt):
+        list(run_question(question, tmp_path))
+    assert load_lab(tmp_path).trials == ()
+    assert TrainingConfig.from_dict(load_lab(tmp_path).base) == base
+    assert not (tmp_path / "runs").exists()
+    question.is_stopped = False
+    assert len(list(islice(run_question(question, tmp_path), 1))) == 1
+
+
 class _Fails(Question):
     name, asks = "fails", "Does it go on?"
 
@@ -277,8 +361,6 @@ def test_a_finished_run_is_finished_whatever_the_lab_says(base, whole):
 
 
 def test_workers_end_when_whoever_started_them_is_killed(base, tmp_path):
-    import json
-
     slow = changed(base, {"steps": 5000, "watch.evaluate_every": 0, "watch.save_every": 0})
     script = f"""
 import json, multiprocessing, os, sys

@@ -73,7 +73,8 @@ def learning_rates(*, data: DataFolder, options: Options | None = None) -> None:
     options = options or Options()
     from tilth.lab.learning_rates import LearningRates
 
-    _ask(lambda base: LearningRates(base, options.seeds or 1), "lr", data, options)
+    seeds = _seeds(options)
+    _ask(lambda base: LearningRates(base, seeds), "lr", data, options)
 
 
 @app.command(name="batch-size")
@@ -82,7 +83,7 @@ def batch_sizes(*, data: DataFolder, options: Options | None = None) -> None:
     options = options or Options()
     from tilth.lab.batch_sizes import BatchSizes
 
-    seeds = options.seeds or 1
+    seeds = _seeds(options)
     _ask(
         lambda base: BatchSizes(base, seeds),
         "batch-size",
@@ -98,7 +99,8 @@ def ablations(*, data: DataFolder, options: Options | None = None) -> None:
     options = options or Options()
     from tilth.lab.ablations import Ablations
 
-    _ask(lambda base: Ablations(base, options.seeds or 3), "ablations", data, options)
+    seeds = _seeds(options, 3)
+    _ask(lambda base: Ablations(base, seeds), "ablations", data, options)
 
 
 @app.command
@@ -107,8 +109,9 @@ def corpora(*, data: DataFolders, options: Options | None = None) -> None:
     options = options or Options()
     from tilth.lab.corpora import Corpora
 
+    seeds = _seeds(options)
     out = options.out or Path("lab/corpora")
-    _ask(lambda base: Corpora(base, options.seeds or 1, data, out), "corpora", data[0], options)
+    _ask(lambda base: Corpora(base, seeds, data, out), "corpora", data[0], options)
 
 
 @app.command
@@ -125,9 +128,10 @@ def shape(
     They are written to lab/shape/depth, context and vocabulary, with one report.
     """
     options = options or Options()
+    from tilth.lab.folder import check_folder
     from tilth.lab.shapes import Context, Depth, Vocabulary
 
-    seeds = options.seeds or 1
+    seeds = _seeds(options)
     folder = options.out or Path("lab/shape")
     third = replace(options, budget=f"{seconds_of(options.budget) / 3}s")
     questions: dict[str, Callable[[TrainingConfig], Question]] = {
@@ -135,6 +139,7 @@ def shape(
         "context": lambda base: Context(base, seeds),
         "vocabulary": lambda base: Vocabulary(base, seeds, folder / "vocabulary", max_bytes),
     }
+    check_folder(folder, "shape", tuple(questions))
     for name, question in questions.items():
         print(f"{name}:", file=sys.stderr)
         of_three = replace(third, out=folder / name)
@@ -154,9 +159,10 @@ def tokenizers(
     seed: Annotated[int, Parameter(help="Which ten documents are drawn.")] = 0,
 ) -> None:
     """Compare the tokenizers of several data folders, each on its own text and on the others'."""
-    from tilth.lab.folder import new_lab, save_lab
+    from tilth.lab.folder import check_folder, new_lab, save_lab
     from tilth.lab.tokenizers import compare_tokenizers
 
+    check_folder(out, "tokenizers")
     lab = compare_tokenizers(data, max_bytes=max_bytes, seed=seed, tell=_tell)
     save_lab(new_lab(out, lab.name), replace(lab, command=_command()))
     report_labs([out], out)
@@ -181,6 +187,11 @@ def own(
             "own."
         )
     asked = read_own(question)
+    if asked.varies_steps and options.steps is None:
+        raise ValueError(
+            f"{question} varies steps, which a budget of time would decide; give --steps as well, "
+            "or leave steps out of it."
+        )
     options = replace(options, recipe=options.recipe or asked.recipe)
     _ask(lambda base: Own(asked, base, options.seeds), question.stem, data, options, asked.base)
 
@@ -199,9 +210,10 @@ def _ask(
     is_last: bool = True,
 ) -> None:
     """Decide how long the trials are, then train what is missing, and write the report."""
-    from tilth.lab.folder import LAB
+    from tilth.lab.folder import LAB, check_folder
 
     out = options.out or Path("lab") / name
+    check_folder(out, name)
     if options.workers < 1:
         raise ValueError(f"workers is {options.workers}; take at least one.")
     if by_clock and options.workers > 1:
@@ -210,7 +222,7 @@ def _ask(
     base = changed(_base(data, options), base_changes or {})
     seconds = None
     if (out / LAB).exists():
-        base = _same_base(out, name, base, options)
+        base = _same_base(out, base, options)
     else:
         base, seconds = _with_length(make, base, options)
     question = make(base)
@@ -222,9 +234,14 @@ def _ask(
         report_labs([out], out)
 
 
+def _seeds(options: Options, default: int = 1) -> int:
+    return default if options.seeds is None else options.seeds
+
+
 def _base(data: Path, options: Options) -> TrainingConfig:
     recipe = recipe_of(options.recipe or "small")
-    config: TrainingConfig = recipe(data, size=options.size, steps=options.steps or SOME_STEPS)
+    steps = SOME_STEPS if options.steps is None else options.steps
+    config: TrainingConfig = recipe(data, size=options.size, steps=steps)
     values: dict[str, Any] = {
         "watch.evaluation_tokens": EVALUATION_TOKENS,
         "watch.norms_every": 0,
@@ -239,14 +256,11 @@ def _base(data: Path, options: Options) -> TrainingConfig:
     return changed(config, values)
 
 
-def _same_base(out: Path, asked: str, base: TrainingConfig, options: Options) -> TrainingConfig:
+def _same_base(out: Path, base: TrainingConfig, options: Options) -> TrainingConfig:
     """The base of a lab that has begun, if it is what is asked for."""
     from tilth.lab.folder import load_lab
 
-    lab = load_lab(out)
-    if lab.name != asked:
-        raise ValueError(f"{out} is the lab of another question, {lab.name}; name another --out.")
-    old = TrainingConfig.from_dict(lab.base)
+    old = TrainingConfig.from_dict(load_lab(out).base)
     steps = old.steps if options.steps is None else base.steps
     given = dotted({"machine": options.machine})
     for name, (then, now) in differences(old, replace(base, steps=steps)).items():
@@ -336,6 +350,10 @@ def sgd(
     """SGD on mean(w**2), from w = 5 randn(10, 10): what a learning rate that is too large does."""
     from tilth.lab.sgd import as_lab, curve, descend
 
+    if out is not None:
+        from tilth.lab.folder import check_folder, new_lab, save_lab
+
+        check_folder(out, "sgd")
     losses = {rate: descend(rate, steps, seed) for rate in lr}
     if json:
         # JSON has no infinity: a loss beyond float32 is null.
@@ -350,7 +368,5 @@ def sgd(
         print(f"{step:4}" + "".join(f"{line[step]:12.4g}" for line in losses.values()))
     print(f"\n{curve(losses)}", end="")
     if out is not None:
-        from tilth.lab.folder import new_lab, save_lab
-
         save_lab(new_lab(out, "sgd"), replace(as_lab(losses), command=_command()))
         report_labs([out], out)

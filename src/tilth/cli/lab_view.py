@@ -4,11 +4,13 @@ Then its answer on stdout, and its report.
 """
 
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib.util import find_spec
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,12 +24,22 @@ Show = Callable[["Event"], None]
 
 def watch(events: "Iterator[Event]", command: Sequence[str]) -> None:
     """Show what happens; on the first signal leave, which saves, and say how to go on."""
-    with first_signal() as signals, lab_view() as show:
-        for event in events:
-            show(event)
-            if signals:
-                events.close()  # type: ignore[attr-defined]  # a generator
-                break
+    from tilth.lab.running import WorkerLostError
+
+    signals: list[int] = []
+    try:
+        with closing(events), lab_view() as show:  # type: ignore[type-var]  # a generator
+            begun = list(islice(events, 1))  # until there is something to save, signals act at once
+            with first_signal() as signals:
+                for event in chain(begun, events):
+                    show(event)
+                    if signals:
+                        break
+    except KeyboardInterrupt:
+        signals = signals or [signal.SIGINT]
+    except WorkerLostError:
+        if not signals:
+            raise
     if signals:
         say(f"tilth: stopped; go on with `{shlex.join(command)}`")
         sys.exit(128 + signals[0])

@@ -5,6 +5,7 @@ seeds. A variant that may need another learning rate is also trained at its own 
 the first seed, then repeated with the others.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,7 @@ from tilth.lab.experiment import (
     results_of,
 )
 from tilth.lab.folder import Table
+from tilth.model.config import ModelConfig
 from tilth.recipes.changing import changed
 from tilth.recipes.config import TrainingConfig
 
@@ -37,6 +39,7 @@ class Variant:
 
 
 BASE = Variant("base", "base")
+FAR_ABOVE = 2.0  # times the base's first loss: no seed does that
 WITHOUT_NORM = {"model.norm": "none"}
 
 
@@ -46,6 +49,9 @@ def variants_of(base: TrainingConfig) -> list[Variant]:
     tied, qk_norm = not base.model.tie_embeddings, not base.model.qk_norm
     # With muon the best rates were three times those of adamw (docs/experiments.md).
     around = (1.0, 1 / 3, 1 / 10) if other == "adamw" else (1.0, 3.0, 10.0)
+    silu = base.model.ffn == "swiglu"
+    # SwiGLU has three matrices of d_model x d_ff, SiLU two: as many parameters in all.
+    d_ff = round(base.model.d_ff * (3 / 2 if silu else 2 / 3))
     return [
         BASE,
         Variant("no-norm", "without RMSNorm, same rate", WITHOUT_NORM),
@@ -57,7 +63,11 @@ def variants_of(base: TrainingConfig) -> list[Variant]:
         ),
         Variant("post-norm", "post-norm", {"model.norm": "post"}),
         Variant("no-position", "no position encoding", {"model.position": "none"}),
-        Variant("silu", "SiLU for SwiGLU", {"model.ffn": "silu"}),
+        Variant(
+            "silu" if silu else "swiglu",
+            "SiLU for SwiGLU" if silu else "SwiGLU for SiLU",
+            {"model.ffn": "silu" if silu else "swiglu", "model.d_ff": d_ff},
+        ),
         Variant(
             "tied" if tied else "untied",
             "tied embeddings" if tied else "untied embeddings",
@@ -191,6 +201,7 @@ class Ablations(Question):
         ]
         if not several:
             notes.append("One seed each: how much of a difference is chance is not known.")
+        notes += _bad_beginnings(others, base)
         return Findings(
             "; ".join(parts) + ".", (Table("Variants", columns, rows),), notes=tuple(notes)
         )
@@ -206,6 +217,30 @@ class Ablations(Question):
             count_parameters(config.model).total,
             each.step_milliseconds,
         )
+
+
+def _bad_beginnings(results: list[Result], base: Result) -> list[str]:
+    """What is said of variants whose loss was far above the base's before anything was learned."""
+    usual = max(_first_losses(base), default=math.inf)
+    far: dict[ModelConfig, tuple[str, set[float]]] = {}  # at several rates, it begins the same
+    for each in results:
+        losses = {loss for loss in _first_losses(each) if loss > FAR_ABOVE * usual}
+        model = each.setups[0].config.model
+        if losses:
+            far.setdefault(model, (each.label.partition(",")[0], set()))[1].update(losses)
+    notes = []
+    for model, (name, losses) in far.items():
+        said = " to ".join(f"{loss:,.0f}" for loss in sorted({min(losses), max(losses)}))
+        cause = "deep sums without a norm are" if model.norm == "none" else "its outputs are"
+        notes.append(
+            f"{name}: its loss is {said} before the first update, and the base's {usual:.1f}: "
+            f"{cause} too large from the start, whatever the rate."
+        )
+    return notes
+
+
+def _first_losses(result: Result) -> list[float]:
+    return [each.first_loss for each in result.outcomes if each.first_loss is not None]
 
 
 def _beyond(results: list[Result], base: Result, *, worse: bool = True) -> list[Result]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from tilth.accounting.memory import training_memory
+from tilth.accounting.report import duration
 from tilth.lab.experiment import (
     Findings,
     Outcomes,
@@ -29,6 +30,8 @@ from tilth.recipes.config import TrainingConfig
 SIZES = (1, 4, 16, 64, 128, 256, 512)
 FEWEST_STEPS = 8
 """A run of fewer updates is all warm-up."""
+SPREAD = 0.1
+"""From the shortest to the longest of equal times: what is more is said."""
 
 
 class BatchSizes(Question):
@@ -167,11 +170,29 @@ class BatchSizes(Question):
             elif best is not whole[-1]:
                 loss = whole[-1].mean - best.mean
                 notes.append(f"{said}; {whole[-1].x:g} ends {loss:.4f} bits per byte above it.")
+        notes += self._inequalities(kinds["equal time"])
         left_out = [size for size in SIZES if size not in self._configs()]
         if left_out:
             notes.append(
                 f"Left out: {', '.join(map(str, left_out))}, which would make fewer than "
                 f"{FEWEST_STEPS} updates of these tokens, or not fit into memory."
+            )
+        return notes
+
+    def _inequalities(self, timed: list[Result]) -> list[str]:
+        """How far what was to be equal is not."""
+        notes = []
+        tokens = [config.tokens for config in self._configs().values()]
+        largest = max(abs(each / self.base.tokens - 1) for each in tokens)
+        if largest >= 0.0005:
+            notes.append(f"Steps are whole, so equal tokens differ by up to {largest:.1%}.")
+        seconds = {each.x: each.seconds for each in timed if each.is_whole and each.seconds}
+        if seconds:
+            said = ", ".join(f"{size:g} took {duration(took)}" for size, took in seconds.items())
+            spread = max(seconds.values()) / min(seconds.values()) - 1
+            far = f": they differ by {spread:.0%}, which favours those that took longer"
+            notes.append(
+                f"At equal time, without evaluations, {said}{far if spread > SPREAD else ''}."
             )
         return notes
 

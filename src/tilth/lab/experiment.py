@@ -5,9 +5,11 @@ leaves: the trials that are needed, then the findings. Both are functions of the
 an interrupted question goes on where it was: it asks again, and finds most of the answers on disk.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
 from typing import Protocol
@@ -19,6 +21,7 @@ from tilth.recipes.config import TrainingConfig
 from tilth.runs.run import CONFIG, open_run
 
 Tell = Callable[[str], None]
+SPEED_STEPS = 20  # as in training/loop.py, which brings torch: a report can do without
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,10 @@ class Outcome:
     """The median over the steps, without evaluations."""
     steps: int = 0
     """That it took: one that diverged was stopped early."""
+    first_loss: float | None = None
+    """In training, before the first update; inf if it was not finite."""
+    seconds: float = 0.0
+    """Of all steps together, without evaluations."""
 
 
 Outcomes = Mapping[str, Outcome]
@@ -139,12 +146,36 @@ def read_outcome(folder: Path, state: State) -> Outcome:
         return Outcome(state)
     run = open_run(folder)
     records = run.metrics()
+    if not records:
+        return Outcome(state)
     evaluations = [record["evaluation"] for record in records if record.get("evaluation")]
     last = evaluations[-1] if evaluations else {}
-    speeds = [record["tokens_per_second"] for record in records]
-    seconds = run.config.tokens_per_step / median(speeds) if speeds else 0.0
-    steps = records[-1]["step"] if records else 0
-    return Outcome(state, last.get("loss"), last.get("bits_per_byte"), seconds, steps)
+    means = [run.config.tokens_per_step / record["tokens_per_second"] for record in records]
+    return Outcome(
+        state,
+        last.get("loss"),
+        last.get("bits_per_byte"),
+        *(_step_seconds(means), records[-1]["step"]),
+        *(records[0].get("loss", math.inf), _all_seconds(means)),
+    )
+
+
+def _step_seconds(means: Sequence[float]) -> float:
+    """The median time of a step, from what a run logs: after each, the mean of the last ones.
+
+    A mean has every slow step in it, the first above all; in a short run all means have. There the
+    times of the steps themselves are taken: n times the mean of n, less what was there before.
+    """
+    sums = [number * mean for number, mean in enumerate(means[:SPEED_STEPS], start=1)]
+    times = [after - before for before, after in pairwise(sums)]
+    # A resumed run counts anew, and has some differences that are no times.
+    return median([*(each for each in times if each > 0), *means[SPEED_STEPS:]] or means)
+
+
+def _all_seconds(means: Sequence[float]) -> float:
+    """The time of all steps: whole groups of them, and the rest as fast as the last ones."""
+    groups = means[SPEED_STEPS - 1 :: SPEED_STEPS]
+    return SPEED_STEPS * sum(groups) + len(means) % SPEED_STEPS * means[-1]
 
 
 # --- over seeds -----------------------------------------------------------------------------------
@@ -192,6 +223,11 @@ class Result:
     def step_seconds(self) -> float:
         """The median over its trials."""
         return median(outcome.step_seconds for outcome in self.outcomes)
+
+    @property
+    def seconds(self) -> float:
+        """Of the steps of a trial, in the mean."""
+        return fmean(outcome.seconds for outcome in self.outcomes)
 
     @property
     def step_milliseconds(self) -> str:

@@ -22,7 +22,7 @@ from tilth.files import FileError, StrPath, load_manifest, save_manifest
 from tilth.model.config import check_keys
 from tilth.recipes.config import TrainingConfig
 
-LAB, RUNS = "lab.json", "runs"
+LAB, RUNS, LOCK = "lab.json", "runs", "lock"
 KIND, VERSION = "lab", 1
 State = Literal["planned", "running", "finished", "diverged", "pruned", "failed"]
 Cell = str | int | float | None
@@ -182,11 +182,26 @@ def load_lab(folder: StrPath) -> Lab:
 
 def new_lab(folder: StrPath, name: str) -> Path:
     """The folder for a question, made if it is not there; refused if it is another's."""
+    check_folder(folder, name)
     folder = Path(folder)
-    if (folder / LAB).exists() and (other := load_lab(folder).name) != name:
-        raise ValueError(f"{folder} is the lab of another question, {other}; name another --out.")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def check_folder(folder: StrPath, name: str, parts: tuple[str, ...] = ()) -> None:
+    """Refuse a folder in which something would be lost; call it before long work.
+
+    A question that consists of several has a folder for each of its parts instead of a `lab.json`.
+    """
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise FileExistsError(f"{folder} is a file; name a folder for the lab.")
+    if (folder / LAB).exists() and (other := load_lab(folder).name) != name:
+        raise ValueError(f"{folder} is the lab of another question, {other}; name another --out.")
+    is_ours = any((folder / part / LAB).exists() for part in ("", *parts))
+    others = {path.name for path in folder.glob("[!.]*")} - {LOCK, *parts}
+    if others and not is_ours:
+        raise FileExistsError(f"{folder} is not empty, and holds no lab; name another --out.")
 
 
 def trial_folder(folder: StrPath, trial: Trial) -> Path:

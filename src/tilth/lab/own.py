@@ -55,6 +55,11 @@ class OwnQuestion:
     grid: Mapping[str, Any] = field(default_factory=dict)
     trials: tuple[Mapping[str, Any], ...] = ()
 
+    @property
+    def varies_steps(self) -> bool:
+        """Whether it says itself how long some trials are."""
+        return any("steps" in changes for changes in (self.grid, *self.trials))
+
 
 def read_own(path: StrPath) -> OwnQuestion:
     """Read a file, and check what can be checked without data."""

@@ -5,6 +5,7 @@ that folder, and, on the way, what happens. Left at any moment, and asked again,
 was: finished trials stay, a begun one is resumed to the same bits.
 """
 
+import math
 import os
 import queue
 import signal
@@ -25,16 +26,30 @@ import torch
 from tilth.data import open_data
 from tilth.files import StrPath, try_lock
 from tilth.lab.experiment import Outcome, Question, Setup, Tell, read_outcome, trial_config
-from tilth.lab.folder import LAB, Lab, State, Trial, load_lab, new_lab, save_lab, trial_folder
+from tilth.lab.folder import (
+    LAB,
+    LOCK,
+    Lab,
+    State,
+    Trial,
+    load_lab,
+    new_lab,
+    save_lab,
+    trial_folder,
+)
 from tilth.recipes.config import TrainingConfig, differences
 from tilth.runs.metrics import StepRecord
 from tilth.runs.run import CONFIG, open_run
 from tilth.training import resume, train
-from tilth.training.guards import DivergedError
+from tilth.training.guards import FAR, DivergedError
 from tilth.training.loop import check_fits
 
-LOCK = "lock"
 PATIENCE = 10  # diverging steps in a row, at least: a spike of the loss may pass
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class WorkerLostError(OSError):
+    """A process that trained a trial is gone."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +77,11 @@ def run_question(
     folder = new_lab(folder, question.name)
     with _locked(folder):
         outcomes = _known_outcomes(folder)
-        question.prepare(folder, tell)
         lab = Lab(question.name, question.asks, None, tuple(command), question.axis)
         lab = replace(lab, base=question.base.to_dict())
+        if not (folder / LAB).exists():  # first of all: it says whose folder this is
+            save_lab(folder, lab)
+        question.prepare(folder, tell)
         for setup in question.setups(outcomes):
             if setup.name in outcomes:
                 _check_same(_folder(folder, setup), setup.config)
@@ -147,7 +164,7 @@ def drive(config: TrainingConfig, folder: Path) -> Generator[StepRecord, None, S
         if diverging >= patience:  # killed before the lab had written it down
             return "diverged"
         if open_run(folder).is_finished:
-            return "finished"
+            return _end_of(folder)
         begin = partial(resume, folder, data=config.data)
     else:
         begin = partial(train, trial_config(config), folder)
@@ -166,7 +183,16 @@ def drive(config: TrainingConfig, folder: Path) -> Generator[StepRecord, None, S
         if "can't allocate memory" not in str(error):
             raise
         return "failed"
-    return "finished"
+    return _end_of(folder)
+
+
+def _end_of(folder: Path) -> State:
+    """How a run stands after its last step: it may have been too short for our patience."""
+    first, last = (open_run(folder).metrics()[place] for place in (0, -1))
+    valid_loss = last["evaluation"]["loss"]
+    # One that learned nothing ends where it began, give or take some.
+    is_worse = valid_loss is None or valid_loss > first.get("loss", math.inf) + FAR
+    return "diverged" if last.get("is_diverging") or is_worse else "finished"
 
 
 def _diverging_steps(folder: Path) -> int:
@@ -180,6 +206,11 @@ def _diverging_steps(folder: Path) -> int:
 def _check_same(folder: Path, config: TrainingConfig) -> None:
     """Refuse the run of other values or data: a lab would compare what cannot be compared."""
     run = open_run(folder)
+    if run.config.optimizer.begin_step:
+        raise ValueError(
+            f"{folder} was trained further, to {run.config.steps:,} steps, and the lab compares "
+            f"it after {config.steps:,}; remove that folder to train it again."
+        )
     if run.manifest["data_fingerprint"] != open_data(config.data).fingerprint:
         raise ValueError(f"{folder} was trained on other data; name another --out.")
     changed = differences(run.config, trial_config(config))
@@ -214,11 +245,12 @@ def _run_in(workers: int, setups: Sequence[Setup], folder: Path) -> Happening:
     stop, told = context.Event(), context.Queue()
     pool = ProcessPoolExecutor(workers, context, _begin, (stop, told))
     by_name = {setup.name: setup for setup in setups}
+    futures: dict[Future[State | None], Setup] = {}
     with pool:
-        futures: dict[Future[State | None], Setup] = {
-            pool.submit(_train_there, setup, _folder(folder, setup)): setup for setup in setups
-        }
         try:
+            with _deaf():  # the workers begin here, and are so until they ignore signals
+                for setup in setups:
+                    futures[pool.submit(_train_there, setup, _folder(folder, setup))] = setup
             while futures:
                 done, _ = wait(futures, timeout=0.5, return_when=FIRST_COMPLETED)
                 while True:
@@ -232,7 +264,7 @@ def _run_in(workers: int, setups: Sequence[Setup], folder: Path) -> Happening:
                     assert state is not None, "nobody has asked it to stop"
                     yield setup, state
         except BrokenProcessPool:
-            raise OSError(
+            raise WorkerLostError(
                 "a worker was killed, perhaps for lack of memory; ask again with fewer --workers."
             ) from None
         finally:
@@ -240,13 +272,24 @@ def _run_in(workers: int, setups: Sequence[Setup], folder: Path) -> Happening:
             pool.shutdown(cancel_futures=True)
 
 
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Let signals wait, here and in what is started meanwhile."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 _worker: dict[str, Any] = {}  # of this process, if it is one
 
 
 def _begin(stop: Any, told: Any) -> None:  # noqa: ANN401, of multiprocessing
     # Ctrl-C reaches all processes of a terminal: who started us decides.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     told.cancel_join_thread()  # nobody may read it any more
     _worker.update(stop=stop, told=told, training=Lock())
     Thread(target=_end_with_parent, daemon=True).start()

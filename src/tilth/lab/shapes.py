@@ -67,7 +67,11 @@ class Depth(Question):
             f"Best is {best.label} (layers x width), with {best.mean:.4f} bits per byte; within 1% "
             f"of it: {', '.join(near)}."
         )
-        note = "Steps differ a little, so that every run costs the same FLOPs."
+        steps = [each.setups[0].config.steps for each in results]
+        note = (
+            f"Steps go from {min(steps):,} to {max(steps):,}, so that every run costs the same "
+            "FLOPs."
+        )
         return Findings(answer, (table,), notes=(note,))
 
 
