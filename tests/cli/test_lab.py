@@ -296,6 +296,9 @@ def test_steps_are_varied_or_follow_from_a_budget_but_not_both(data, tmp_path, c
         with pytest.raises(ValueError, match=r"varies steps, .* give --steps as well, or leave"):
             here(capsys, mine, *words, "--budget", "1m")
         assert here(capsys, mine, *words, "--steps", 5).out.splitlines()[-2] == ""
+    mine.write_text('recipe = "tiny"\n[base]\nsteps = 3\n[grid]\nbatch_size = [1, 2]\n')
+    with pytest.raises(ValueError, match=r"gives steps in \[base\]; leave them out, and give"):
+        here(capsys, mine, *words, "--steps", 5)
 
 
 def test_tokenizers_needs_no_training(data, tmp_path, capsys):

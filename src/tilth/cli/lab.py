@@ -187,6 +187,8 @@ def own(
             "own."
         )
     asked = read_own(question)
+    if "steps" in asked.base:
+        raise ValueError(f"{question} gives steps in [base]; leave them out, and give --steps.")
     if asked.varies_steps and options.steps is None:
         raise ValueError(
             f"{question} varies steps, which a budget of time would decide; give --steps as well, "
