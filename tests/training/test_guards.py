@@ -27,6 +27,16 @@ def test_a_loss_that_runs_away_is_flagged_and_one_that_shakes_is_not():
     assert guard.is_diverging
 
 
+def test_a_spike_is_flagged_while_it_lasts():
+    """As a model of three layers without a norm had it, which then learned on."""
+    losses = [7.82, 7.70, 7.47, 6.96, 65.24, 37.86, 10.0, 6.83, 6.28, 6.19, 6.12, 5.95, 5.66, 5.83]
+    guard, flagged = Guard(max_skipped=3), []
+    for loss in losses:
+        guard.see(loss, 1.0)
+        flagged.append(guard.is_diverging)
+    assert flagged == [loss >= 10 for loss in losses]
+
+
 def test_its_memory_goes_through_a_checkpoint():
     guard = Guard(max_skipped=5)
     for loss in (4.0, 3.0, math.nan, 2.5):

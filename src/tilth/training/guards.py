@@ -24,13 +24,14 @@ class Guard:
     max_skipped: int
     skipped_in_a_row: int = 0
     skipped: int = 0
+    loss: float | None = None
     mean_loss: float | None = None
     lowest_mean_loss: float | None = None
 
     def see(self, loss: float, grad_norm: float) -> bool:
         """Return whether the step was applied."""
         if math.isfinite(loss) and math.isfinite(grad_norm):
-            self.skipped_in_a_row = 0
+            self.skipped_in_a_row, self.loss = 0, loss
             mean = loss if self.mean_loss is None else self.mean_loss
             self.mean_loss = MEMORY * mean + (1.0 - MEMORY) * loss
             lowest = self.mean_loss if self.lowest_mean_loss is None else self.lowest_mean_loss
@@ -47,10 +48,13 @@ class Guard:
 
     @property
     def is_diverging(self) -> bool:
-        """Whether the loss is far above what it had been."""
-        if self.mean_loss is None or self.lowest_mean_loss is None:
+        """Whether the loss is far above what it had been, now and in the mean.
+
+        A spike stays in the mean for a while after the loss has come down again.
+        """
+        if self.loss is None or self.mean_loss is None or self.lowest_mean_loss is None:
             return False
-        return self.mean_loss > self.lowest_mean_loss + FAR
+        return min(self.loss, self.mean_loss) > self.lowest_mean_loss + FAR
 
     def to_dict(self) -> dict[str, Any]:
         """The memory, for a checkpoint."""
