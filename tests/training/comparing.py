@@ -9,7 +9,7 @@ from tilth.runs.run import open_run
 
 def losses_of(folder):
     """What is logged, but for times: they differ between any two runs."""
-    times = {"seconds", "tokens_per_second", "utilisation"}
+    times = {"seconds", "step_seconds", "tokens_per_second", "utilisation"}
     return [
         {name: value for name, value in record.items() if name not in times}
         for record in read_log(folder / "metrics.jsonl")

@@ -3,6 +3,7 @@
 import json
 import logging
 import shutil
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -260,6 +261,21 @@ def broken_at(monkeypatch, steps):
         return loss * float("nan") if next(taken) in steps else loss
 
     monkeypatch.setattr(loop, "accumulate_gradients", broken)
+
+
+def test_each_step_has_its_own_time(config, tmp_path, monkeypatch):
+    accumulate = loop.accumulate_gradients
+
+    def slow_at_three(*arguments):
+        if next(taken) == 3:
+            time.sleep(0.3)
+        return accumulate(*arguments)
+
+    taken = iter(range(1, 10**6))
+    monkeypatch.setattr(loop, "accumulate_gradients", slow_at_three)
+    records = run_all(train(config, tmp_path / "run"))
+    assert records[2].step_seconds > 0.3  # the mean of three would be less
+    assert 0 < sum(record.step_seconds for record in records) < records[-1].seconds
 
 
 def test_a_step_without_a_finite_loss_is_skipped_and_counted(config, tmp_path, monkeypatch):

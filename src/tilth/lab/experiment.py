@@ -9,7 +9,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
 from typing import Protocol
@@ -21,7 +20,6 @@ from tilth.recipes.config import TrainingConfig
 from tilth.runs.run import CONFIG, open_run
 
 Tell = Callable[[str], None]
-SPEED_STEPS = 20  # as in training/loop.py, which brings torch: a report can do without
 
 
 @dataclass(frozen=True)
@@ -150,32 +148,18 @@ def read_outcome(folder: Path, state: State) -> Outcome:
         return Outcome(state)
     evaluations = [record["evaluation"] for record in records if record.get("evaluation")]
     last = evaluations[-1] if evaluations else {}
-    means = [run.config.tokens_per_step / record["tokens_per_second"] for record in records]
+    # The first step, and some others, may take long: it is the median that a step takes.
+    per_step = run.config.tokens_per_step
+    times = [r.get("step_seconds", per_step / r["tokens_per_second"]) for r in records]
     return Outcome(
         state,
         last.get("loss"),
         last.get("bits_per_byte"),
-        *(_step_seconds(means), records[-1]["step"]),
-        *(records[0].get("loss", math.inf), _all_seconds(means)),
+        step_seconds=median(times),
+        steps=records[-1]["step"],
+        first_loss=records[0].get("loss", math.inf),
+        seconds=sum(times),
     )
-
-
-def _step_seconds(means: Sequence[float]) -> float:
-    """The median time of a step, from what a run logs: after each, the mean of the last ones.
-
-    A mean has every slow step in it, the first above all; in a short run all means have. There the
-    times of the steps themselves are taken: n times the mean of n, less what was there before.
-    """
-    sums = [number * mean for number, mean in enumerate(means[:SPEED_STEPS], start=1)]
-    times = [after - before for before, after in pairwise(sums)]
-    # A resumed run counts anew, and has some differences that are no times.
-    return median([*(each for each in times if each > 0), *means[SPEED_STEPS:]] or means)
-
-
-def _all_seconds(means: Sequence[float]) -> float:
-    """The time of all steps: whole groups of them, and the rest as fast as the last ones."""
-    groups = means[SPEED_STEPS - 1 :: SPEED_STEPS]
-    return SPEED_STEPS * sum(groups) + len(means) % SPEED_STEPS * means[-1]
 
 
 # --- over seeds -----------------------------------------------------------------------------------

@@ -66,6 +66,8 @@ class StepRecord:
     """Of the last steps."""
     utilisation: float
     """Three times the forward products, over what the machine's largest products reach."""
+    step_seconds: float | None = None
+    """Wall-clock time of this step alone, without evaluations and samples."""
     was_skipped: bool = False
     """Whether the loss or the gradient was not finite: the weights stayed as they were."""
     is_diverging: bool = False

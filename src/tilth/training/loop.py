@@ -390,6 +390,7 @@ class _Training:
             grad_norm=grad_norm if math.isfinite(grad_norm) else None,
             tokens_per_second=round(speed, 1),
             utilisation=round(speed * flops_per_token / self.peak_flops, 4),
+            step_seconds=round(self.recent_seconds[-1], 6),
             was_skipped=not was_applied,
             is_diverging=self.guard.is_diverging,
         )
