@@ -19,6 +19,7 @@ from tilth.data import Batches
 from tilth.files import FileError
 from tilth.model import TransformerLM
 from tilth.runs.run import open_run, verify_run
+from tilth.runs.saving import CheckpointWriter
 from tilth.training import extend, loop, resume, train
 
 
@@ -289,6 +290,13 @@ def test_a_step_without_a_finite_loss_is_skipped_and_counted(config, tmp_path, m
 
 def test_too_many_of_them_end_the_run_with_the_last_good_checkpoint(change, tmp_path, monkeypatch):
     broken_at(monkeypatch, range(6, 100))
+    write = CheckpointWriter._write
+
+    def slowly(*arguments):
+        time.sleep(0.2)  # step 9 has failed before step 8 is on the disk
+        write(*arguments)
+
+    monkeypatch.setattr(CheckpointWriter, "_write", slowly)
     sentence = r"4 steps in a row, up to step 9.*of step 8 in .*run is good.*smaller optimizer.lr"
     with pytest.raises(ValueError, match=sentence):
         run_all(train(change(max_skipped=4), tmp_path / "run"))

@@ -268,8 +268,7 @@ def _session(run: Run, data: Data) -> Iterator[StepRecord]:
         for x, y in batches.read(training.step, config.steps):
             record = training.take_step(x, y)
             metrics.append(record.to_dict())
-            if training.problem:
-                raise DivergedError(training.problem)
+            training.check(writer)
             if record.sample is not None:
                 samples.append({"step": record.step, **training.sampling, "text": record.sample})
             if record.saved:
@@ -369,8 +368,7 @@ class _Training:
         if self.guard.is_over:
             self.problem = (
                 f"neither loss nor gradient was finite for {self.guard.skipped_in_a_row} steps in "
-                f"a row, up to step {self.step}; none of them was applied, and {self._last_saved}: "
-                "begin a run with a smaller optimizer.lr, a longer warm-up, or float32."
+                f"a row, up to step {self.step}, and none of them was applied"
             )
         if self.problem:
             is_saved, evaluation = False, None
@@ -416,16 +414,23 @@ class _Training:
         if not math.isfinite(valid_loss) or not all(p.isfinite().all() for p in weights):
             self.problem = (
                 f"after step {self.step} the weights or the validation loss are not finite, so it "
-                f"is not saved; {self._last_saved}: begin a run with a smaller optimizer.lr."
+                "is not saved"
             )
 
-    @property
-    def _last_saved(self) -> str:
+    def check(self, writer: CheckpointWriter) -> None:
+        """Raise the problem, if there is one, and name the checkpoint that is good."""
+        if not self.problem:
+            return
+        writer.wait()  # the newest may still be on its way to the disk
         steps = [each.step for each in self.run.checkpoints()]
         folder = self.run.folder
-        if not steps:
-            return f"{folder} has no checkpoint yet"
-        return f"the checkpoint of step {steps[-1]} in {folder} is good"
+        good = f"{folder} has no checkpoint yet"
+        if steps:
+            good = f"the checkpoint of step {steps[-1]} in {folder} is good"
+        raise DivergedError(
+            f"{self.problem}; {good}: begin a run with a smaller optimizer.lr, a longer warm-up, "
+            "or float32."
+        )
 
     def _sample(self) -> str:
         # Every sample of a run has the same random numbers: what differs is what it has learned.
@@ -436,8 +441,7 @@ class _Training:
     def save(self, writer: CheckpointWriter, evaluation: Evaluation | None) -> None:
         """Hand everything that the next step depends on to the writer."""
         self._look_for_problems(0.0 if evaluation is None else evaluation.loss)
-        if self.problem:
-            raise DivergedError(self.problem)
+        self.check(writer)
         content = {
             "tokens": self.step * self.config.tokens_per_step,
             "seconds": time.monotonic() - self.began,
