@@ -11,11 +11,13 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "decoder.hpp"
+#include "draw.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -24,6 +26,8 @@ using namespace tilth::decoder;
 namespace {
 
 using Weight = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
+template <typename Score>
+using Scores = nb::ndarray<const Score, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Rows = nb::ndarray<nb::numpy, float, nb::ndim<2>>;
 
 Norm norm_of(std::string_view name) {
@@ -80,6 +84,19 @@ std::shared_ptr<const Network> make_network(const Weights& weights, std::size_t 
                               .c_str());
   }
   return network;
+}
+
+template <typename Score>
+std::size_t draw_one(const Scores<Score>& scores, double largest, double temperature,
+                     std::size_t top_k, double top_p, double min_p, double unit) {
+  const Filters filters = {temperature, top_k, top_p, min_p};
+  return draw(std::span<const Score>(scores.data(), scores.size()), largest, filters, unit);
+}
+
+template <typename Score>
+void define_draw(nb::module_& m) {
+  m.def("draw", &draw_one<Score>, "scores"_a, nb::kw_only(), "largest"_a, "temperature"_a,
+        "top_k"_a, "top_p"_a, "min_p"_a, "unit"_a, "The next token; see draw.hpp.");
 }
 
 // Lets Ctrl-C through, from a thread that has released the interpreter.
@@ -158,6 +175,9 @@ NB_MODULE(_core, m) {
         return names;
       },
       "The kinds of arithmetic that this processor has, the quickest last.");
+
+  define_draw<float>(m);
+  define_draw<double>(m);
 
   nb::class_<Network>(m, "Network", "Weights, laid out for the processor; see network.hpp.")
       .def(nb::new_(&make_network), "weights"_a, nb::kw_only(), "vocab_size"_a, "context_length"_a,

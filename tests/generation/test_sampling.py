@@ -217,6 +217,54 @@ def test_draws_follow_the_distribution(options):
     assert chi_square < limits[int(kept.sum()) - 1]
 
 
+@given(
+    st.lists(st.integers(-40, 40), min_size=1, max_size=200),
+    st.sampled_from([np.float32, np.float64]),
+    st.floats(0.1, 3.0),
+    st.one_of(st.none(), st.integers(1, 250), st.just(10**30)),
+    st.floats(0.0, 1.0),
+    st.one_of(st.just(0.0), st.floats(0.0, 1.0)),
+    st.one_of(st.just(1.0), st.floats(0.5, 2.0)),
+    st.floats(0.0, 1.0, exclude_max=True),
+)
+def test_a_draw_is_the_token_at_that_place(
+    numbers, dtype, temperature, top_k, top_p, min_p, penalty, unit
+):
+    """Laid side by side by id, each as wide as it is likely."""
+    logits = np.array(numbers, dtype) / 7
+    said = [i for i in range(len(numbers)) if i % 3 == 0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "random_unit", lambda *_: unit)
+        sampling = Sampling(temperature, top_k, top_p, min_p, penalty)
+        found = choose(logits, sampling, sample_index=0, position=0, previous_ids=said)
+    # Where a set reaches p, or a place the end of a token, within a rounding error, both are right.
+    places = []
+    for d, e in [(0.0, 0.0), *NEARBY]:
+        p, q = np.clip([top_p + d if top_p < 1 else 1.0, min_p + e if min_p > 0 else 0.0], 0, 1)
+        nearly = Sampling(temperature, top_k, p, q, penalty)
+        ids, probabilities = next_token_distribution(logits, nearly, said)
+        ends = np.cumsum(probabilities)
+        for near in (unit, unit - 1e-5, unit + 1e-5):
+            places.append(ids[min(np.searchsorted(ends, near, side="right"), len(ids) - 1)])
+    assert found in places
+
+
+def test_a_draw_from_a_large_vocabulary_is_as_defined():
+    random = np.random.default_rng(2)
+    for scale in (0.01, 1.0, 10.0):  # nearly even, as at first; as in training; nearly certain
+        logits = (scale * random.standard_normal(50_000)).astype(np.float32)
+        for options in ({}, {"top_p": 0.95}, {"top_k": 1000, "top_p": 0.9}, {"min_p": 0.3}):
+            sampling = Sampling(0.8, **options)
+            ids, probabilities = next_token_distribution(logits, sampling)
+            ends = np.cumsum(probabilities)
+            for position in range(20):
+                place = np.searchsorted(ends, random_unit(0, 5, position), side="right")
+                found = choose(logits, sampling, sample_index=5, position=position)
+                nearby = ids[max(0, place - 1) : place + 2]  # a place may lie on an end
+                assert found in nearby
+                assert abs(ends[np.searchsorted(ids, found)] - ends[place]) < 1e-4
+
+
 def test_chance_is_even_and_depends_on_all_three():
     units = np.array(
         [random_unit(s, i, p) for s in range(20) for i in range(20) for p in range(50)]

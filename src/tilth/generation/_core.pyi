@@ -1,7 +1,7 @@
 """The native core of tilth.generation; its specification is tilth.model."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, overload
 
 import numpy
 from numpy.typing import NDArray
@@ -9,6 +9,13 @@ from numpy.typing import NDArray
 
 def runnable_kernels() -> list[str]:
     """The kinds of arithmetic that this processor has, the quickest last."""
+
+@overload
+def draw(scores: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], *, largest: float, temperature: float, top_k: int, top_p: float, min_p: float, unit: float) -> int: ...
+
+@overload
+def draw(scores: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], *, largest: float, temperature: float, top_k: int, top_p: float, min_p: float, unit: float) -> int:
+    """The next token; see draw.hpp."""
 
 class Network:
     """Weights, laid out for the processor; see network.hpp."""

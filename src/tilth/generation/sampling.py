@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tilth.generation import _core
 from tilth.generation.context import END_TOKEN, Context, check_max_tokens, prompt_ids
 
 if TYPE_CHECKING:
@@ -77,35 +78,36 @@ def next_token_distribution(
     The repetition penalty, then softmax(logits / temperature), then top-k, top-p and min-p, each
     renormalised. Of equally likely tokens the smaller id goes first. They come by id.
     """
-    ids, weights = _candidates(logits, sampling, previous_ids)
-    wide = weights.astype(np.float64)
-    return ids, wide / wide.sum()
+    scores, largest = _scores(logits, sampling, previous_ids)
+    if sampling.temperature == 0:
+        return np.array([scores.argmax()]), np.ones(1)
+    with np.errstate(over="ignore"):  # a tiny temperature: -inf is as good
+        weights = np.exp((scores.astype(np.float64) - largest) / sampling.temperature)
+    ids = np.argsort(-weights, kind="stable")[: sampling.top_k]
+    if sampling.top_p < 1:
+        masses = np.cumsum(weights[ids])
+        ids = ids[: np.searchsorted(masses, sampling.top_p * masses[-1]) + 1]
+    ids = np.sort(ids[(weights[ids] > 0) & (weights[ids] >= sampling.min_p)])
+    return ids, weights[ids] / weights[ids].sum()
 
 
-def _candidates(logits: ArrayLike, sampling: Sampling, previous_ids: Sequence[int]) -> Distribution:
-    """The same before the last division, which a draw does not need: the largest weight is 1."""
-    scores = np.asarray(logits, dtype=np.float64)
-    largest = scores.max()  # NaN, if there is any
+def _scores(
+    logits: ArrayLike, sampling: Sampling, previous_ids: Sequence[int]
+) -> tuple[Float[np.ndarray, " vocab"], float]:
+    """The logits after the repetition penalty, and the largest of them."""
+    scores = np.asarray(logits)
+    if scores.dtype != np.float32:
+        scores = scores.astype(np.float64)
+    largest = float(scores.max())  # NaN, if there is any
     if not math.isfinite(largest):
         raise ValueError(
             f"there is no token to choose, as the largest logit is {largest}; the weights are "
             "damaged, or the training had diverged."
         )
     if sampling.repetition_penalty != 1 and previous_ids:
-        scores = penalised(scores, sampling.repetition_penalty, previous_ids)
-        largest = scores.max()
-    if sampling.temperature == 0:
-        return np.array([scores.argmax()]), np.ones(1, np.float32)
-    with np.errstate(over="ignore"):  # a tiny temperature: -inf is as good
-        exponents = (scores - largest) / sampling.temperature
-    # float32 takes a fifth of the time, is right to 1e-6 of each weight, and is 0 from -104 on.
-    weights = np.exp(np.maximum(exponents, -200.0).astype(np.float32))
-    ids = _likeliest(weights, sampling.top_k, sampling.top_p)
-    if len(ids) < len(weights):
-        weights = weights[ids]
-    if sampling.min_p > 0:
-        ids, weights = ids[weights >= sampling.min_p], weights[weights >= sampling.min_p]
-    return ids, weights
+        scores = penalised(scores.astype(np.float64), sampling.repetition_penalty, previous_ids)
+        largest = float(scores.max())
+    return scores, largest
 
 
 def penalised(
@@ -120,32 +122,6 @@ def penalised(
     return scores
 
 
-def _likeliest(
-    weights: Float[np.ndarray, " vocab"], top_k: int | None, top_p: float
-) -> Int[np.ndarray, " kept"]:
-    """The ids that top-k and top-p keep.
-
-    To sort the ids of 10,000 tokens takes 0.8 ms, half as long as the whole network. So only
-    weights are sorted, and for top-p only those that may count: all weights below (1 - p) / vocab
-    of the mass hold less than 1 - p of it together. The least weight that is kept then says which
-    ids are.
-    """
-    if top_k is None and top_p == 1:
-        return np.flatnonzero(weights)
-    total = weights.sum(dtype=np.float64)
-    bound = (1 - top_p) * total / len(weights) if top_k is None else 0.0
-    kept = np.sort(weights[weights >= bound])[::-1][:top_k]
-    if top_p < 1:
-        masses = np.cumsum(kept, dtype=np.float64)
-        share = top_p * (total if top_k is None else masses[-1])
-        kept = kept[: np.searchsorted(masses, share) + 1]
-    ids = np.flatnonzero((weights >= kept[-1]) & (weights > 0))
-    surplus = len(ids) - len(kept)
-    if surplus > 0:  # others are as likely as the last that is kept: the smaller ids stay
-        ids = np.delete(ids, np.flatnonzero(weights[ids] == kept[-1])[-surplus:])
-    return ids
-
-
 def choose(
     logits: ArrayLike,
     sampling: Sampling,
@@ -154,14 +130,23 @@ def choose(
     position: int,
     previous_ids: Sequence[int] = (),
 ) -> int:
-    """Draw the token that stands at `position`, counted from the start of the prompt."""
-    ids, weights = _candidates(logits, sampling, previous_ids)
-    if len(ids) == 1:
-        return int(ids[0])
-    masses = np.cumsum(weights, dtype=np.float64)
-    point = random_unit(sampling.seed, sample_index, position) * masses[-1]
-    # Rounding may take the point to the very end, behind which there is nothing.
-    return int(ids[min(np.searchsorted(masses, point, side="right"), len(ids) - 1)])
+    """Draw the token that stands at `position`, counted from the start of the prompt.
+
+    From `next_token_distribution`, but in the core: NumPy takes 0.4 ms for a vocabulary of 10,000,
+    a seventh of what the network takes at 22.7M parameters.
+    """
+    scores, largest = _scores(logits, sampling, previous_ids)
+    if sampling.temperature == 0:
+        return int(scores.argmax())
+    return _core.draw(
+        np.ascontiguousarray(scores),
+        largest=largest,
+        temperature=float(sampling.temperature),
+        top_k=min(int(sampling.top_k or 0), len(scores)),
+        top_p=float(sampling.top_p),
+        min_p=float(sampling.min_p),
+        unit=random_unit(sampling.seed, sample_index, position),
+    )
 
 
 def random_unit(seed: int, sample_index: int, position: int) -> float:

@@ -1,0 +1,136 @@
+#include "draw.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace tilth::decoder {
+namespace {
+
+// Weights that agree in exponent and four more bits share a bucket; the heaviest, 1, has the last.
+constexpr int bucket_shift = 19;
+std::size_t bucket_of(float weight) { return std::bit_cast<std::uint32_t>(weight) >> bucket_shift; }
+constexpr std::size_t num_buckets = (std::bit_cast<std::uint32_t>(1.0f) >> bucket_shift) + 1;
+
+struct Bucket {
+  double mass = 0.0;
+  std::size_t count = 0;
+};
+
+// Where the kept ones end: what is heavier than `least` is kept, and of those equal to it the first
+// `num_equal`. `mass` is that of all kept.
+struct End {
+  float least = 0.0f;
+  std::size_t num_equal = 0;
+  double mass = 0.0;
+};
+
+// Weights from the heaviest down, sorted no further than a question needs.
+class Ranking {
+ public:
+  explicit Ranking(std::span<const float> weights) : weights_(weights) {
+    for (const float weight : weights) {
+      Bucket& bucket = buckets_[bucket_of(weight)];
+      bucket.mass += weight;
+      ++bucket.count;
+    }
+  }
+
+  // The fewest of the heaviest, and at least one, of which is_enough(count, mass) says so; all, if
+  // it never does.
+  template <typename IsEnough>
+  End fewest(const IsEnough& is_enough) const {
+    std::size_t count = 0;
+    End end;
+    for (std::size_t i = num_buckets; i-- > 0;) {
+      const Bucket& bucket = buckets_[i];
+      if (bucket.count == 0) continue;
+      if (is_enough(count + bucket.count, end.mass + bucket.mass)) {
+        for (const float weight : sorted(i)) {
+          end.num_equal = weight == end.least ? end.num_equal + 1 : 1;
+          end.least = weight;
+          end.mass += weight;
+          if (is_enough(++count, end.mass)) break;
+        }
+        return end;
+      }
+      count += bucket.count;
+      end.mass += bucket.mass;
+    }
+    return end;
+  }
+
+ private:
+  std::vector<float> sorted(std::size_t bucket) const {
+    std::vector<float> found;
+    found.reserve(buckets_[bucket].count);
+    for (const float weight : weights_) {
+      if (bucket_of(weight) == bucket) found.push_back(weight);
+    }
+    std::sort(found.begin(), found.end(), std::greater<>());
+    return found;
+  }
+
+  std::span<const float> weights_;
+  std::array<Bucket, num_buckets> buckets_;
+};
+
+// What top-k leaves, and of that what top-p leaves.
+End end_of(std::span<const float> weights, const Filters& filters) {
+  if (filters.top_k == 0 && filters.top_p == 1.0) return {};
+  const Ranking ranking(weights);
+  const End of_k = ranking.fewest(
+      [&](std::size_t count, double) { return filters.top_k > 0 && count >= filters.top_k; });
+  if (filters.top_p == 1.0) return of_k;
+  const double share = filters.top_p * of_k.mass;
+  return ranking.fewest([&](std::size_t, double mass) { return mass >= share; });
+}
+
+template <typename Score>
+std::size_t draw_from(std::span<const Score> scores, double largest, const Filters& filters,
+                      double unit) {
+  std::vector<float> weights(scores.size());
+  std::transform(scores.begin(), scores.end(), weights.begin(), [&](Score score) {
+    const double exponent = (static_cast<double>(score) - largest) / filters.temperature;
+    return std::exp(static_cast<float>(std::max(exponent, -200.0)));  // 0 from -104 on
+  });
+  End end = end_of(weights, filters);
+  double mass = 0.0;
+  for (float& weight : weights) {
+    bool is_kept = weight > end.least;
+    if (weight == end.least && end.num_equal > 0) {
+      is_kept = true;
+      --end.num_equal;
+    }
+    if (!is_kept || weight < filters.min_p) weight = 0.0f;
+    mass += weight;
+  }
+  const double point = unit * mass;
+  double reached = 0.0;
+  std::size_t last = 0;
+  for (std::size_t id = 0; id < weights.size(); ++id) {
+    if (weights[id] == 0.0f) continue;
+    last = id;
+    reached += weights[id];
+    if (reached > point) break;  // else, by rounding, the point is the very end: the last one's
+  }
+  return last;
+}
+
+}  // namespace
+
+std::size_t draw(std::span<const float> scores, double largest, const Filters& filters,
+                 double unit) {
+  return draw_from(scores, largest, filters, unit);
+}
+
+std::size_t draw(std::span<const double> scores, double largest, const Filters& filters,
+                 double unit) {
+  return draw_from(scores, largest, filters, unit);
+}
+
+}  // namespace tilth::decoder

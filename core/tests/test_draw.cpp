@@ -1,0 +1,105 @@
+// The draw against its definition: everything sorted, then added up, in double.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "../decoder/draw.hpp"
+#include "check.hpp"
+
+using namespace tilth::decoder;
+
+namespace {
+
+// The probability of every token.
+std::vector<double> defined(const std::vector<float>& scores, const Filters& filters) {
+  const double largest = *std::max_element(scores.begin(), scores.end());
+  std::vector<double> weights;
+  for (const float score : scores) {
+    weights.push_back(std::exp((double(score) - largest) / filters.temperature));
+  }
+  std::vector<std::size_t> order(scores.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return weights[a] > weights[b]; });
+  if (filters.top_k > 0) order.resize(std::min(order.size(), filters.top_k));
+  double total = 0.0;
+  for (const std::size_t id : order) total += weights[id];
+  std::vector<double> kept(scores.size(), 0.0);
+  double mass = 0.0;
+  for (const std::size_t id : order) {
+    if (mass > 0 && filters.top_p < 1.0 && mass >= filters.top_p * total) break;
+    mass += weights[id];
+    if (weights[id] >= filters.min_p) kept[id] = weights[id];
+  }
+  const double sum = std::accumulate(kept.begin(), kept.end(), 0.0);
+  for (double& weight : kept) weight /= sum;
+  return kept;
+}
+
+void check(const std::vector<float>& scores, const Filters& filters) {
+  const double largest = *std::max_element(scores.begin(), scores.end());
+  const std::vector<double> wide(scores.begin(), scores.end());
+  const auto drawn = [&](double unit) {
+    const std::size_t id = draw(std::span<const float>(scores), largest, filters, unit);
+    CHECK_EQUAL(draw(std::span<const double>(wide), largest, filters, unit), id);
+    return id;
+  };
+  const std::vector<double> expected = defined(scores, filters);
+  double begin = 0.0;
+  for (std::size_t id = 0; id < scores.size(); ++id) {
+    if (expected[id] < 1e-4) {
+      begin += expected[id];
+      continue;
+    }
+    // Just inside both of its ends, and in the middle.
+    for (const double part : {0.01, 0.5, 0.99}) {
+      CHECK_EQUAL(drawn(begin + part * expected[id]), id);
+    }
+    begin += expected[id];
+  }
+  CHECK_EQUAL(expected[drawn(0.0)] > 0, true);
+  CHECK_EQUAL(expected[drawn(1.0)] > 0, true);
+}
+
+}  // namespace
+
+int main() {
+  std::mt19937 random(7);
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (int round = 0; round < 40; ++round) {
+    std::vector<float> scores(1 + random() % 300);
+    const bool has_ties = round % 2 == 0;
+    std::normal_distribution<float> normal(0.0f, has_ties ? 2.0f : 4.0f);
+    for (float& score : scores) {
+      score = has_ties ? std::round(normal(random)) : normal(random);
+      if (random() % 50 == 0) score = -infinity;
+    }
+    scores[random() % scores.size()] = 1.0f;  // at least one is possible
+    for (const double temperature : {0.5, 1.0, 1.7}) {
+      for (const std::size_t top_k :
+           {std::size_t{0}, std::size_t{1}, std::size_t{7}, std::size_t{120}, std::size_t{5000}}) {
+        // Irrational, so that no set of equal weights reaches it within a rounding.
+        for (const double top_p : {1.0, 0.9511, 0.61803, 1e-9}) {
+          for (const double min_p : {0.0, 0.0503}) {
+            check(scores, {temperature, top_k, top_p, min_p});
+          }
+        }
+      }
+    }
+  }
+  // Half of ten equal ones is exactly five, and of four of them two: the first.
+  const std::vector<float> equal(10, 3.5f);
+  check(equal, {.top_p = 0.5});
+  check(equal, {.top_k = 4, .top_p = 0.5});
+  check(equal, {.top_p = 0.0});
+  check(equal, {.min_p = 1.0});
+  check({2.5f}, {.top_k = 1, .top_p = 0.0, .min_p = 1.0});
+  // A temperature so small that one token is left, and so large that all are equal.
+  check({1.0f, 1.5f, -infinity}, {.temperature = 5e-324});
+  check({1.0f, 1.5f, 9.0f}, {.temperature = 1e300});
+  return 0;
+}
