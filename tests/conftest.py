@@ -4,9 +4,10 @@ import signal
 
 import pytest
 
-# Where the suite is started in the background, a shell has Ctrl-C ignored, and every child would
-# inherit that: tests of interruption need the usual handling.
+# Where the suite is started in the background or by nohup, Ctrl-C or the end of the terminal is
+# ignored, and every child would inherit that: tests of interruption need the usual handling.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

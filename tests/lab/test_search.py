@@ -263,17 +263,19 @@ def test_fixed_values_hold_for_all_and_are_kept_beside_what_varies(base, tmp_pat
 
 
 def test_a_budget_is_shared_by_all_trials(base, tmp_path, monkeypatch):
-    plan_run, budgets = search_module.plan_run, []
+    plan_run, budgets, planned = search_module.plan_run, [], []
 
     def watched(config, data):
         budgets.append((config.steps, config.budget_seconds))
-        return plan_run(config, data)
+        planned.append(plan_run(config, data))
+        return planned[-1]
 
     monkeypatch.setattr(search_module, "plan_run", watched)
     base = replace(base, steps=None, budget_seconds=40.0)
     plan = Search(base, [LR], tmp_path, trials=8).plan()
     assert budgets == [(None, 5.0)]  # the learning rate costs nothing
-    assert plan.steps > STEPS
+    assert plan.steps == planned[0].config.steps
+    assert plan.seconds == pytest.approx(8 * planned[0].seconds)
     # A step of twice the batch costs twice as much, and half of the trials have it, or so.
     words = ["batch_size=4,8"]
     sized = Search(base, words, tmp_path, trials=9)
