@@ -41,6 +41,7 @@ def tokenize(
 
     Documents go to validation by a hash of their text. Killed and called again, it goes on.
     """
+    from tilth.accounting.report import size
     from tilth.cli.progress import progress
     from tilth.data import tokenize
     from tilth.tokenizer import Tokenizer
@@ -86,9 +87,9 @@ def tokenize(
         per_token = counts["text_bytes"] / max(1, counts["tokens"] - counts["documents"])
         print(
             f"{split}  {counts['documents']:>12,} documents  {counts['tokens']:>16,} tokens  "
-            f"{counts['text_bytes'] / 1e6:>10,.1f} MB of text  {per_token:.2f} bytes per token"
+            f"{size(counts['text_bytes']):>11} of text  {per_token:.2f} bytes per token"
         )
     if skipped:
         print(f"skipped {skipped:,} documents that are no text")
-    print(f"{read_bytes / 1e6:,.1f} MB in {seconds:.1f} s: {read_bytes / 1e6 / seconds:,.0f} MB/s")
+    print(f"{size(read_bytes)} in {seconds:.1f} s: {read_bytes / 1e6 / seconds:,.0f} MB/s")
     print(f"Wrote {out}")
