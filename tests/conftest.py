@@ -3,6 +3,12 @@
 import signal
 
 import pytest
+from hypothesis import settings
+
+# The same examples each time (`--hypothesis-profile default` draws others); and a machine that does
+# something else for 200 ms is no defect of ours.
+settings.register_profile("tilth", deadline=None, derandomize=True)
+settings.load_profile("tilth")
 
 # Where the suite is started in the background or by nohup, Ctrl-C or the end of the terminal is
 # ignored, and every child would inherit that: tests of interruption need the usual handling.

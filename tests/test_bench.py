@@ -214,7 +214,7 @@ def test_failures_are_rows_and_the_others_still_run(tmp_path):
 def fail(data):
     raise RuntimeError("the peer is [ill]")
 
-BENCHMARK = Benchmark(prepare=prepare, timeout_seconds=2.0, contenders=[
+BENCHMARK = Benchmark(prepare=prepare, timeout_seconds=4.0, contenders=[
     Contender("ours", setup, same, len),
     Contender("crash", setup, fail, len, against="ours"),
     Contender("signal", setup, lambda data: os.kill(os.getpid(), signal.SIGSEGV), len),
@@ -238,7 +238,7 @@ BENCHMARK = Benchmark(prepare=prepare, timeout_seconds=2.0, contenders=[
         "absent": "the package no-such-package is not installed",
         "unimportable": "exit code 1: ModuleNotFoundError: No module named 'no_such_module'",
         "silent": "ended without a result",
-        "endless": "no answer after 2 seconds",
+        "endless": "no answer after 4 seconds",
         "honest": "",
         "other": "",
     }

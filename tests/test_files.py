@@ -849,7 +849,7 @@ contents = st.dictionaries(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(content=contents, kind=st.text(), version=st.integers(-(10**20), 10**20))
 def test_a_manifest_returns_what_was_saved(content, kind, version):
     with tempfile.TemporaryDirectory() as folder:
@@ -960,7 +960,7 @@ def test_a_damaged_manifest_is_read_or_refused_but_never_worse(tmp_path):
                 assert_one_sentence(error, damaged)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.binary() | json_values.map(lambda value: json.dumps(value).encode()))
 def test_foreign_bytes_are_refused(data):
     with tempfile.TemporaryDirectory() as folder:

@@ -47,7 +47,7 @@ def test_every_variant(config, path, dtype):
     assert kept_by_autograd(config, 2, path, dtype) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(configs(), st.integers(1, 5), st.sampled_from(list(PATHS)))
 def test_any_config(config, batch_size, path):
     """Within a tenth: with one head or one token, what is a copy elsewhere may be a view."""

@@ -48,7 +48,7 @@ def test_variants_against_the_counter_of_torch(config):
     check(config, batch_size=3, num_tokens=5)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(configs(), st.integers(1, 4))
 def test_any_config_against_the_counter_of_torch(config, batch_size):
     check(config, batch_size, config.context_length)

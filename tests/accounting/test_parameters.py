@@ -45,7 +45,7 @@ def test_every_variant(config):
     check(config)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(configs())
 def test_any_config(config):
     check(config)

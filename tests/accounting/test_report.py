@@ -32,7 +32,7 @@ def test_the_numbers_of_gpt2_xl():
         assert part in text
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     configs(),
     st.sampled_from(["adamw", "muon", "sgd"]),

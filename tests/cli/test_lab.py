@@ -132,8 +132,8 @@ def test_a_budget_of_time_becomes_steps_for_all_trials_together(
     data, tmp_path, capsys, monkeypatch
 ):
     module = "tilth.training.planning"
-    monkeypatch.setattr(f"{module}._time_steps", lambda *_, **__: (0.01, 0.01))
-    monkeypatch.setattr(f"{module}._try_compiler", lambda *_, **__: None)
+    monkeypatch.setattr(f"{module}._time_steps", lambda *_, **__: [0.01])
+    monkeypatch.setattr(f"{module}._may_compile", lambda *_: False)
 
     def steps_of(budget):
         words = ("lr", "--data", data.folder, *SMALL, "--budget", budget, "--dry-run")
@@ -196,7 +196,8 @@ def test_stopped_by_a_signal_it_says_how_to_go_on_and_does(data, tmp_path):
     words = ["lr", "--data", data.folder, *SMALL, "--steps", 40_000, "--out", out]
     command = [*TILTH, *map(str, words)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    while not list(out.glob("runs/*/metrics.jsonl")):
+    # The second step: from the first event on, a signal is noted.
+    while not any(path.read_text().count("\n") > 1 for path in out.glob("runs/*/metrics.jsonl")):
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
@@ -266,7 +267,7 @@ def test_ctrl_c_while_workers_start_ends_it_well(data, tmp_path):
 )
 @pytest.mark.parametrize("question", ["lr", "batch-size", "ablations", "shape"])
 def test_nothing_at_all_is_refused(data, tmp_path, capsys, monkeypatch, question, words, said):
-    monkeypatch.setattr("tilth.training.planning._time_steps", lambda *_, **__: (0.01, 0.01))
+    monkeypatch.setattr("tilth.training.planning._time_steps", lambda *_, **__: [0.01])
     monkeypatch.setattr("tilth.cli.lab._train", lambda *_: pytest.fail("it trains"))
     options = ("--data", data.folder, *SMALL, *words, "--out", tmp_path / "lab")
     with pytest.raises(ValueError, match=said):

@@ -36,10 +36,11 @@ def data(stories):
 
 def test_stopped_it_goes_on_with_the_trial_that_it_was_in(data, tmp_path):
     out = tmp_path / "search"
-    words = ("--data", data, *LR, "--trials", 2, "--steps", 150, "--out", out)
+    words = ("--data", data, *LR, "--trials", 2, "--steps", 600, "--out", out)
     process = start(*words)
     metrics = out / "runs" / "trial-0000" / "metrics.jsonl"
-    while process.poll() is None and not (metrics.exists() and metrics.stat().st_size):
+    # The second step: from the first event on, a signal is noted.
+    while process.poll() is None and not (metrics.exists() and metrics.read_text().count("\n") > 1):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=60)
@@ -47,7 +48,7 @@ def test_stopped_it_goes_on_with_the_trial_that_it_was_in(data, tmp_path):
     assert stdout == ""
     assert "tilth: stopped; go on with `tilth lab search --data" in stderr
     stopped = open_run(out / "runs" / "trial-0000").checkpoints()[-1].step
-    assert stopped < 150
+    assert stopped < 600
 
     code, stdout, stderr = run(*words)
     assert code == 0, stderr
@@ -60,7 +61,7 @@ def test_stopped_it_goes_on_with_the_trial_that_it_was_in(data, tmp_path):
     assert lines[0].lstrip().startswith("1 of 2  lr 0.02: ")
     config = open_run(out / "runs" / "trial-0001").config
     assert config.model.d_model == 16
-    assert config.steps == 150
+    assert config.steps == 600
 
 
 def test_dry_run_says_what_it_costs_and_leaves_nothing(data, tmp_path):

@@ -106,14 +106,13 @@ def test_ctrl_c_and_on(folder, tmp_path):
     """Interrupted in the middle, it ends with one line, and the same command finishes the work."""
     with (tmp_path / "long.jsonl").open("w") as file:
         line = json.dumps({"text": " ".join(STORIES)}) + "\n"
-        file.write(line * 3000)
+        file.write(line * 20_000)  # a second or more: time enough to be in the middle
     command = [sys.executable, "-m", "tilth", "tokenize", tmp_path / "long.jsonl", "--threads", "1"]
     command += ["--tokenizer", folder / "tokenizer.json", "--out", tmp_path / "data"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     partial = tmp_path / "data" / ".partial" / "train.npy"
-    deadline = time.monotonic() + 60
     while not (partial.exists() and partial.stat().st_size > 1000):
-        assert time.monotonic() < deadline
+        assert process.poll() is None
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=10)
@@ -123,4 +122,4 @@ def test_ctrl_c_and_on(folder, tmp_path):
     done = subprocess.run(command, capture_output=True, check=False, text=True)
     assert done.returncode == 0, done.stderr
     data = open_data(tmp_path / "data")
-    assert data.num_documents("train") + data.num_documents("valid") == 3000
+    assert data.num_documents("train") + data.num_documents("valid") == 20_000

@@ -1,6 +1,7 @@
 """`tilth train`, `resume` and `evaluate` as a person would use them."""
 
 import json
+import os
 import shlex
 import signal
 import subprocess
@@ -144,6 +145,28 @@ def test_a_signal_that_also_ends_the_reader_of_stderr_saves(data, tmp_path):
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=60) == 130
     process.stdout.close()
+    assert open_run(out).checkpoints()[-1].step == open_run(out).metrics()[-1]["step"]
+
+
+def test_a_signal_in_the_midst_of_a_line_saves(data, tmp_path):
+    """Behind a pager that stands still: the line waits, and so does everything else."""
+    out = tmp_path / "run"
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    every_step = ["--watch.evaluate-every", 1]  # a line each
+    process = start(
+        *("train", "tiny", "--data", data.folder, "--out", out, "--steps", 100_000),
+        *(*SMALL, *every_step),
+        env=environment,
+    )
+    metrics, size = out / "metrics.jsonl", -1
+    while process.poll() is None and (not metrics.exists() or metrics.stat().st_size != size):
+        size = metrics.stat().st_size if metrics.exists() else -1
+        time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.2)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert "Traceback" not in stderr
     assert open_run(out).checkpoints()[-1].step == open_run(out).metrics()[-1]["step"]
 
 

@@ -6,8 +6,8 @@ import logging
 import os
 import pty
 import re
-import select
 import sys
+import threading
 import unicodedata
 from dataclasses import replace
 from types import SimpleNamespace
@@ -86,7 +86,7 @@ def test_each_event_is_a_line_of_its_own(lines):
     lines(record(1))
     assert lines(record(100, evaluation=EVALUATION, saved="step-000100", sample="Once.")) == [
         "step 100: validation loss 3.2500, perplexity 25.79, 1.4123 bits per byte",
-        "step 100: saved checkpoint step-000100",
+        "step 100: saving checkpoint step-000100",
         "step 100: sample: Once.",
     ]
     assert lines(record(1, evaluation=replace(EVALUATION, perplexity=1.5e30))) == [
@@ -246,15 +246,24 @@ def terminal(monkeypatch, term):
         monkeypatch.delenv(name, raising=False)
     with os.fdopen(theirs, "w", encoding="utf-8", errors="backslashreplace") as stderr:
         monkeypatch.setattr(sys, "stderr", stderr)
+        # Read as it comes: a terminal takes 16 kB, and then whoever writes has to wait.
+        parts = []
+
+        def read():
+            with contextlib.suppress(OSError):  # which is how its end is told
+                while part := os.read(ours, 1 << 16):
+                    parts.append(part)
+
+        reader = threading.Thread(target=read)
+        reader.start()
 
         def written():
-            stderr.flush()
-            data = b""
-            while select.select([ours], [], [], 0)[0]:
-                data += os.read(ours, 1 << 16)
-            return data.decode()
+            stderr.close()
+            reader.join()
+            return b"".join(parts).decode()
 
         yield written
+    reader.join()
     os.close(ours)
 
 
@@ -280,7 +289,7 @@ def test_on_a_terminal(monkeypatch, capsys):
         "a note",
         "a warning",
         "step 400: validation loss 3.2500, perplexity 25.79, 1.4123 bits per byte",
-        "step 400: saved checkpoint step-000400",
+        "step 400: saving checkpoint step-000400",
         "step 400: sample:",
         "    Once \\x1b[31mred\\x07",
         "    and \\u202e 你好 \\ud800\\r\\x9b2J\\ttab\\x7f",

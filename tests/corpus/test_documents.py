@@ -90,7 +90,7 @@ def separated_texts(draw):
 
 
 @given(separated_text=separated_texts(), block_bytes=BLOCK_BYTES, compression=COMPRESSED)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_any_text_file(folder, separated_text, block_bytes, compression):
     separator, text = separated_text
     ending, cut = compression
@@ -120,7 +120,7 @@ def test_a_separator_cut_anywhere(tmp_path, separator):
     block_bytes=BLOCK_BYTES,
     compression=COMPRESSED,
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_any_json_lines(folder, records, ascii_only, line_ends, block_bytes, compression):
     ending, cut = compression
     lines = [
@@ -142,7 +142,7 @@ def test_any_json_lines(folder, records, ascii_only, line_ends, block_bytes, com
     ),
     block_bytes=BLOCK_BYTES,
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_parquet(folder, texts, group, kind, block_bytes):
     values = [text.encode() for text in texts] if kind == pyarrow.binary() else texts
     table = pyarrow.table({"n": list(range(len(texts))), "text": pyarrow.array(values, kind)})
@@ -156,7 +156,7 @@ def test_any_parquet(folder, texts, group, kind, block_bytes):
     ),
     block_bytes=BLOCK_BYTES,
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_folder(tmp_path_factory, files, block_bytes):
     folder = tmp_path_factory.mktemp("folder")
     for name, text in files.items():

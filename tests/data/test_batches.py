@@ -79,7 +79,7 @@ def test_the_example_of_the_module_runs():
 # get_batch
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     dtype=st.sampled_from(INTEGERS),
     context_length=st.integers(1, 20),
@@ -230,7 +230,7 @@ def test_splitmix64_gives_its_published_values():
     assert random_bits(array(1234567), array(0, 1, 2, 3)).tolist() == first
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     num_windows=st.integers(1, 3000),
     more_tokens=st.integers(0, 6),
@@ -390,7 +390,7 @@ def test_epochs_and_seeds_have_orders_of_their_own():
 # Sharing
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     order=st.sampled_from(["random", "epoch"]),
     world_size=st.sampled_from([1, 2, 3, 4, 8]),

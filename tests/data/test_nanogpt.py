@@ -18,7 +18,7 @@ def test_the_example_of_the_module_runs():
     assert doctest.testmod(nanogpt).failed == 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     ids=st.lists(st.integers(0, 65535), min_size=1, max_size=50),
     dtype=st.sampled_from(["u2", "i4", "u4", "i8", "u8", ">u2", ">i8", None]),

@@ -96,9 +96,7 @@ def test_the_hash_is_even():
         assert ((counts - expected) ** 2 / expected).sum() < 340
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 @given(
     texts=st.lists(st.text(max_size=30), min_size=1, max_size=12),
     valid=st.sampled_from([0.0, 0.01, 0.5, 0.99]),

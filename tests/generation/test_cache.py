@@ -57,7 +57,7 @@ def test_cached_logits_equal_uncached_ones(make_model, changes):
     assert cached.lengths == [24, 10, 12]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=4))
 def test_any_cut_into_calls_gives_the_same_logits(make_model, counts):
     model = make_model()

@@ -159,7 +159,7 @@ def test_int8_loses_less_than_a_hundredth(make_model):
     assert abs(quantized / exact - 1) < 0.01
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     st.integers(1, 5), st.integers(1, 3), st.integers(1, 70), st.integers(1, 70), st.integers(1, 90)
 )

@@ -38,7 +38,7 @@ def test_docstring():
 # --- softmax ---
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     shape=st.lists(st.integers(1, 5), min_size=1, max_size=4),
     data=st.data(),

@@ -41,7 +41,7 @@ def test_docstring():
     assert doctest.testmod(clipping).failed == 0
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(scale=st.floats(1e-3, 1e6), max_norm=st.floats(1e-3, 1e3), double=st.booleans())
 def test_equals_pytorch(scale, max_norm, double):
     dtype = torch.float64 if double else torch.float32

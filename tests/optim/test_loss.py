@@ -54,7 +54,7 @@ def test_equals_pytorch(shape, dtype):
     torch.testing.assert_close(gradients(ours, logits), gradients(reference, logits))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     offset=st.floats(-1e4, 1e4),
     scale=st.floats(0.01, 1e4),

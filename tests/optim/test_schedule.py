@@ -75,7 +75,7 @@ def test_constant_by_hand():
     assert [constant_schedule(step, 2.0, 4) for step in range(6)] == [0.0, 0.5, 1.0, 1.5, 2.0, 2.0]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.lists(st.integers(0, 200), min_size=3, max_size=3).map(sorted),
     st.lists(st.floats(0.0, 10.0), min_size=2, max_size=2).map(sorted),

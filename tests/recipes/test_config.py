@@ -140,7 +140,7 @@ def configs(draw):
     )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(configs())
 def test_a_config_comes_back_from_toml_and_json(config):
     values = config.to_dict()
@@ -152,7 +152,7 @@ def test_a_config_comes_back_from_toml_and_json(config):
         assert not differences(config, TrainingConfig.from_dict(again))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(configs())
 def test_a_resolved_config_is_complete_and_keeps_what_was_said(config):
     if config.steps is None:
@@ -199,7 +199,6 @@ def test_an_extended_run_has_the_schedule_of_its_own_length():
     assert (extended.optimizer.warmup_steps, extended.optimizer.decay_steps) == (50, 500)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 60), st.data())
 def test_a_default_leaves_room_for_what_was_given(steps, data):
     """Whatever part of the schedule is said, the other fits beside it."""

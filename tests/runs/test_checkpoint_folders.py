@@ -176,7 +176,7 @@ def test_the_best(tmp_path):
     assert best_checkpoint(checkpoints).step == 3, "a damaged one is not the best"
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     st.dictionaries(st.integers(1, 12), st.none() | st.sampled_from([1.0, 2.0, 3.0]), max_size=8),
     st.integers(1, 4),

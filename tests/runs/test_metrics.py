@@ -43,7 +43,7 @@ def as_read(record):
     return json.loads(json.dumps(record))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(records)
 def test_what_is_appended_comes_back(tmp_path_factory, written):
     path = tmp_path_factory.mktemp("log") / "metrics.jsonl"
@@ -67,7 +67,7 @@ def test_what_is_not_finite_is_null(tmp_path):
     assert read_log(tmp_path / "log") == [expected]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(records, st.integers(-1, 10), st.integers(0, 40))
 def test_a_torn_line_is_ignored_and_cut_off(tmp_path_factory, written, step, torn_bytes):
     path = tmp_path_factory.mktemp("log") / "metrics.jsonl"

@@ -65,7 +65,7 @@ TEXTS = st.one_of(
 def examples(count):
     """So many, however busy the machine is."""
     unhurried = [HealthCheck.too_slow, HealthCheck.filter_too_much]
-    return settings(max_examples=count, deadline=None, suppress_health_check=unhurried)
+    return settings(max_examples=count, suppress_health_check=unhurried)
 
 
 def pieces(text, pattern):

@@ -54,7 +54,7 @@ def test_docstrings():
 
 
 @given(st.one_of(st.text(), TEXTS, TRICKY.map(lambda text: text * 7)))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_ids_are_the_references(trained, text):
     ids = expected_ids(trained, text)
     assert trained.encode(text) == ids
@@ -76,13 +76,12 @@ def test_a_million_random_texts(trained):
 
 
 @given(st.binary(max_size=60))
-@settings(deadline=None)
 def test_bytes_are_text_with_replacement_characters(trained, data):
     assert trained.encode(data) == trained.encode(data.decode("utf-8", "replace"))
 
 
 @given(TEXTS, st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_encode_iterable_does_not_depend_on_the_cuts(trained, text, data):
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=10)))
     parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
@@ -119,7 +118,7 @@ def test_encode_iterable_is_lazy_and_holds_little(trained):
 
 
 @given(TEXTS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_offsets_are_those_of_hugging_face(tmp_path_factory, text):
     # Without "use_regex: true" trimming of blanks its offsets are those of the characters.
     trained = _gpt2_like()
@@ -225,7 +224,6 @@ def test_an_id_in_a_hole():
 
 
 @given(st.text(max_size=30))
-@settings(deadline=None)
 def test_incremental_decoding_never_shows_half_a_character(trained, text):
     decoder = trained.decoder()
     parts = [decoder.decode([token_id]) for token_id in trained.encode(text)]

@@ -34,7 +34,7 @@ def test_docstring():
 @given(
     st.lists(st.one_of(SMALL, TRICKY), max_size=5), st.integers(0, 30), st.sampled_from([1, 2, 8])
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @pytest.mark.parametrize("pattern", ["gpt2", "cl100k"])
 def test_merges_are_the_references(pattern, texts, num_merges, threads):
     trained = train_tokenizer(
@@ -46,7 +46,7 @@ def test_merges_are_the_references(pattern, texts, num_merges, threads):
 
 
 @given(st.lists(st.sampled_from([END, "<|", "|>", "a", "b", " ", "<|end|>", "é"]), max_size=40))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_special_tokens_cut_the_text(parts):
     text = "".join(parts)
     special = [END, "<|end|>", END + END]

@@ -7,7 +7,7 @@ import pickle
 from dataclasses import FrozenInstanceError, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tilth.tokenizer import vocabulary as module
@@ -199,7 +199,6 @@ SMALL = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(SMALL, SMALL)
 def test_fingerprints_are_equal_exactly_if_the_content_is(one, other):
     assert (one == other) == (one.fingerprint == other.fingerprint)

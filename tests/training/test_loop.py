@@ -3,6 +3,8 @@
 import json
 import logging
 import shutil
+import subprocess
+import sys
 import time
 from contextlib import contextmanager
 from dataclasses import replace
@@ -217,6 +219,23 @@ def test_a_finished_run_whose_last_checkpoint_is_damaged_is_finished_again(whole
     assert difference(folder, whole) is None
 
 
+def test_a_program_that_ends_in_the_midst_has_saved(config, tmp_path):
+    """Also where the iterator has a name, and so lives until the interpreter is taken apart."""
+    program = (
+        "import json, sys, tilth\n"
+        "from tilth.recipes.config import TrainingConfig\n"
+        "config = TrainingConfig.from_dict(json.loads(sys.argv[1]))\n"
+        "records = tilth.train(config, sys.argv[2])\n"
+        "for record in records:\n"
+        "    if record.step == 6: break\n"
+    )
+    words = [sys.executable, "-c", program, json.dumps(config.to_dict()), str(tmp_path / "run")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert open_run(tmp_path / "run").checkpoints()[-1].step == 6
+    run_all(resume(tmp_path / "run"))
+
+
 def test_no_whole_checkpoint_at_all(config, tmp_path):
     folder = tmp_path / "run"
     stop_after(train(config, folder), 2)
@@ -231,8 +250,8 @@ def test_a_full_disk_keeps_the_last_checkpoint(whole, config, tmp_path):
     for record in records:
         if record.step == 6:
             break
-    saved = [checkpoint.step for checkpoint in open_run(folder).checkpoints()]
-    assert saved == [4]
+    while not open_run(folder).checkpoints():  # step 4 is written beside steps 5 and 6
+        time.sleep(0.01)
     with largest_file(20_000), pytest.raises(OSError, match=r"cannot write the checkpoint.*resume"):
         run_all(records)
     assert [checkpoint.step for checkpoint in open_run(folder).checkpoints()] == [4]

@@ -10,11 +10,14 @@ steps; whoever works leaves at the next good moment, and what it has done is sav
 """
 
 import os
+import select
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+STDERR = 2
 
 
 @contextmanager
@@ -30,7 +33,13 @@ def first_signal() -> Iterator[list[int]]:
         noted.append(number)
         for each, handler in usual.items():
             signal.signal(each, handler)
-        say("tilth: finishing the step, then saving …")
+        # Not by `print`: the signal may have come in the midst of one, which would be an error. And
+        # not at all where it would have to wait, as for a pager that stands still.
+        try:
+            if select.select([], [STDERR], [], 0)[1]:
+                os.write(STDERR, "tilth: finishing the step, then saving …\n".encode())
+        except OSError:
+            silence_stderr()
 
     for number in usual:
         signal.signal(number, note)

@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -142,14 +143,13 @@ def _drive(records: "Iterator[StepRecord]", config: TrainingConfig, out: Path) -
     from tilth.cli.training_view import training_view
 
     record = None
-    with first_signal() as signals, training_view(config) as show:
+    with first_signal() as signals, training_view(config) as show, closing(records):  # type: ignore[type-var]  # a generator
         for record in records:
             try:
                 show(record)
             except OSError:  # nobody looks any more, which is no reason to stop
                 silence_stderr()
             if signals:
-                records.close()  # type: ignore[attr-defined]  # a generator
                 break
     if signals and record is not None and record.step < config.steps:
         say(

@@ -103,7 +103,7 @@ class _Standing:
                 f"{record.evaluation.bits_per_byte:.4f} bits per byte"
             )
         if record.saved is not None:
-            events.append(f"saved checkpoint {record.saved}")
+            events.append(f"saving checkpoint {record.saved}")
         return [f"step {record.step:,}: {event}" for event in events]
 
     def times(self) -> str:

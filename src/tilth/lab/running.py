@@ -94,7 +94,8 @@ def run_question(
             with closing(run) as happening:
                 for setup, what in happening:
                     if isinstance(what, StepRecord):
-                        yield Event(setup, len(outcomes), len(setups), record=what)
+                        if setup.name not in outcomes:  # a worker tells its end by another pipe
+                            yield Event(setup, len(outcomes), len(setups), record=what)
                         continue
                     outcomes[setup.name] = read_outcome(_folder(folder, setup), what)
                     save_lab(folder, replace(lab, trials=_trials(setups, outcomes)))

@@ -250,6 +250,8 @@ def verify_run(run: Run) -> Iterator[tuple[str, str | None]]:
         try:
             check()
         except (ValueError, OSError, KeyError, TypeError) as error:
+            if (run.folder / name).parent.name == CHECKPOINTS and not (run.folder / name).exists():
+                continue  # a training removes old ones meanwhile
             yield name, str(error)
         else:
             yield name, None
@@ -266,14 +268,17 @@ def _check_config(run: Run) -> None:
 
 
 def _check_metrics(run: Run) -> None:
-    records, checkpoints = run.metrics(), run.checkpoints()
+    checkpoints = run.checkpoints()  # before the records: a training beside us adds to both
+    records = run.metrics()
     newest = checkpoints[-1].step if checkpoints else 0
     if missing := set(range(1, newest + 1)) - {record["step"] for record in records}:
         raise FileError(run.folder / METRICS, f"has no step {min(missing)}", "restore a copy")
     saved = [record["saved"] for record in records if record.get("saved")]
-    if saved and not checkpoints:
-        problem = f"is empty, and {saved[-1]} was saved there"
-        raise FileError(run.folder / CHECKPOINTS, problem, "restore a copy")
+    if saved and not checkpoints and not run.is_running:
+        # Killed while it was written, or removed: nobody can tell.
+        problem = f"is empty, and {saved[-1]} was to be saved there"
+        hint = "restore a copy, or `tilth resume` begins with the first step again"
+        raise FileError(run.folder / CHECKPOINTS, problem, hint)
 
 
 def _check_tokenizer(run: Run) -> None:

@@ -62,15 +62,24 @@ class CheckpointWriter:
         optimizer: Optimizer,
         content: dict[str, Any],
         tensors: dict[str, Any],
+        *,
+        at_once: bool = False,
     ) -> str:
-        """Copy the state now, write it later; `tensors` are values with tensors in them."""
+        """Copy the state now, write it later; `tensors` are values with tensors in them.
+
+        With `at_once` it is written before this returns, without the thread: at the end of a
+        program there are none any more.
+        """
         self.wait()
         weights = {name: _copy(weight) for name, weight in model.state_dict().items()}
         packer = Packer()
         packed = packer.pack({"optimizer": optimizer.state_dict(), **tensors}, "state")
         others = {name: _copy(tensor) for name, tensor in packer.tensors.items()}
         content = {"step": step, **deepcopy(content), "packed": packed}
-        self._pending = self._thread.submit(self._write, step, weights, others, content)
+        if at_once:
+            self._write(step, weights, others, content)
+        else:
+            self._pending = self._thread.submit(self._write, step, weights, others, content)
         return folder_name(step)
 
     def check(self) -> None:

@@ -11,6 +11,7 @@ What a step does depends on the config, the data, the weights and the number of 
 and learning rates are functions of that number, so nothing else has to be kept to find them again.
 """
 
+import atexit
 import logging
 import math
 import os
@@ -18,11 +19,12 @@ import random
 import shutil
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -239,9 +241,24 @@ def _open_same_data(run: Run, folder: StrPath | None) -> Data:
 
 # --- the loop -------------------------------------------------------------------------------------
 
+_sessions: WeakSet[Generator[StepRecord]] = WeakSet()
+
+
+@atexit.register
+def _close_sessions() -> None:
+    """Save what a program left in the midst of, as long as the modules that it needs are there."""
+    for session in list(_sessions):
+        session.close()
+
 
 def _session(run: Run, data: Data) -> Iterator[StepRecord]:
     """Train from the newest checkpoint, or from nothing, to the last step."""
+    session = _steps(run, data)
+    _sessions.add(session)
+    return session
+
+
+def _steps(run: Run, data: Data) -> Generator[StepRecord]:
     run = replace(run, folder=run.folder.absolute())  # wherever the process goes meanwhile
     config = run.config
     with ExitStack() as stack:
@@ -260,10 +277,10 @@ def _session(run: Run, data: Data) -> Iterator[StepRecord]:
             data.train, config.batch_size, context, config.seed, config.order, device=device
         )
 
-        def save(record: StepRecord) -> None:
+        def save(record: StepRecord, *, at_once: bool = False) -> None:
             metrics.sync()  # first: a checkpoint is never ahead of the logs
             samples.sync()
-            training.save(writer, record.evaluation)
+            training.save(writer, record.evaluation, at_once=at_once)
 
         for x, y in batches.read(training.step, config.steps):
             record = training.take_step(x, y)
@@ -279,7 +296,7 @@ def _session(run: Run, data: Data) -> Iterator[StepRecord]:
                 yield record
             except GeneratorExit:  # whoever drives us has had enough
                 if not record.saved:
-                    save(record)
+                    save(record, at_once=True)
                 writer.wait()
                 raise
 
@@ -438,7 +455,9 @@ class _Training:
         text = sample(self.model, self.tokenizer, seed=self.config.seed, **options)
         return f"{options['prompt']}{text}"
 
-    def save(self, writer: CheckpointWriter, evaluation: Evaluation | None) -> None:
+    def save(
+        self, writer: CheckpointWriter, evaluation: Evaluation | None, *, at_once: bool = False
+    ) -> None:
         """Hand everything that the next step depends on to the writer."""
         self._look_for_problems(0.0 if evaluation is None else evaluation.loss)
         self.check(writer)
@@ -453,4 +472,4 @@ class _Training:
             "versions": versions(),
         }
         tensors = {"random": random_state(), "scaler": self.scaler.state_dict()}
-        writer.save(self.step, self.model, self.optimizer, content, tensors)
+        writer.save(self.step, self.model, self.optimizer, content, tensors, at_once=at_once)

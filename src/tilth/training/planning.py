@@ -38,6 +38,8 @@ from tilth.training.step import (
 COMPILED_FROM_SECONDS = 420.0
 """Shorter runs do not try to compile: it takes most of a minute, and saves a fifth of each step."""
 
+TIMED_SECONDS = 3.0  # at most, before a plan
+
 PROCESS_BYTES = 300_000_000  # Python, torch and its threads
 
 log = logging.getLogger(__name__)
@@ -79,22 +81,15 @@ def plan(config: TrainingConfig, data: Data) -> Plan:
         raise ValueError("how long to train is not said; give steps, or a budget of time.")
     with machine_settings(machine):
         peak = measured_peak(torch.device(device), machine.dtype)
-        _, eager = _time_steps(config, data, use_compiler=False)
-        compiled_seconds = None
-        if config.machine.compile is None:
-            compiled_seconds = _worth_compiling(config, data, eager)
-        elif config.machine.compile:
-            compiling = time.perf_counter()
-            compiled_seconds = _try_compiler(config, data)
-            if compiled_seconds is not None:
-                log.warning("compiling took %.0f s", time.perf_counter() - compiling)
-    step_seconds = compiled_seconds or eager
+        (step_seconds,) = _time_steps(config, data, use_compiler=False)
+        compiles = False
+        if machine.compile or (machine.compile is None and _may_compile(config, step_seconds)):
+            compiles, step_seconds = _try_compiler(config, data, step_seconds)
     if config.steps is None:
         assert config.budget_seconds is not None
         left = config.budget_seconds - (time.perf_counter() - began)
         config = replace(config, steps=_steps_in(left, config, step_seconds, len(data.valid)))
-    machine = replace(config.machine, compile=compiled_seconds is not None)
-    config = replace(config, machine=machine).resolved()
+    config = replace(config, machine=replace(machine, compile=compiles)).resolved()
     flops = training_flops(config.model, config.batch_size)
     memory = training_memory(
         config.model,
@@ -115,13 +110,16 @@ def plan(config: TrainingConfig, data: Data) -> Plan:
     )
 
 
-def _time_steps(config: TrainingConfig, data: Data, *, use_compiler: bool) -> tuple[float, float]:
-    """Seconds of the first step of a model that is thrown away, and of those after it."""
+def _time_steps(config: TrainingConfig, data: Data, *, use_compiler: bool) -> list[float]:
+    """Seconds of an uncompiled step of a model that is thrown away; and of a compiled one, if so.
+
+    In turns, as the speed of a machine may change. The first of each, which compiles, is left out.
+    """
     with torch.random.fork_rng():
         model = TransformerLM(config.model).to(config.machine.device)
-    loss_of = make_loss(model, config)
+    losses = [make_loss(model, config)]
     if use_compiler:
-        loss_of = compiled(loss_of, config.machine.device)
+        losses.append(compiled(make_loss(model, config), config.machine.device))
     optimizer, scaler = make_optimizer(model, config.optimizer), make_scaler(config)
     batches = Batches(
         data.train,
@@ -130,41 +128,31 @@ def _time_steps(config: TrainingConfig, data: Data, *, use_compiler: bool) -> tu
         config.seed,
         device=config.machine.device,
     )
-    seconds: list[float] = []
-    for number in range(6):
+    seconds: list[list[float]] = [[] for _ in losses]
+    for number in range(21):
         x, y = batches[number]
-        then = time.perf_counter()
-        rows = config.microbatch_size or config.batch_size
-        loss = accumulate_gradients(loss_of, x, y, rows, scaler).item()
-        update(optimizer, loss, 0.0, config.optimizer.max_grad_norm, scaler)
-        synchronize(torch.device(config.machine.device))
-        seconds.append(time.perf_counter() - then)
-        if len(seconds) > 1 and sum(seconds[1:]) > 2.0:
+        for own, loss_of in zip(seconds, losses, strict=True):
+            then = time.perf_counter()
+            rows = config.microbatch_size or config.batch_size
+            loss = accumulate_gradients(loss_of, x, y, rows, scaler).item()
+            update(optimizer, loss, 0.0, config.optimizer.max_grad_norm, scaler)
+            synchronize(torch.device(config.machine.device))
+            own.append(time.perf_counter() - then)
+        if sum(sum(own[1:]) for own in seconds) > TIMED_SECONDS:
             break
-    return seconds[0], statistics.median(seconds[1:])
+    return [statistics.median(own[1:]) for own in seconds]
 
 
-def _worth_compiling(config: TrainingConfig, data: Data, eager_seconds: float) -> float | None:
-    """The seconds of a compiled step if the whole run is faster with it, compiling included."""
-    whole = config.budget_seconds if config.steps is None else config.steps * eager_seconds
+def _whole_seconds(config: TrainingConfig, step_seconds: float) -> float:
+    whole = config.budget_seconds if config.steps is None else config.steps * step_seconds
     assert whole is not None
-    if torch.device(config.machine.device).type == "mps" or whole < COMPILED_FROM_SECONDS:
-        return None
-    began = time.perf_counter()
-    compiled_seconds = _try_compiler(config, data)
-    if compiled_seconds is None:
-        return None
-    compiling = time.perf_counter() - began
-    # The run compiles once more; torch then finds most of it in its cache.
-    pays = compiling + whole * compiled_seconds / eager_seconds < whole
-    log.warning(
-        "compiling took %.0f s; a step takes %.3g s instead of %.3g s%s",
-        compiling,
-        compiled_seconds,
-        eager_seconds,
-        "" if pays else ": it does not pay here",
-    )
-    return compiled_seconds if pays else None
+    return whole
+
+
+def _may_compile(config: TrainingConfig, step_seconds: float) -> bool:
+    """Whether to try it at all."""
+    is_long = _whole_seconds(config, step_seconds) >= COMPILED_FROM_SECONDS
+    return is_long and torch.device(config.machine.device).type != "mps"
 
 
 def check_compiler(machine: MachineConfig) -> None:
@@ -174,14 +162,29 @@ def check_compiler(machine: MachineConfig) -> None:
     compiled(lambda x, y: (x * number + y).sum(), machine.device)(ones, ones)
 
 
-def _try_compiler(config: TrainingConfig, data: Data) -> float | None:
-    """The seconds of a compiled step; None if there is no compiler that works."""
+def _try_compiler(config: TrainingConfig, data: Data, step_seconds: float) -> tuple[bool, float]:
+    """Whether to compile, as is asked for or as the run is shorter with it; seconds of a step."""
+    began = time.perf_counter()
     try:
-        return _time_steps(config, data, use_compiler=True)[1]
+        step_seconds, compiled_seconds = _time_steps(config, data, use_compiler=True)
     except (ValueError, RuntimeError, OSError, ImportError) as error:
         reason = str(error).strip().splitlines()[0]
         log.warning("the model cannot be compiled (%s); it trains uncompiled.", reason)
-        return None
+        return False, step_seconds
+    compiling = time.perf_counter() - began
+    whole = _whole_seconds(config, step_seconds)
+    # The run compiles once more; torch then finds most of it in its cache.
+    pays = compiling + whole * compiled_seconds / step_seconds < whole
+    log.warning(
+        "compiling took %.0f s; a step takes %.3g s instead of %.3g s%s",
+        compiling,
+        compiled_seconds,
+        step_seconds,
+        "" if pays or config.machine.compile else ": it does not pay here",
+    )
+    if pays or config.machine.compile:
+        return True, compiled_seconds
+    return False, step_seconds
 
 
 def _steps_in(
