@@ -96,7 +96,8 @@ std::size_t draw_from(std::span<const Score> scores, double largest, const Filte
   std::vector<float> weights(scores.size());
   std::transform(scores.begin(), scores.end(), weights.begin(), [&](Score score) {
     const double exponent = (static_cast<double>(score) - largest) / filters.temperature;
-    return std::exp(static_cast<float>(std::max(exponent, -200.0)));  // 0 from -104 on
+    // 0 from -104 on; in this order, NaN is -200 too.
+    return std::exp(static_cast<float>(std::max(-200.0, exponent)));
   });
   End end = end_of(weights, filters);
   double mass = 0.0;
@@ -106,7 +107,7 @@ std::size_t draw_from(std::span<const Score> scores, double largest, const Filte
       is_kept = true;
       --end.num_equal;
     }
-    if (!is_kept || weight < filters.min_p) weight = 0.0f;
+    if (!is_kept || weight < static_cast<float>(filters.min_p)) weight = 0.0f;
     mass += weight;
   }
   const double point = unit * mass;

@@ -5,8 +5,8 @@
 //
 // Promise: this is the token that stands at `unit`, a number from 0 to 1, when the tokens of
 // tilth.generation.sampling.next_token_distribution are laid side by side by id, each as wide as
-// it is likely. Weights are float32, their sums float64, so the ends of a token are right to 1e-6.
-// The same token on every processor.
+// it is likely. Weights are float32, their sums float64, so the ends of a token are right to 1e-6,
+// and of tokens that are so near to where a filter ends another may be kept.
 //
 // Complexity: linear. Where top-k and top-p end is found by counting, as sorting the 10,000 weights
 // of a vocabulary takes longer than all the rest.
@@ -25,7 +25,7 @@ struct Filters {
   double min_p = 0.0;
 };
 
-// `largest` is that of the scores, and finite.
+// `largest` is that of the scores, and finite. A score that is no number counts as -infinity.
 std::size_t draw(std::span<const float> scores, double largest, const Filters& filters,
                  double unit);
 std::size_t draw(std::span<const double> scores, double largest, const Filters& filters,

@@ -101,5 +101,13 @@ int main() {
   // A temperature so small that one token is left, and so large that all are equal.
   check({1.0f, 1.5f, -infinity}, {.temperature = 5e-324});
   check({1.0f, 1.5f, 9.0f}, {.temperature = 1e300});
+  // What is no number is never drawn, whatever the filter.
+  const std::vector<float> scores = {std::numeric_limits<float>::quiet_NaN(), 1.0f, -infinity};
+  for (const Filters& filters : {Filters{}, Filters{.top_k = 1}, Filters{.top_k = 3, .top_p = 0.9},
+                                 Filters{.top_p = 0.999}, Filters{.min_p = 0.5}}) {
+    for (const double unit : {0.0, 0.5, 1.0}) {
+      CHECK_EQUAL(draw(std::span<const float>(scores), 1.0, filters, unit), 1u);
+    }
+  }
   return 0;
 }

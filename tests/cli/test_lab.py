@@ -132,7 +132,7 @@ def test_a_budget_of_time_becomes_steps_for_all_trials_together(
     data, tmp_path, capsys, monkeypatch
 ):
     module = "tilth.training.planning"
-    monkeypatch.setattr(f"{module}._time_steps", lambda *_, **__: [0.01])
+    monkeypatch.setattr(f"{module}._time_steps", lambda *_, **__: [(0.01, 0.01)])
     monkeypatch.setattr(f"{module}._may_compile", lambda *_: False)
 
     def steps_of(budget):
@@ -267,7 +267,7 @@ def test_ctrl_c_while_workers_start_ends_it_well(data, tmp_path):
 )
 @pytest.mark.parametrize("question", ["lr", "batch-size", "ablations", "shape"])
 def test_nothing_at_all_is_refused(data, tmp_path, capsys, monkeypatch, question, words, said):
-    monkeypatch.setattr("tilth.training.planning._time_steps", lambda *_, **__: [0.01])
+    monkeypatch.setattr("tilth.training.planning._time_steps", lambda *_, **__: [(0.01, 0.01)])
     monkeypatch.setattr("tilth.cli.lab._train", lambda *_: pytest.fail("it trains"))
     options = ("--data", data.folder, *SMALL, *words, "--out", tmp_path / "lab")
     with pytest.raises(ValueError, match=said):

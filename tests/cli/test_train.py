@@ -1,11 +1,13 @@
 """`tilth train`, `resume` and `evaluate` as a person would use them."""
 
+import fcntl
 import json
 import os
 import shlex
 import signal
 import subprocess
 import sys
+import termios
 import time
 import tomllib
 
@@ -25,6 +27,10 @@ def start(*words, **options):
     command = [sys.executable, "-m", "tilth", *map(str, words)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(command, text=True, **pipes, **options)
+
+
+def unread_bytes(pipe):
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def run(*words):
@@ -158,10 +164,10 @@ def test_a_signal_in_the_midst_of_a_line_saves(data, tmp_path):
         *(*SMALL, *every_step),
         env=environment,
     )
-    metrics, size = out / "metrics.jsonl", -1
-    while process.poll() is None and (not metrics.exists() or metrics.stat().st_size != size):
-        size = metrics.stat().st_size if metrics.exists() else -1
-        time.sleep(0.5)
+    capacity = fcntl.fcntl(process.stderr, fcntl.F_GETPIPE_SZ)
+    while process.poll() is None and unread_bytes(process.stderr) < capacity - 4096:
+        time.sleep(0.1)
+    time.sleep(0.5)  # it waits in the midst of a line now
     process.send_signal(signal.SIGINT)
     time.sleep(0.2)
     _, stderr = process.communicate(timeout=60)

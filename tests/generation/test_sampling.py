@@ -159,6 +159,23 @@ def test_a_penalty_may_be_beyond_all_measure(penalty, likeliest, logits):
     assert ids[probabilities.argmax()] == likeliest
 
 
+def test_a_penalty_may_leave_nothing_else():
+    """All were said, and all are infinitely unlikely now: still one is chosen."""
+    sampling = Sampling(repetition_penalty=1e300, top_p=0.9)
+    for logits in ([-1e10, -2e10], [1e-300, 1e-310]):
+        options = {"sample_index": 0, "position": 0, "previous_ids": [0, 1]}
+        assert choose(logits, sampling, **options) in (0, 1)
+
+
+@pytest.mark.parametrize("options", [{"top_k": 1}, {"top_p": 0.0}, {"temperature": 0.0}])
+def test_the_likeliest_is_the_likeliest_by_however_little(options):
+    logits = np.array([0.1, np.nextafter(np.float32(0.1), np.float32(1)), 0.0], np.float32)
+    sampling = Sampling(**{"temperature": 1e6, **options})
+    assert dense(logits, **{"temperature": 1e6, **options}).tolist() == [0, 1, 0]
+    chosen = {choose(logits, sampling, sample_index=0, position=i) for i in range(20)}
+    assert chosen == {1}
+
+
 def test_tokens_without_a_chance_are_never_kept():
     logits = [0.0, -math.inf, 1.0, -1000.0]
     for options in ({}, {"top_k": 4}, {"top_p": 0.9999999}, {"min_p": 1e-9}):

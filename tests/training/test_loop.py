@@ -2,9 +2,12 @@
 
 import json
 import logging
+import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from dataclasses import replace
@@ -219,21 +222,57 @@ def test_a_finished_run_whose_last_checkpoint_is_damaged_is_finished_again(whole
     assert difference(folder, whole) is None
 
 
+ENDS = """
+import json, os, pathlib, sys, tilth
+from tilth.recipes.config import TrainingConfig
+
+config, out = TrainingConfig.from_dict(json.loads(sys.argv[1])), pathlib.Path(sys.argv[2])
+sessions = [tilth.train(config, out / name) for name in "abc"]
+for step in range(3):
+    for session in sessions:
+        next(session)
+if os.fork() == 0:
+    sys.exit()  # the child has nothing to save
+os.wait()
+assert not list(out.glob("*/checkpoints/*"))
+(out / "b" / "checkpoints").rmdir()
+(out / "b" / "checkpoints").touch()
+"""
+
+
 def test_a_program_that_ends_in_the_midst_has_saved(config, tmp_path):
-    """Also where the iterator has a name, and so lives until the interpreter is taken apart."""
-    program = (
-        "import json, sys, tilth\n"
-        "from tilth.recipes.config import TrainingConfig\n"
-        "config = TrainingConfig.from_dict(json.loads(sys.argv[1]))\n"
-        "records = tilth.train(config, sys.argv[2])\n"
-        "for record in records:\n"
-        "    if record.step == 6: break\n"
-    )
-    words = [sys.executable, "-c", program, json.dumps(config.to_dict()), str(tmp_path / "run")]
+    """Also where iterators have names, and so live until the interpreter is taken apart."""
+    words = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-c",
+        ENDS,
+        json.dumps(config.to_dict()),
+        str(tmp_path),
+    ]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert done.stderr == ""
-    assert open_run(tmp_path / "run").checkpoints()[-1].step == 6
-    run_all(resume(tmp_path / "run"))
+    assert re.fullmatch(
+        r"cannot write the checkpoint .*/b/checkpoints/step-000003 .*\n", done.stderr
+    )
+    for name in "ac":  # whatever becomes of the one between them
+        assert [each.step for each in open_run(tmp_path / name).checkpoints()] == [3]
+    run_all(resume(tmp_path / "a"))
+
+
+def test_ctrl_c_while_the_last_state_is_saved_does_not_lose_it(config, tmp_path, monkeypatch):
+    write, main = CheckpointWriter._write, threading.get_ident()
+
+    def interrupted(*arguments):
+        time.sleep(0.2)
+        signal.pthread_kill(main, signal.SIGINT)
+        time.sleep(0.2)
+        write(*arguments)
+
+    monkeypatch.setattr(CheckpointWriter, "_write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        stop_after(train(config, tmp_path / "run"), 2)
+    assert [each.step for each in open_run(tmp_path / "run").checkpoints()] == [2]
 
 
 def test_no_whole_checkpoint_at_all(config, tmp_path):
@@ -250,7 +289,9 @@ def test_a_full_disk_keeps_the_last_checkpoint(whole, config, tmp_path):
     for record in records:
         if record.step == 6:
             break
-    while not open_run(folder).checkpoints():  # step 4 is written beside steps 5 and 6
+    for _ in range(6_000):  # step 4 is written beside steps 5 and 6
+        if open_run(folder).checkpoints():
+            break
         time.sleep(0.01)
     with largest_file(20_000), pytest.raises(OSError, match=r"cannot write the checkpoint.*resume"):
         run_all(records)
@@ -327,6 +368,19 @@ def test_too_many_of_them_end_the_run_with_the_last_good_checkpoint(change, tmp_
         assert all(weight.isfinite().all() for weight in weights.values())
 
 
+def test_a_run_that_diverges_beside_a_full_disk_has_diverged(change, tmp_path, monkeypatch):
+    broken_at(monkeypatch, range(6, 100))
+
+    def fail_late(*_arguments):
+        time.sleep(0.2)
+        raise OSError("full")
+
+    monkeypatch.setattr(CheckpointWriter, "_write", fail_late)
+    config = change(max_skipped=4, watch={"save_every": 8})
+    with pytest.raises(loop.DivergedError, match="no checkpoint yet"):
+        run_all(train(config, tmp_path / "run"))
+
+
 def test_weights_that_are_not_finite_are_never_saved(change, tmp_path):
     config = change(optimizer={"lr": 1e38, "min_lr": 1e38, "warmup_steps": 0}, max_skipped=100)
     with pytest.raises(
@@ -384,6 +438,17 @@ def test_a_damaged_end_of_an_extended_run_is_trained_again(whole, tmp_path, capl
     assert "was extended at step 12, and the checkpoint of that step is damaged" in caplog.text
     assert difference(folder, whole) is None
     assert open_run(folder).config == open_run(whole).config
+
+
+def test_an_extended_run_without_checkpoints_is_refused(whole, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    extend(folder, 6)
+    shutil.rmtree(folder / "checkpoints")
+    (folder / "checkpoints").mkdir()
+    with pytest.raises(FileError, match="has no checkpoint that is whole; restore one, or begin"):
+        resume(folder)
+    assert dict(verify_run(open_run(folder)))["metrics.jsonl"].endswith("there; restore a copy")
 
 
 def test_the_readme_of_an_extended_run_knows_its_length(whole, tmp_path):

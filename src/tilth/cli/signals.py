@@ -14,7 +14,7 @@ import select
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 STDERR = 2
@@ -33,13 +33,7 @@ def first_signal() -> Iterator[list[int]]:
         noted.append(number)
         for each, handler in usual.items():
             signal.signal(each, handler)
-        # Not by `print`: the signal may have come in the midst of one, which would be an error. And
-        # not at all where it would have to wait, as for a pager that stands still.
-        try:
-            if select.select([], [STDERR], [], 0)[1]:
-                os.write(STDERR, "tilth: finishing the step, then saving …\n".encode())
-        except OSError:
-            silence_stderr()
+        _say_meanwhile("tilth: finishing the step, then saving …")
 
     for number in usual:
         signal.signal(number, note)
@@ -48,6 +42,20 @@ def first_signal() -> Iterator[list[int]]:
     finally:
         for number, handler in usual.items():
             signal.signal(number, handler)
+
+
+def _say_meanwhile(text: str) -> None:
+    """Say something from a signal handler, which may have come in the midst of a line.
+
+    Then `print` cannot be entered again. What is written past it may have to wait, as for a pager
+    that stands still, and is left unsaid.
+    """
+    try:
+        say(text)
+    except RuntimeError:
+        with suppress(OSError):
+            if select.select([], [STDERR], [], 0)[1]:
+                os.write(STDERR, f"{text}\n".encode())
 
 
 def say(text: str) -> None:

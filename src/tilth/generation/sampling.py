@@ -2,7 +2,7 @@
 
 What enters: the logits of one position, and `Sampling`. What leaves: the tokens that may come next
 with their probabilities, and one of them. Chance depends on (seed, sample index, position) alone,
-so equal logits give equal choices. NumPy only; `sample` alone needs torch.
+so equal logits give equal choices. Without torch, which `sample` alone needs.
 
 >>> logits = np.log([0.5, 0.3, 0.15, 0.05])
 >>> ids, probabilities = next_token_distribution(logits, Sampling(top_p=0.7))
@@ -52,6 +52,11 @@ class Sampling:
     seed: int = 0
     """Where chance begins, from 0 to 2**64 - 1."""
 
+    @property
+    def is_greedy(self) -> bool:
+        """Whether only the likeliest token is left."""
+        return self.temperature == 0 or self.top_k == 1 or self.top_p == 0
+
     def __post_init__(self) -> None:
         # `not` in front, so that NaN fails every one of them.
         if not 0 <= self.temperature < math.inf:
@@ -79,7 +84,7 @@ def next_token_distribution(
     renormalised. Of equally likely tokens the smaller id goes first. They come by id.
     """
     scores, largest = _scores(logits, sampling, previous_ids)
-    if sampling.temperature == 0:
+    if sampling.is_greedy:
         return np.array([scores.argmax()]), np.ones(1)
     with np.errstate(over="ignore"):  # a tiny temperature: -inf is as good
         weights = np.exp((scores.astype(np.float64) - largest) / sampling.temperature)
@@ -118,7 +123,8 @@ def penalised(
     said = np.unique(np.asarray(previous_ids, dtype=np.int64))
     with np.errstate(over="ignore"):  # a penalty of 1e-320: infinity becomes the largest number
         now = np.where(scores[said] > 0, scores[said] / penalty, scores[said] * penalty)
-    scores[said] = np.minimum(now, np.finfo(np.float64).max)
+    most = np.finfo(np.float64).max
+    scores[said] = np.clip(now, -most, most)
     return scores
 
 
@@ -132,11 +138,12 @@ def choose(
 ) -> int:
     """Draw the token that stands at `position`, counted from the start of the prompt.
 
-    From `next_token_distribution`, but in the core: NumPy takes 0.4 ms for a vocabulary of 10,000,
-    a seventh of what the network takes at 22.7M parameters.
+    From `next_token_distribution`, but in the core, whose weights are float32: of tokens within
+    1e-6 of where a filter ends it may keep another. For a vocabulary of 10,000 it takes 0.08 ms
+    where NumPy takes 0.9, a third of what the network takes at 22.7M parameters.
     """
     scores, largest = _scores(logits, sampling, previous_ids)
-    if sampling.temperature == 0:
+    if sampling.is_greedy:
         return int(scores.argmax())
     return _core.draw(
         np.ascontiguousarray(scores),

@@ -274,10 +274,13 @@ def _check_metrics(run: Run) -> None:
     if missing := set(range(1, newest + 1)) - {record["step"] for record in records}:
         raise FileError(run.folder / METRICS, f"has no step {min(missing)}", "restore a copy")
     saved = [record["saved"] for record in records if record.get("saved")]
-    if saved and not checkpoints and not run.is_running:
+    # One that is being written is not there yet; asked again, as it may have come meanwhile.
+    if saved and not run.is_running and not run.checkpoints():
         # Killed while it was written, or removed: nobody can tell.
         problem = f"is empty, and {saved[-1]} was to be saved there"
-        hint = "restore a copy, or `tilth resume` begins with the first step again"
+        hint = "restore a copy"
+        if not run.config.optimizer.begin_step:
+            hint += ", or `tilth resume` begins with the first step again"
         raise FileError(run.folder / CHECKPOINTS, problem, hint)
 
 

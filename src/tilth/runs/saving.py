@@ -62,24 +62,18 @@ class CheckpointWriter:
         optimizer: Optimizer,
         content: dict[str, Any],
         tensors: dict[str, Any],
-        *,
-        at_once: bool = False,
     ) -> str:
-        """Copy the state now, write it later; `tensors` are values with tensors in them.
-
-        With `at_once` it is written before this returns, without the thread: at the end of a
-        program there are none any more.
-        """
+        """Copy the state now, write it later; `tensors` are values with tensors in them."""
         self.wait()
         weights = {name: _copy(weight) for name, weight in model.state_dict().items()}
         packer = Packer()
         packed = packer.pack({"optimizer": optimizer.state_dict(), **tensors}, "state")
         others = {name: _copy(tensor) for name, tensor in packer.tensors.items()}
         content = {"step": step, **deepcopy(content), "packed": packed}
-        if at_once:
-            self._write(step, weights, others, content)
-        else:
+        try:
             self._pending = self._thread.submit(self._write, step, weights, others, content)
+        except RuntimeError:  # the program ends, and threads are gone already
+            self._write(step, weights, others, content)
         return folder_name(step)
 
     def check(self) -> None:

@@ -20,7 +20,7 @@ import shutil
 import time
 from collections import deque
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,7 @@ from tilth.training.step import (
     update,
 )
 
+NONE_WHOLE, NONE_WHOLE_HINT = "has no checkpoint that is whole", "restore one, or begin a new run"
 SPEED_STEPS = 20  # that the reported speed is a mean of
 
 log = logging.getLogger(__name__)
@@ -141,7 +142,9 @@ def _before_extension(run: Run) -> Run:
     if not begin_step:
         return run
     whole = next((each for each in reversed(run.checkpoints()) if _is_whole(each)), None)
-    if whole is None or whole.step >= begin_step:
+    if whole is None:
+        raise FileError(run.folder, NONE_WHOLE, NONE_WHOLE_HINT)
+    if whole.step >= begin_step:
         return run
     log.warning(
         "%s was extended at step %d, and the checkpoint of that step is damaged: it goes on from "
@@ -248,7 +251,10 @@ _sessions: WeakSet[Generator[StepRecord]] = WeakSet()
 def _close_sessions() -> None:
     """Save what a program left in the midst of, as long as the modules that it needs are there."""
     for session in list(_sessions):
-        session.close()
+        try:
+            session.close()
+        except Exception as error:  # the others are to be saved all the same
+            log.error("%s", error)
 
 
 def _session(run: Run, data: Data) -> Iterator[StepRecord]:
@@ -260,7 +266,7 @@ def _session(run: Run, data: Data) -> Iterator[StepRecord]:
 
 def _steps(run: Run, data: Data) -> Generator[StepRecord]:
     run = replace(run, folder=run.folder.absolute())  # wherever the process goes meanwhile
-    config = run.config
+    config, process = run.config, os.getpid()
     with ExitStack() as stack:
         stack.enter_context(run.locked())
         remove_leftovers(run.folder)
@@ -277,10 +283,10 @@ def _steps(run: Run, data: Data) -> Generator[StepRecord]:
             data.train, config.batch_size, context, config.seed, config.order, device=device
         )
 
-        def save(record: StepRecord, *, at_once: bool = False) -> None:
+        def save(record: StepRecord) -> None:
             metrics.sync()  # first: a checkpoint is never ahead of the logs
             samples.sync()
-            training.save(writer, record.evaluation, at_once=at_once)
+            training.save(writer, record.evaluation)
 
         for x, y in batches.read(training.step, config.steps):
             record = training.take_step(x, y)
@@ -295,9 +301,10 @@ def _steps(run: Run, data: Data) -> Generator[StepRecord]:
             try:
                 yield record
             except GeneratorExit:  # whoever drives us has had enough
-                if not record.saved:
-                    save(record, at_once=True)
-                writer.wait()
+                if os.getpid() == process:  # a forked child only forgets
+                    if not record.saved:
+                        save(record)
+                    writer.wait()
                 raise
 
 
@@ -342,8 +349,7 @@ class _Training:
             except FileError as error:
                 log.warning("%s; trying the checkpoint before it.", error)
         if checkpoints:
-            hint = "restore one, or begin a new run"
-            raise FileError(self.run.folder, "has no checkpoint that is whole", hint)
+            raise FileError(self.run.folder, NONE_WHOLE, NONE_WHOLE_HINT)
         return None
 
     def _check_same_run(self, checkpoint: Checkpoint) -> None:
@@ -438,7 +444,8 @@ class _Training:
         """Raise the problem, if there is one, and name the checkpoint that is good."""
         if not self.problem:
             return
-        writer.wait()  # the newest may still be on its way to the disk
+        with suppress(OSError):  # the newest may still be on its way to the disk
+            writer.wait()
         steps = [each.step for each in self.run.checkpoints()]
         folder = self.run.folder
         good = f"{folder} has no checkpoint yet"
@@ -455,9 +462,7 @@ class _Training:
         text = sample(self.model, self.tokenizer, seed=self.config.seed, **options)
         return f"{options['prompt']}{text}"
 
-    def save(
-        self, writer: CheckpointWriter, evaluation: Evaluation | None, *, at_once: bool = False
-    ) -> None:
+    def save(self, writer: CheckpointWriter, evaluation: Evaluation | None) -> None:
         """Hand everything that the next step depends on to the writer."""
         self._look_for_problems(0.0 if evaluation is None else evaluation.loss)
         self.check(writer)
@@ -472,4 +477,4 @@ class _Training:
             "versions": versions(),
         }
         tensors = {"random": random_state(), "scaler": self.scaler.state_dict()}
-        writer.save(self.step, self.model, self.optimizer, content, tensors, at_once=at_once)
+        writer.save(self.step, self.model, self.optimizer, content, tensors)

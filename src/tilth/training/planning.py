@@ -38,7 +38,7 @@ from tilth.training.step import (
 COMPILED_FROM_SECONDS = 420.0
 """Shorter runs do not try to compile: it takes most of a minute, and saves a fifth of each step."""
 
-TIMED_SECONDS = 3.0  # at most, before a plan
+TIMED_SECONDS = 3.0  # of steps, when they have been timed enough
 
 PROCESS_BYTES = 300_000_000  # Python, torch and its threads
 
@@ -81,7 +81,7 @@ def plan(config: TrainingConfig, data: Data) -> Plan:
         raise ValueError("how long to train is not said; give steps, or a budget of time.")
     with machine_settings(machine):
         peak = measured_peak(torch.device(device), machine.dtype)
-        (step_seconds,) = _time_steps(config, data, use_compiler=False)
+        ((_, step_seconds),) = _time_steps(config, data, use_compiler=False)
         compiles = False
         if machine.compile or (machine.compile is None and _may_compile(config, step_seconds)):
             compiles, step_seconds = _try_compiler(config, data, step_seconds)
@@ -110,10 +110,12 @@ def plan(config: TrainingConfig, data: Data) -> Plan:
     )
 
 
-def _time_steps(config: TrainingConfig, data: Data, *, use_compiler: bool) -> list[float]:
-    """Seconds of an uncompiled step of a model that is thrown away; and of a compiled one, if so.
+def _time_steps(
+    config: TrainingConfig, data: Data, *, use_compiler: bool
+) -> list[tuple[float, float]]:
+    """Seconds of the first step of a model that is thrown away, which compiles, and of others.
 
-    In turns, as the speed of a machine may change. The first of each, which compiles, is left out.
+    Uncompiled, and compiled if so; in turns, as the speed of a machine may change.
     """
     with torch.random.fork_rng():
         model = TransformerLM(config.model).to(config.machine.device)
@@ -140,7 +142,7 @@ def _time_steps(config: TrainingConfig, data: Data, *, use_compiler: bool) -> li
             own.append(time.perf_counter() - then)
         if sum(sum(own[1:]) for own in seconds) > TIMED_SECONDS:
             break
-    return [statistics.median(own[1:]) for own in seconds]
+    return [(own[0], statistics.median(own[1:])) for own in seconds]
 
 
 def _whole_seconds(config: TrainingConfig, step_seconds: float) -> float:
@@ -164,14 +166,13 @@ def check_compiler(machine: MachineConfig) -> None:
 
 def _try_compiler(config: TrainingConfig, data: Data, step_seconds: float) -> tuple[bool, float]:
     """Whether to compile, as is asked for or as the run is shorter with it; seconds of a step."""
-    began = time.perf_counter()
     try:
-        step_seconds, compiled_seconds = _time_steps(config, data, use_compiler=True)
+        timed = _time_steps(config, data, use_compiler=True)
     except (ValueError, RuntimeError, OSError, ImportError) as error:
         reason = str(error).strip().splitlines()[0]
         log.warning("the model cannot be compiled (%s); it trains uncompiled.", reason)
         return False, step_seconds
-    compiling = time.perf_counter() - began
+    (_, step_seconds), (compiling, compiled_seconds) = timed
     whole = _whole_seconds(config, step_seconds)
     # The run compiles once more; torch then finds most of it in its cache.
     pays = compiling + whole * compiled_seconds / step_seconds < whole
