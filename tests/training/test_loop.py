@@ -447,7 +447,7 @@ def test_an_extended_run_without_checkpoints_is_refused(whole, tmp_path):
     shutil.rmtree(folder / "checkpoints")
     (folder / "checkpoints").mkdir()
     with pytest.raises(FileError, match="has no checkpoint that is whole; restore one, or begin"):
-        resume(folder)
+        run_all(resume(folder))
     assert dict(verify_run(open_run(folder)))["metrics.jsonl"].endswith("there; restore a copy")
 
 

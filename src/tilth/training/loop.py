@@ -68,7 +68,6 @@ from tilth.training.step import (
     update,
 )
 
-NONE_WHOLE, NONE_WHOLE_HINT = "has no checkpoint that is whole", "restore one, or begin a new run"
 SPEED_STEPS = 20  # that the reported speed is a mean of
 
 log = logging.getLogger(__name__)
@@ -142,9 +141,7 @@ def _before_extension(run: Run) -> Run:
     if not begin_step:
         return run
     whole = next((each for each in reversed(run.checkpoints()) if _is_whole(each)), None)
-    if whole is None:
-        raise FileError(run.folder, NONE_WHOLE, NONE_WHOLE_HINT)
-    if whole.step >= begin_step:
+    if whole is None or whole.step >= begin_step:
         return run
     log.warning(
         "%s was extended at step %d, and the checkpoint of that step is damaged: it goes on from "
@@ -348,8 +345,9 @@ class _Training:
                 return load_state(checkpoint, self.model, self.optimizer)
             except FileError as error:
                 log.warning("%s; trying the checkpoint before it.", error)
-        if checkpoints:
-            raise FileError(self.run.folder, NONE_WHOLE, NONE_WHOLE_HINT)
+        if checkpoints or self.config.optimizer.begin_step:  # an extension has no beginning
+            hint = "restore one, or begin a new run"
+            raise FileError(self.run.folder, "has no checkpoint that is whole", hint)
         return None
 
     def _check_same_run(self, checkpoint: Checkpoint) -> None:

@@ -36,7 +36,7 @@ from tilth.training.step import (
 )
 
 COMPILED_FROM_SECONDS = 420.0
-"""Shorter runs do not try to compile: it takes most of a minute, and saves a fifth of each step."""
+"""Shorter runs do not try to compile: it takes most of a minute, and saves an eighth of a step."""
 
 TIMED_SECONDS = 3.0  # of steps, when they have been timed enough
 
@@ -174,7 +174,7 @@ def _try_compiler(config: TrainingConfig, data: Data, step_seconds: float) -> tu
         return False, step_seconds
     (_, step_seconds), (compiling, compiled_seconds) = timed
     whole = _whole_seconds(config, step_seconds)
-    # The run compiles once more; torch then finds most of it in its cache.
+    # Spent by now; but who resumes the run may have to spend it again.
     pays = compiling + whole * compiled_seconds / step_seconds < whole
     log.warning(
         "compiling took %.0f s; a step takes %.3g s instead of %.3g s%s",
