@@ -8,8 +8,8 @@
 namespace tilth::bpe {
 
 std::span<const Symbol> Merger::merge(const MergeRules& rules, std::string_view piece) {
-  return piece.size() <= longest_scanned ? merge_by_scanning(rules, piece)
-                                         : merge_by_queue(rules, piece);
+  if (piece.size() <= longest_scanned) return merge_by_scanning(rules, piece);
+  return merge_by_windows(rules, piece, longest_queued, longest_queued / 16);
 }
 
 // Each merge looks for the lowest rank among all places. Rank and place share a word, the rank on
@@ -77,9 +77,17 @@ std::span<const Symbol> Merger::merge_by_scanning(const MergeRules& rules, std::
 // only makes pairs of rank above r, so one walk over the ranks, each with a bucket of places, is
 // the whole queue; elsewhere a heap does the same.
 std::span<const Symbol> Merger::merge_by_queue(const MergeRules& rules, std::string_view piece) {
+  if (piece.empty()) return {};
+  merge_places(rules, piece);
+  symbols_.clear();
+  for (Position i = 0; i != nowhere; i = places_[i].next) symbols_.push_back(places_[i].symbol);
+  return symbols_;
+}
+
+// Fill the list of places with a piece, and merge it.
+void Merger::merge_places(const MergeRules& rules, std::string_view piece) {
   const std::size_t count = piece.size();
   if (count >= nowhere) throw std::length_error("a piece of 4 GB or more cannot be merged");
-  if (count == 0) return {};
   const auto* bytes = reinterpret_cast<const unsigned char*>(piece.data());
   places_.clear();
   places_.reserve_more(count);
@@ -99,12 +107,53 @@ std::span<const Symbol> Merger::merge_by_queue(const MergeRules& rules, std::str
   } else {
     run_unordered(rules);
   }
-  std::size_t kept = 0;
-  for (Position i = 0; i != nowhere; i = places_[i].next) ++kept;
-  symbols_.resize(std::max(symbols_.size(), kept));
-  kept = 0;
-  for (Position i = 0; i != nowhere; i = places_[i].next) symbols_[kept++] = places_[i].symbol;
-  return {symbols_.data(), kept};
+}
+
+// A piece too long for the cache is merged in windows that overlap; two of them are joined behind
+// the first token that both have at one place. That is exact. Merging always takes the best pair of
+// all, so between two borders that no merge crosses it goes as if nothing were outside. Hence two
+// neighbours in what a window became are what their bytes become alone. And where that holds for
+// every two neighbours, all are what their bytes become together: of the merges that cross a border
+// the first would also have come, and first, in the two on their own. Joined windows are so: each
+// two neighbours are neighbours in one of the windows.
+//
+// Windows that share no token are given up for the whole piece in one go; that takes tokens of a
+// thousand bytes. A megabyte of one letter, or of random ones, took 32 to 41 and 36 to 41 ms in one
+// go, 29 to 35 and 15 to 17 in windows of 16 KB.
+std::span<const Symbol> Merger::merge_by_windows(const MergeRules& rules, std::string_view piece,
+                                                 std::size_t window, std::size_t overlap) {
+  if (piece.size() <= window) return merge_by_queue(rules, piece);
+  symbols_.clear();
+  for (std::size_t begin = 0;;) {
+    merge_places(rules, piece.substr(begin, window));
+    Position at = 0;
+    if (begin > 0) {
+      const Position shared = answer_with_tail();
+      if (shared == nowhere) return merge_by_queue(rules, piece);
+      at = places_[shared].next;
+    }
+    const bool is_last = piece.size() - begin <= window;
+    const std::size_t end = is_last ? nowhere : window - overlap;
+    for (; at < end; at = places_[at].next) symbols_.push_back(places_[at].symbol);
+    if (is_last) return symbols_;
+    if (at == nowhere) return merge_by_queue(rules, piece);
+    tail_.clear();
+    for (Position i = at; i != nowhere; i = places_[i].next) {
+      tail_.emplace_back(i - at, places_[i].symbol);
+    }
+    begin += at;
+  }
+}
+
+// Answer with the tail, up to and with the first token that this window has too; its place, if any.
+Merger::Position Merger::answer_with_tail() {
+  Position at = 0;
+  for (const auto& [place, symbol] : tail_) {
+    symbols_.push_back(symbol);
+    while (at < place) at = places_[at].next;
+    if (at == place && places_[at].symbol == symbol) return at;
+  }
+  return nowhere;
 }
 
 // Merge the pair at `at`, whose rank it has, and return the place that is gone.

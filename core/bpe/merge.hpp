@@ -11,15 +11,17 @@
 //     rules.id_of(symbols[0]);
 //
 // Promise: MergeRules does not change once made and is shared between threads; a Merger is the
-// memory that one thread works in. A piece of n bytes takes O(n) steps plus the sorting of equal
-// ranks by place where every rule comes after the rules that make its two sides (all that training
-// gives), O(n log n) otherwise. At most 2^20 - 256 tokens and 2^24 - 1 rules.
+// memory that one thread works in. A piece of n bytes takes O(n) steps, and memory for its tokens
+// alone (a piece with tokens of a thousand bytes may take 32 times its own). At most 2^20 - 256
+// tokens and 2^24 - 1 rules.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "buffer.hpp"
@@ -106,19 +108,21 @@ class Merger {
   // byte that the vocabulary lacks) is found by adding up lengths, as all else is.
   std::span<const Symbol> merge(const MergeRules& rules, std::string_view piece);
 
-  // The two ways, apart so that tests can hold them equal: merge() takes the first up to
-  // longest_scanned bytes.
+  // The three ways, apart so that tests can hold them equal: merge() takes the first up to
+  // longest_scanned bytes, the second up to longest_queued.
   static constexpr std::size_t longest_scanned = 96;
+  static constexpr std::size_t longest_queued = 1 << 14;
   std::span<const Symbol> merge_by_scanning(const MergeRules& rules, std::string_view piece);
   std::span<const Symbol> merge_by_queue(const MergeRules& rules, std::string_view piece);
+  std::span<const Symbol> merge_by_windows(const MergeRules& rules, std::string_view piece,
+                                           std::size_t window, std::size_t overlap);
 
-  // Give back the memory that a long piece took, up to 32 bytes for each of its own.
+  // Give back the memory that a long piece took.
   void forget_long_pieces() {
-    if (places_.size() > kept_places) *this = Merger();
+    if (std::max(places_.size(), symbols_.size()) > longest_queued) *this = Merger();
   }
 
  private:
-  static constexpr std::size_t kept_places = 1 << 14;
   using Position = std::uint32_t;
   static constexpr Position nowhere = 0xFFFFFFFF;
 
@@ -130,6 +134,8 @@ class Merger {
     Position later, earlier;  // in the bucket of its rank
   };
 
+  void merge_places(const MergeRules& rules, std::string_view piece);
+  Position answer_with_tail();
   void run_ordered(const MergeRules& rules);
   void run_unordered(const MergeRules& rules);
   Position join(const MergeRules& rules, Position at);
@@ -139,8 +145,9 @@ class Merger {
 
   std::vector<Symbol> symbols_;  // the answer
   Buffer<Place> places_;
-  std::vector<Position> bucket_heads_;         // by rank; all `nowhere` between calls
-  std::vector<std::uint64_t> filled_buckets_;  // a bit for each rank; all zero between calls
+  std::vector<std::pair<Position, Symbol>> tail_;  // what the window before made of this one
+  std::vector<Position> bucket_heads_;             // by rank; all `nowhere` between calls
+  std::vector<std::uint64_t> filled_buckets_;      // a bit for each rank; all zero between calls
   Buffer<Position> drained_;
 };
 

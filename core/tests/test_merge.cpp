@@ -1,4 +1,5 @@
-// Merging one piece: scanning and queueing against the definition, for vocabularies sane and odd.
+// Merging one piece: scanning, queueing and windows against the definition, for vocabularies sane
+// and odd.
 
 #include <string>
 
@@ -32,6 +33,12 @@ void check_piece(const MergeRules& rules, const ReferenceEncoder& reference, Mer
   }
   CHECK_EQUAL(as_ids(rules, merger.merge_by_queue(rules, piece)) == expected, true);
   CHECK_EQUAL(as_ids(rules, merger.merge(rules, piece)) == expected, true);
+  for (const std::size_t window : {4u, 11u, 32u, 64u}) {  // small ones often share no token
+    for (const std::size_t overlap : {window / 4, window / 2}) {
+      const auto symbols = merger.merge_by_windows(rules, piece, window, overlap);
+      CHECK_EQUAL(as_ids(rules, symbols) == expected, true);
+    }
+  }
 }
 
 template <typename Function>
@@ -74,6 +81,20 @@ int main() {
   const MergeRules rules = make_rules(runs);
   Merger merger;
   CHECK_EQUAL(as_ids(rules, merger.merge(rules, "aaaaa")) == Ids({1, 3}), true);
+
+  // Windows of the size in use: runs that do not end where a window does, and letters by chance.
+  for (const std::size_t length : {16384u, 16385u, 31'000u, 100'003u}) {
+    std::string chance(length, 'a');
+    for (char& letter : chance) letter = "abab b"[random() % 6];
+    for (const std::string& piece : {std::string(length, 'a'), chance}) {
+      for (int round = 0; round < 8; ++round) {
+        const MergeRules odd =
+            make_rules(random_vocabulary(random, static_cast<Oddity>(round % 4)));
+        const auto expected = as_ids(odd, Merger().merge_by_queue(odd, piece));
+        CHECK_EQUAL(as_ids(odd, merger.merge(odd, piece)) == expected, true);
+      }
+    }
+  }
 
   // What contradicts itself is refused, in words.
   const auto refuse = [](std::vector<Token> tokens, std::vector<Merge> merges) {

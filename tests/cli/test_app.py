@@ -1,7 +1,6 @@
 """How every verb ends: in a result, or in one sentence and an exit code."""
 
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -26,20 +25,14 @@ def assert_one_sentence(done, *parts):
 
 @pytest.mark.alone
 @pytest.mark.parametrize("flag", ["--help", "--version"])
-def test_quick_and_without_torch(flag):
+def test_quick_and_without_torch(flag, once_within, cpu_seconds):
     program = (
         f"import sys; sys.argv = ['tilth', {flag!r}]\n"
         "from tilth.cli import main\n"
         "try: main()\n"
         "finally: assert not {'torch', 'numpy'} & set(sys.modules)"
     )
-    seconds = []
-    for _ in range(3):  # the best of some, in CPU seconds: other work on the machine counts less
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert min(seconds) < 0.4, seconds
+    once_within(0.4, lambda: cpu_seconds(program))
 
 
 def test_help_names_the_verbs():

@@ -70,20 +70,27 @@ def test_the_tables_say_their_version():
 
 
 @pytest.mark.alone
-def test_ctrl_c_ends_a_long_split_within_a_second():
+def test_ctrl_c_ends_a_long_split_within_a_second(once_within):
     program = """
 from tilth.tokenizer import split
 text = "a b " * 50_000_000
 print(flush=True)
 split(text)
 """
-    child = subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    child.stdout.readline()
-    time.sleep(0.5)  # the whole split takes some ten seconds
-    start = time.perf_counter()
-    child.send_signal(signal.SIGINT)
-    _, errors = child.communicate(timeout=10)
-    assert time.perf_counter() - start < 1.0
-    assert errors.endswith("KeyboardInterrupt\n")
+
+    def seconds_to_end():
+        child = subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        child.stdout.readline()
+        time.sleep(0.5)  # the whole split takes some ten seconds
+        start = time.perf_counter()
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate(timeout=60)
+        assert errors.endswith("KeyboardInterrupt\n")
+        return time.perf_counter() - start
+
+    once_within(1, seconds_to_end)

@@ -176,22 +176,25 @@ def test_badly_ordered_merges_follow_the_definition():
 @pytest.mark.alone
 @pytest.mark.parametrize("character", ["a", " ", "é", "🌱", "random"])
 def test_a_long_piece_takes_linear_time(character):
-    """A piece of a megabyte, and one of two: at most 2.3 times as long."""
+    """At most 2.3 times as long for each time that a piece doubles, from 250 KB to 2 MB.
+
+    Three times in one, as what other programs do to the cache then counts for a third.
+    """
     generator = random.Random(0)
     letters = "".join(generator.choices("abcdefgh", k=2_000_000)) if character == "random" else ""
     text = letters or character * (2_000_000 // len(character.encode()))
     trained = train_tokenizer(texts=[CORPUS + "aaaa" * 50 + " " * 99 + "é🌱" * 9], vocab_size=500)
 
-    half = text[: len(text) // 2]
-    best = {half: float("inf"), text: float("inf")}
+    short = text[: len(text) // 8]
+    best = {short: float("inf"), text: float("inf")}
     for _ in range(40):  # in turns, in CPU time, until the machine was quiet for both
-        for part in (half, text):
+        for part in (short, text):
             start = time.process_time()
             trained.encode_array(part)
             best[part] = min(best[part], time.process_time() - start)
-        if best[text] < 2.3 * best[half]:
+        if best[text] < 2.3**3 * best[short]:
             return
-    pytest.fail(f"{best[half]:.4f} s, then {best[text]:.4f} s for twice as much")
+    pytest.fail(f"{best[short]:.4f} s, then {best[text]:.4f} s for eight times as much")
 
 
 def test_decoding(trained):

@@ -275,7 +275,7 @@ def test_progress_is_told_and_may_stop_the_work(tmp_path):
 
 
 @pytest.mark.alone
-def test_ctrl_c_within_a_second(tmp_path):
+def test_ctrl_c_within_a_second(tmp_path, once_within):
     file = tmp_path / "text.txt"
     file.write_text("".join(corpus(num_documents=2000)) * 300)
     program = f"""
@@ -284,15 +284,20 @@ print(flush=True)
 while True:
     train_tokenizer({str(file)!r}, 5000)
 """
-    child = subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    child.stdout.readline()
-    time.sleep(0.5)
-    start = time.perf_counter()
-    child.send_signal(signal.SIGINT)
-    _, errors = child.communicate(timeout=20)
-    assert (
-        time.perf_counter() - start < 1.5
-    )  # one for the answer, the rest for the interpreter's end
-    assert errors.endswith("KeyboardInterrupt\n")
+
+    def seconds_to_end():
+        child = subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        child.stdout.readline()
+        time.sleep(0.5)
+        start = time.perf_counter()
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate(timeout=60)
+        assert errors.endswith("KeyboardInterrupt\n")
+        return time.perf_counter() - start
+
+    once_within(1.5, seconds_to_end)  # one for the answer, the rest for the interpreter's end
