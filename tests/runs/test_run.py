@@ -311,6 +311,29 @@ def test_the_best_is_the_newest_while_none_was_evaluated(make_run):
     assert run.is_finished
 
 
+def test_what_is_removed_before_it_is_read_makes_room_for_a_better_one(make_run):
+    run = make_run()
+    checkpoints = run.folder / "checkpoints"
+    (checkpoints / "step-000020").mkdir()
+
+    def read(checkpoint):
+        if checkpoint.step == 20:  # a training goes on meanwhile
+            (checkpoints / "step-000040").mkdir()
+            checkpoint.folder.rmdir()
+            raise FileError(checkpoint.folder, "does not exist", "look again")
+        return checkpoint.step
+
+    assert run.read_checkpoint(read) == 40
+    with pytest.raises(FileError, match="has no checkpoint of step 20"):
+        run.read_checkpoint(read, step=20)
+
+    def damaged(checkpoint):
+        raise FileError(checkpoint.folder, "is damaged", "take another")
+
+    with pytest.raises(FileError, match="is damaged"):
+        run.read_checkpoint(damaged)
+
+
 def test_verifying_names_each_part(make_run):
     run = make_run()
     (run.folder / "checkpoints" / "step-000020").mkdir()

@@ -26,11 +26,13 @@ import safetensors
 from tilth.files import FileError, StrPath, checksum, read_bytes
 from tilth.generation import _core
 from tilth.model.config import ModelConfig
-from tilth.runs.checkpoint_folders import MODEL
+from tilth.runs.checkpoint_folders import MODEL, Checkpoint
 from tilth.runs.run import Run, open_run
 from tilth.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from jaxtyping import Float32
 
 Quantize = Literal["int8"]
@@ -147,12 +149,8 @@ def load_decoder(
 
         check_device(device)
     run = run if isinstance(run, Run) else open_run(run)
-    checkpoint = run.checkpoint(step)
     tokenizer = run.tokenizer()
-    path = checkpoint.folder / MODEL
-    if checksum(path) != checkpoint.state()["checksums"].get(MODEL):
-        raise FileError(path, "is damaged", "take another checkpoint with --step")
-    weights = load_weights(path)
+    path, weights = run.read_checkpoint(_read_weights, step)
     try:
         if backend == "native":
             return LoadedModel.from_weights(
@@ -163,6 +161,13 @@ def load_decoder(
     except ValueError as error:
         problem = f"cannot be used ({error})"
         raise FileError(path, problem, "take another checkpoint with --step") from error
+
+
+def _read_weights(checkpoint: Checkpoint) -> tuple[Path, dict[str, Float32[np.ndarray, "*shape"]]]:
+    path = checkpoint.folder / MODEL
+    if checksum(path) != checkpoint.state()["checksums"].get(MODEL):
+        raise FileError(path, "is damaged", "take another checkpoint with --step")
+    return path, load_weights(path)
 
 
 def load_weights(path: StrPath) -> dict[str, Float32[np.ndarray, "*shape"]]:

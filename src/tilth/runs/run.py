@@ -12,12 +12,12 @@ import re
 import shutil
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import tomli_w
 
@@ -45,6 +45,8 @@ from tilth.tokenizer import Tokenizer
 CONFIG, TOKENIZER, MANIFEST, README = "config.toml", "tokenizer.json", "manifest.json", "README.md"
 LOCK = "lock"
 KIND, VERSION = "run", 1
+
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,20 @@ class Run:
         found = self.best() if step is None else by_step[step]
         assert found is not None
         return found
+
+    def read_checkpoint(self, read: Callable[[Checkpoint], Read], step: int | None = None) -> Read:
+        """What `read` makes of the best checkpoint, or of that after `step`.
+
+        A training beside us may remove a checkpoint between its choice and its reading; then there
+        is a better one.
+        """
+        while True:
+            checkpoint = self.checkpoint(step)
+            try:
+                return read(checkpoint)
+            except (OSError, ValueError):
+                if checkpoint.folder.is_dir():
+                    raise
 
     @property
     def is_finished(self) -> bool:

@@ -169,11 +169,14 @@ def load_model(
     run: Run, step: int | None = None, device: str = "cpu"
 ) -> tuple[Checkpoint, TransformerLM]:
     """The model of a run, with the weights of its best checkpoint, or of that after `step`."""
-    checkpoint = run.checkpoint(step)
     with torch.random.fork_rng(devices=[]):  # to look at a run moves no training's chance
         model = TransformerLM(run.config.model)
-    load_state(checkpoint, model)
-    return checkpoint, model.to(device)
+
+    def load(checkpoint: Checkpoint) -> Checkpoint:
+        load_state(checkpoint, model)
+        return checkpoint
+
+    return run.read_checkpoint(load, step), model.to(device)
 
 
 def _copy(tensor: Tensor) -> Tensor:
