@@ -32,6 +32,10 @@ def test_the_numbers_of_gpt2_xl():
         assert part in text
 
 
+def test_small_models_in_mebibytes():
+    assert "86.58 MiB" in str(account("tinystories"))  # 22,696,448 parameters x 4 / 2**20
+
+
 @settings(max_examples=40)
 @given(
     configs(),

@@ -117,12 +117,12 @@ def _parameters(values: Mapping[str, Any]) -> Table:
         shown = "is the embedding" if tied else f"{parameters[name]:,}"
         table.add_row(title, shown, share(parameters[name], total))
     table.add_section()
-    gibibytes = parameters["bytes"] / 2**30
+    unit, power = ("GiB", 30) if parameters["bytes"] >= 2**30 else ("MiB", 20)
     table.add_row("all, trainable", f"{total:,}", "100.0%")
     table.add_row("without the embedding", f"{parameters['without_embedding']:,}")
     table.add_row("without embedding and head", f"{parameters['without_embedding_and_head']:,}")
     table.add_row("bytes in float32", f"{parameters['bytes']:,}", size(parameters["bytes"]))
-    table.add_row("", "", f"{gibibytes:,.2f} GiB")
+    table.add_row("", "", f"{parameters['bytes'] / 2**power:,.2f} {unit}")
     return table
 
 
