@@ -77,16 +77,24 @@ TILTH_INLINE Floats exp(Floats x) {
   return __builtin_bit_cast(Floats, bits);
 }
 
-void product(const float* tiles, const float* x, std::size_t columns, std::size_t num_groups,
-             float* y) {
+// Row r of the tile that begins here in the first stream, and has so many columns.
+template <std::size_t columns, typename Number>
+TILTH_INLINE const Number* row_of(const Number* tile, std::size_t stream_size, std::size_t r) {
+  return tile + r / stream_rows * stream_size + r % stream_rows * columns;
+}
+
+void product(const float* tiles, std::size_t stream_size, const float* x, std::size_t columns,
+             std::size_t num_groups, float* y) {
   for (std::size_t group = 0; group < num_groups; ++group) {
     // One sum of eight lanes for each row: eight chains hide the latency of an addition, and one
     // token or many are added up in the same order.
     Floats row[group_rows] = {};
     for (std::size_t column = 0; column < columns; column += lanes) {
       const Floats part = load(x + column);
-      for (std::size_t r = 0; r < group_rows; ++r) row[r] += load(tiles + r * lanes) * part;
-      tiles += group_rows * lanes;
+      for (std::size_t r = 0; r < group_rows; ++r) {
+        row[r] += load(row_of<lanes>(tiles, stream_size, r)) * part;
+      }
+      tiles += stream_rows * lanes;
     }
     store(y + group * group_rows, sums(row));
   }
@@ -136,16 +144,18 @@ TILTH_INLINE Floats dot_32(const std::int8_t* w, const std::int8_t* x) {
 }
 #endif
 
-void product_int8(const std::int8_t* tiles, const float* row_scales, const std::int8_t* x,
-                  const float* x_scales, std::size_t columns, std::size_t num_groups, float* y) {
+void product_int8(const std::int8_t* tiles, std::size_t stream_size, const float* row_scales,
+                  const std::int8_t* x, const float* x_scales, std::size_t columns,
+                  std::size_t num_groups, float* y) {
   for (std::size_t group = 0; group < num_groups; ++group) {
     Floats row[group_rows] = {};
     for (std::size_t block = 0; block < columns / block_columns; ++block) {
       const Floats scale = all(x_scales[block]);
       for (std::size_t r = 0; r < group_rows; ++r) {
-        row[r] += dot_32(tiles + r * block_columns, x + block * block_columns) * scale;
+        const std::int8_t* weights = row_of<block_columns>(tiles, stream_size, r);
+        row[r] += dot_32(weights, x + block * block_columns) * scale;
       }
-      tiles += group_rows * block_columns;
+      tiles += stream_rows * block_columns;
     }
     store(y + group * group_rows, sums(row) * load(row_scales + group * group_rows));
   }

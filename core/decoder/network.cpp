@@ -59,12 +59,14 @@ Matrix::Matrix(const std::vector<const float*>& rows, std::size_t columns, Preci
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const float* row = rows[i];
     if (row == nullptr) continue;
-    const std::size_t group_start = i / group_rows * group_rows * columns_, r = i % group_rows;
+    const std::size_t stream = i % group_rows / stream_rows, r = i % stream_rows;
+    const std::size_t group_start = i / group_rows * stream_rows * columns_;
+    const std::size_t start = stream * stream_size() + group_start;
     if (precision == Precision::float32) {
-      float* tile = tiles_.data() + group_start + r * float_columns;
+      float* tile = tiles_.data() + start + r * float_columns;
       for (std::size_t column = 0; column < columns; column += float_columns) {
         std::copy_n(row + column, std::min(float_columns, columns - column), tile);
-        tile += group_rows * float_columns;
+        tile += stream_rows * float_columns;
       }
       continue;
     }
@@ -76,7 +78,7 @@ Matrix::Matrix(const std::vector<const float*>& rows, std::size_t columns, Preci
     const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
     for (std::size_t column = 0; column < columns; ++column) {
       const std::size_t block = column / block_columns, place = column % block_columns;
-      quantized_tiles_.data()[group_start + (block * group_rows + r) * block_columns + place] =
+      quantized_tiles_.data()[start + (block * stream_rows + r) * block_columns + place] =
           static_cast<std::int8_t>(std::lrint(row[column] * inverse));
     }
   }
@@ -88,11 +90,11 @@ std::size_t Matrix::group_bytes() const {
 
 void Matrix::multiply(const Kernels& kernels, const Operand& x, std::size_t first_group,
                       std::size_t num_groups, float* y) const {
-  const std::size_t start = first_group * group_rows * columns_;
+  const std::size_t start = first_group * stream_rows * columns_;
   if (tiles_.size() > 0) {
-    kernels.product(tiles_.data() + start, x.values, columns_, num_groups, y);
+    kernels.product(tiles_.data() + start, stream_size(), x.values, columns_, num_groups, y);
   } else {
-    kernels.product_int8(quantized_tiles_.data() + start,
+    kernels.product_int8(quantized_tiles_.data() + start, stream_size(),
                          row_scales_.data() + first_group * group_rows, x.quantized, x.scales,
                          columns_, num_groups, y);
   }

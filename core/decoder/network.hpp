@@ -83,6 +83,8 @@ class Matrix {
                 std::size_t num_groups, float* y) const;
 
  private:
+  std::size_t stream_size() const { return num_groups_ * stream_rows * columns_; }
+
   std::size_t num_groups_ = 0, columns_ = 0;
   Array<float> tiles_;  // in float32, else these:
   Array<std::int8_t> quantized_tiles_;

@@ -4,9 +4,10 @@
 //     team.run(100, [&](std::size_t job, std::size_t worker) { y[job] = f(job); });
 //
 // Promise: run returns when every job has been done once. The caller works too, and whoever is free
-// takes the next job: a thread that the system has put aside delays nothing but the job it holds,
-// and in a forked child, where the threads are gone, the caller does everything. `worker` is below
-// num_threads(), and no two jobs run with the same one at once. Jobs must not throw.
+// takes the next jobs, a share of what is left: a thread that the system has put aside delays
+// nothing but the jobs it holds, and in a forked child, where the threads are gone, the caller does
+// everything. `worker` is below num_threads(), and no two jobs run with the same one at once. Jobs
+// must not throw.
 //
 // A phase costs about a microsecond. Between phases the threads look out for the next one for a
 // fraction of a millisecond, then they sleep.

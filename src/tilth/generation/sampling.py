@@ -83,11 +83,12 @@ def next_token_distribution(
     The repetition penalty, then softmax(logits / temperature), then top-k, top-p and min-p, each
     renormalised. Of equally likely tokens the smaller id goes first. They come by id.
     """
-    scores, largest = _scores(logits, sampling, previous_ids)
+    scores, likeliest = _scores(logits, sampling, previous_ids)
     if sampling.is_greedy:
-        return np.array([scores.argmax()]), np.ones(1)
+        return np.array([likeliest]), np.ones(1)
+    scores = scores.astype(np.float64)
     with np.errstate(over="ignore"):  # a tiny temperature: -inf is as good
-        weights = np.exp((scores.astype(np.float64) - largest) / sampling.temperature)
+        weights = np.exp((scores - scores[likeliest]) / sampling.temperature)
     ids = np.argsort(-weights, kind="stable")[: sampling.top_k]
     if sampling.top_p < 1:
         masses = np.cumsum(weights[ids])
@@ -98,21 +99,21 @@ def next_token_distribution(
 
 def _scores(
     logits: ArrayLike, sampling: Sampling, previous_ids: Sequence[int]
-) -> tuple[Float[np.ndarray, " vocab"], float]:
-    """The logits after the repetition penalty, and the largest of them."""
+) -> tuple[Float[np.ndarray, " vocab"], int]:
+    """The logits after the repetition penalty, and which is the largest of them."""
     scores = np.asarray(logits)
     if scores.dtype != np.float32:
         scores = scores.astype(np.float64)
-    largest = float(scores.max())  # NaN, if there is any
-    if not math.isfinite(largest):
+    likeliest = int(scores.argmax())  # NaN, if there is any
+    if not math.isfinite(scores[likeliest]):
         raise ValueError(
-            f"there is no token to choose, as the largest logit is {largest}; the weights are "
-            "damaged, or the training had diverged."
+            f"there is no token to choose, as the largest logit is {scores[likeliest]}; the "
+            "weights are damaged, or the training had diverged."
         )
     if sampling.repetition_penalty != 1 and previous_ids:
         scores = penalised(scores.astype(np.float64), sampling.repetition_penalty, previous_ids)
-        largest = float(scores.max())
-    return scores, largest
+        likeliest = int(scores.argmax())
+    return scores, likeliest
 
 
 def penalised(
@@ -140,14 +141,14 @@ def choose(
 
     From `next_token_distribution`, but in the core, whose weights are float32: of tokens within
     1e-6 of where a filter ends it may keep another. For a vocabulary of 10,000 it takes 0.08 ms
-    where NumPy takes 0.9, a third of what the network takes at 22.7M parameters.
+    where NumPy takes 0.9, half of what the network takes at 22.7M parameters.
     """
-    scores, largest = _scores(logits, sampling, previous_ids)
+    scores, likeliest = _scores(logits, sampling, previous_ids)
     if sampling.is_greedy:
-        return int(scores.argmax())
+        return likeliest
     return _core.draw(
         np.ascontiguousarray(scores),
-        largest=largest,
+        largest=float(scores[likeliest]),
         temperature=float(sampling.temperature),
         top_k=min(int(sampling.top_k or 0), len(scores)),
         top_p=float(sampling.top_p),
