@@ -12,7 +12,7 @@
 //
 // Promise: MergeRules does not change once made and is shared between threads; a Merger is the
 // memory that one thread works in. A piece of n bytes takes O(n) steps, and memory for its tokens
-// alone (a piece with tokens of a thousand bytes may take 32 times its own). At most 2^20 - 256
+// alone (a piece with tokens of some hundred bytes may take 32 times its own). At most 2^20 - 256
 // tokens and 2^24 - 1 rules.
 #pragma once
 
@@ -111,7 +111,7 @@ class Merger {
   // The three ways, apart so that tests can hold them equal: merge() takes the first up to
   // longest_scanned bytes, the second up to longest_queued.
   static constexpr std::size_t longest_scanned = 96;
-  static constexpr std::size_t longest_queued = 1 << 14;
+  static constexpr std::size_t longest_queued = 1 << 13;
   std::span<const Symbol> merge_by_scanning(const MergeRules& rules, std::string_view piece);
   std::span<const Symbol> merge_by_queue(const MergeRules& rules, std::string_view piece);
   std::span<const Symbol> merge_by_windows(const MergeRules& rules, std::string_view piece,
