@@ -1,6 +1,6 @@
 """How fast a single piece of a megabyte is encoded: what a hostile or broken text may hold.
 
-Text that no pattern cuts is merged in one go, where a simple implementation takes quadratic time.
+Text that no pattern cuts is one piece to merge, where a simple implementation takes quadratic time.
 One thread, GPT-2's vocabulary, the first pass in its process.
 Target: at least 10 MB/s (the column MB/s of tilth) on each of the four.
 """

@@ -41,6 +41,34 @@ def once_within():
 
 
 @pytest.fixture
+def ctrl_c_within():
+    """`ctrl_c_within(limit, program)`: what it says if it ends within `limit` seconds of Ctrl-C.
+
+    That comes half a second after its first line; one of three tries is enough.
+    """
+
+    def ctrl_c_within(limit, program):
+        command, pipe = [sys.executable, "-c", program], subprocess.PIPE
+        seconds = []
+        for _ in range(3):
+            with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as child:
+                try:
+                    assert child.stdout.readline()
+                    time.sleep(0.5)
+                    start = time.perf_counter()
+                    child.send_signal(signal.SIGINT)
+                    said = child.communicate(timeout=60)
+                    seconds.append(time.perf_counter() - start)
+                finally:
+                    child.kill()
+            if seconds[-1] < limit:
+                return said
+        pytest.fail(f"never within {limit} s: {seconds}")
+
+    return ctrl_c_within
+
+
+@pytest.fixture
 def cpu_seconds():
     """`cpu_seconds(program)`: how long Python takes for it, start and end included."""
 

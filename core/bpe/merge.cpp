@@ -117,8 +117,8 @@ void Merger::merge_places(const MergeRules& rules, std::string_view piece) {
 // the first would also have come, and first, in the two on their own. Joined windows are so: each
 // two neighbours are neighbours in one of the windows.
 //
-// Windows that share no token are given up for the whole piece in one go; that takes tokens of some
-// hundred bytes. With GPT-2's rules a megabyte of one letter took 31 to 34 ms in one go and 21 in
+// Windows that share no token are given up for the whole piece in one go (seen with tokens of some
+// hundred bytes). With GPT-2's rules a megabyte of one letter took 31 to 34 ms in one go and 21 in
 // windows of 8 KB, of random letters 116 to 124 and 42 to 44; 4 KB and 16 KB took up to a fifth
 // longer.
 std::span<const Symbol> Merger::merge_by_windows(const MergeRules& rules, std::string_view piece,

@@ -174,16 +174,20 @@ def test_badly_ordered_merges_follow_the_definition():
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("character", ["a", " ", "é", "🌱", "random"])
-def test_a_long_piece_takes_linear_time(character):
+@pytest.mark.parametrize("kind", ["a", " ", "é", "🌱", "random letters", "long tokens"])
+def test_a_long_piece_takes_linear_time(kind):
     """At most 2.3 times as long for each time that a piece doubles, from 250 KB to 2 MB.
 
     Three times in one, as what other programs do to the cache then counts for a third.
     """
-    generator = random.Random(0)
-    letters = "".join(generator.choices("abcdefgh", k=2_000_000)) if character == "random" else ""
-    text = letters or character * (2_000_000 // len(character.encode()))
     trained = train_tokenizer(texts=[CORPUS + "aaaa" * 50 + " " * 99 + "é🌱" * 9], vocab_size=500)
+    text = kind * (2_000_000 // len(kind.encode()))
+    if kind == "random letters":
+        text = "".join(random.Random(0).choices("abcdefgh", k=2_000_000))
+    elif kind == "long tokens":  # up to 16 KB: no window holds enough of them
+        trained = train_tokenizer(texts=["a" * 200_000], vocab_size=270)
+        text = "a" * 2_000_000
+    trained.encode_array(text)  # what is loaded at the first call, is
 
     short = text[: len(text) // 8]
     best = {short: float("inf"), text: float("inf")}
@@ -195,6 +199,25 @@ def test_a_long_piece_takes_linear_time(character):
         if best[text] < 2.3**3 * best[short]:
             return
     pytest.fail(f"{best[short]:.4f} s, then {best[text]:.4f} s for eight times as much")
+
+
+def test_a_long_piece_leaves_no_memory_behind():
+    program = """
+import re
+from pathlib import Path
+from tilth.tokenizer import train_tokenizer
+def megabytes():
+    return int(re.search(r"VmRSS:\\s*(\\d+) kB", Path("/proc/self/status").read_text())[1]) / 1000
+tokenizer = train_tokenizer(texts=["a" * 200_000], vocab_size=270)
+text = "a" * 8_000_000 + " " + "a" * 300  # the short one must not hide the long one
+tokenizer.encode_array("a b")
+before = megabytes()
+tokenizer.encode_array(text)
+print(megabytes() - before)
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 40  # 192 MB while it is merged
 
 
 def test_decoding(trained):

@@ -10,6 +10,7 @@ What enters: a run's `checkpoints` folder. What leaves: which checkpoints it has
 | `state.json` | step, tokens, seconds, config, fingerprints, and the checksums of all three |
 """
 
+import os
 import re
 import shutil
 from dataclasses import dataclass
@@ -73,7 +74,10 @@ def list_checkpoints(run_folder: Path) -> list[Checkpoint]:
     folder = run_folder / CHECKPOINTS
     if not folder.is_dir():
         return []
-    matches = ((path, _NAME.fullmatch(path.name)) for path in folder.iterdir() if path.is_dir())
+    with os.scandir(folder) as entries:  # not iterdir: one that is removed meanwhile still counts
+        matches = [
+            (Path(entry), _NAME.fullmatch(entry.name)) for entry in entries if entry.is_dir()
+        ]
     found = sorted(Checkpoint(int(match[1]), path) for path, match in matches if match)
     return [each for each in found if each.name == folder_name(each.step)]  # not step-0000500
 

@@ -84,21 +84,22 @@ class Run:
 
     def checkpoint(self, step: int | None = None) -> Checkpoint:
         """The best checkpoint, or that after `step`."""
-        by_step = {checkpoint.step: checkpoint for checkpoint in self.checkpoints()}
-        if not by_step:
+        checkpoints = self.checkpoints()
+        if not checkpoints:
             raise FileError(self.folder, "has no checkpoint yet", "train it first")
-        if step is not None and step not in by_step:
+        if step is None:
+            return best_checkpoint(checkpoints) or checkpoints[-1]
+        by_step = {checkpoint.step: checkpoint for checkpoint in checkpoints}
+        if step not in by_step:
             steps = ", ".join(map(str, by_step))
             raise FileError(self.folder, f"has no checkpoint of step {step}", f"there are {steps}")
-        found = self.best() if step is None else by_step[step]
-        assert found is not None
-        return found
+        return by_step[step]
 
     def read_checkpoint(self, read: Callable[[Checkpoint], Read], step: int | None = None) -> Read:
         """What `read` makes of the best checkpoint, or of that after `step`.
 
-        A training beside us may remove a checkpoint between its choice and its reading; then there
-        is a better one.
+        A training beside us may remove a checkpoint between its choice and its reading; then
+        another is chosen.
         """
         while True:
             checkpoint = self.checkpoint(step)
