@@ -40,7 +40,9 @@ def test_a_new_run_is_whole(make_run, config, tokenizer, tmp_path):
     assert run.config == config
     assert run == open_run(run.folder) == open_run(str(run.folder))
     assert run.tokenizer() == tokenizer
-    assert (run.metrics(), run.samples(), run.checkpoints(), run.best()) == ([], [], [], None)
+    assert (run.metrics(), run.samples(), run.checkpoints()) == ([], [], [])
+    with pytest.raises(FileError, match="has no checkpoint yet; train it first"):
+        run.checkpoint()
     assert (run.is_finished, run.is_running) == (False, False)
     assert run.manifest["data_fingerprint"] == "d" * 64
     assert run.manifest["tokenizer_fingerprint"] == tokenizer.fingerprint
@@ -192,7 +194,7 @@ if os.getuid() == 0:
     except OSError:
         print("cannot drop privileges")
         sys.exit()
-open_run(folder + "/readable").best()
+open_run(folder + "/readable").checkpoints()
 try:
     create_run(folder + "/run", config, tokenizer, "d" * 64)
 except OSError as error:
@@ -305,7 +307,7 @@ def test_the_best_is_the_newest_while_none_was_evaluated(make_run):
     run = make_run()
     for step in (20, 40):
         (run.folder / "checkpoints" / f"step-{step:06}").mkdir()
-    assert run.best().step == 40
+    assert run.checkpoint().step == 40
     assert not run.is_finished
     (run.folder / "checkpoints" / "step-000100").mkdir()
     assert run.is_finished
@@ -394,7 +396,7 @@ def test_who_looks_at_a_run_does_not_wait_for_torch(make_run):
     program = (
         "import sys, tilth\n"
         f"run = tilth.open_run({str(run.folder)!r})\n"
-        "assert run.metrics() and not run.samples() and run.best() is None\n"
+        "assert run.metrics() and not run.samples() and not run.checkpoints()\n"
         "assert not run.is_running and not run.is_finished and run.tokenizer()\n"
         "from tilth.runs.run import verify_run\n"
         "assert not [problem for _, problem in verify_run(run) if problem]\n"

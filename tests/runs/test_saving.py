@@ -278,7 +278,7 @@ def test_the_last_and_the_best_are_kept(make_run, make_training):
         for step, loss in losses.items():
             writer.save(step, *training, {"valid_loss": loss}, {})
     assert [each.step for each in list_checkpoints(run.folder)] == [20, 40, 50]
-    assert run.best().step == 20
+    assert run.checkpoint().step == 20
 
 
 def test_a_damaged_one_is_replaced(make_run, make_training):

@@ -77,13 +77,8 @@ class Run:
         """All checkpoints, oldest first."""
         return list_checkpoints(self.folder)
 
-    def best(self) -> Checkpoint | None:
-        """The checkpoint with the lowest validation loss, or else the newest; None without any."""
-        checkpoints = self.checkpoints()
-        return best_checkpoint(checkpoints) or (checkpoints[-1] if checkpoints else None)
-
     def checkpoint(self, step: int | None = None) -> Checkpoint:
-        """The best checkpoint, or that after `step`."""
+        """That after `step`; or else the one of lowest validation loss, or else the newest."""
         checkpoints = self.checkpoints()
         if not checkpoints:
             raise FileError(self.folder, "has no checkpoint yet", "train it first")
