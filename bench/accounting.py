@@ -27,8 +27,8 @@ from bench.harness import THREAD_VARIABLES
 from bench.report import print_table, seconds
 from bench.worker import peak_bytes
 from tilth.accounting import cost_of_steps, count_parameters, measure_machine, training_memory
+from tilth.config.model import ModelConfig
 from tilth.files import write_text_atomically
-from tilth.model.config import ModelConfig
 
 # vocab_size, context_length, d_model, num_layers, num_heads; then sequences in a batch
 SIZES = [
@@ -76,8 +76,8 @@ def take_steps(config: ModelConfig, batch_size: int, clock: Callable[[], float])
     """Train for some steps; return the seconds of the best one."""
     import torch
 
-    from tilth.model import TransformerLM
-    from tilth.optim import AdamW, chunked_cross_entropy, clip_gradients, decay_groups
+    from tilth.model import TransformerLM, chunked_cross_entropy
+    from tilth.optim import AdamW, clip_gradients, decay_groups
 
     model = TransformerLM(config)
     optimizer = AdamW(decay_groups(model, weight_decay=0.1))

@@ -7,7 +7,7 @@ least equal to its Q8_0.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,8 @@ def draw_weights() -> dict[str, Any]:
     """Make the weights of a model that has not been trained."""
     import torch
 
-    from tilth.model import ModelConfig, TransformerLM
+    from tilth.config import ModelConfig
+    from tilth.model import TransformerLM
 
     torch.manual_seed(SEED)
     return dict(TransformerLM(ModelConfig(**SHAPE)).state_dict())
@@ -116,28 +117,26 @@ def write_gguf(path: Path, *, quantized: bool) -> None:
 
 def tilth(quantize: Any, file: Path, sample: float) -> Generate:  # noqa: ANN401
     """Set up ours, through its Python API."""
-    from tilth.generation import LoadedModel, generate_tokens
-    from tilth.generation.loading import load_weights
-    from tilth.model.config import ModelConfig
+    from tilth.config.model import ModelConfig
+    from tilth.generation import LanguageModel
+    from tilth.runs.tensors import load_weights
     from tilth.tokenizer import Tokenizer
 
     # Without an end token, so that nothing ends early.
     tokens = {i: bytes([i]) if i < 256 else b"t%d" % i for i in range(SHAPE["vocab_size"])}
     weights = load_weights(file.parent / "model.safetensors")
-    model = LoadedModel.from_weights(
+    model = LanguageModel.from_weights(
         ModelConfig(**SHAPE), weights, Tokenizer(tokens, []), quantize=quantize, threads=2
     )
     options = json.loads(file.read_text())
 
-    def ids() -> Iterator[int]:
-        stream = generate_tokens(model, chr(FIRST_ID), max_tokens=NEW_TOKENS, **options)
-        while stream.stop_reason is None:
-            try:
-                yield stream.advance()[0]
-            except StopIteration:
-                return
+    def ids() -> list[int]:
+        stream = model.generate(chr(FIRST_ID), max_tokens=NEW_TOKENS, **options)
+        for _ in stream:
+            pass
+        return stream.token_ids
 
-    return lambda: list(ids())
+    return ids
 
 
 HUGGING_FACE_NAMES = {

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from bench.declaration import Benchmark, Contender
 from bench.generating import FIRST_ID, SAMPLED, SEED, SHAPE, make_llama, write_safetensors
@@ -34,8 +35,9 @@ def tilth(file: Path, sample: float) -> Generate:
     import torch
     from safetensors.torch import load_file
 
-    from tilth.generation import Sampling, generate_batch
-    from tilth.model import ModelConfig, TransformerLM
+    from tilth.config import ModelConfig
+    from tilth.generation import LanguageModel
+    from tilth.model import TransformerLM
     from tilth.tokenizer import Tokenizer
 
     model = TransformerLM(ModelConfig(**SHAPE))
@@ -47,8 +49,9 @@ def tilth(file: Path, sample: float) -> Generate:
     prompts = [chr(FIRST_ID)] * json.loads(file.read_text())
 
     def generate() -> int:
-        sampling = Sampling(SAMPLED["temperature"], top_p=SAMPLED["top_p"], seed=SEED)
-        texts = generate_batch(model, tokenizer, prompts, max_tokens=NEW_TOKENS, sampling=sampling)
+        language_model = LanguageModel.from_model(model, tokenizer)
+        options: dict[str, Any] = {"max_tokens": NEW_TOKENS, "seed": SEED, **SAMPLED}
+        texts = language_model.generate_batch(prompts, **options)
         return len(texts) * NEW_TOKENS
 
     return generate

@@ -34,11 +34,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tilth.config import MachineConfig, ModelConfig, ResolvedConfig, WatchConfig
 from tilth.data import Batches, Data, open_data
 from tilth.files import atomic_write
-from tilth.model import ModelConfig, TransformerLM
+from tilth.model import TransformerLM
 from tilth.optim import clip_gradients, cosine_schedule
-from tilth.recipes import MachineConfig, TrainingConfig, WatchConfig, small
+from tilth.recipes import small
 from tilth.runs.run import open_run
 from tilth.training.evaluation import evaluate, evaluate_run
 from tilth.training.loop import train
@@ -173,14 +174,14 @@ def main() -> int:
 # --- how many steps the time is -------------------------------------------------------------------
 
 
-def asked(config: TrainingConfig, data: Data, minutes: float) -> dict[str, Any]:
+def asked(config: ResolvedConfig, data: Data, minutes: float) -> dict[str, Any]:
     """What makes the runs of a folder comparable with each other."""
     kept = config.to_dict()
     recipe = {name: kept[name] for name in ("model", "optimizer", "batch_size", "order")}
     return {"minutes": minutes, "data": data.fingerprint, **recipe}
 
 
-def calibrate(config: TrainingConfig, data: Data, minutes: float, eager: bool) -> dict[str, Any]:
+def calibrate(config: ResolvedConfig, data: Data, minutes: float, eager: bool) -> dict[str, Any]:
     """How many steps of each contender fit into the time, by the better of both ways to run it."""
     all_ways = (False,) if eager else (False, True)  # whether to compile
     parameters = {OURS: count(TransformerLM(config.model)), PEER: count(NanoGPT(config.model))}
@@ -221,13 +222,13 @@ def calibrate(config: TrainingConfig, data: Data, minutes: float, eager: bool) -
     return plans
 
 
-def our_stepper(config: TrainingConfig, data: Data, use_compiler: bool) -> Step:
+def our_stepper(config: ResolvedConfig, data: Data, use_compiler: bool) -> Step:
     """One step of our training, by its number."""
     model = TransformerLM(config.model)
-    loss_of = make_loss(model, config)
+    loss_of = make_loss(model, config.machine)
     if use_compiler:
         loss_of = compiled(loss_of, "cpu")
-    optimizer, scaler = make_optimizer(model, config.optimizer), make_scaler(config)
+    optimizer, scaler = make_optimizer(model, config.optimizer), make_scaler(config.machine)
     batches = batches_of(config, data)
 
     def step(number: int) -> None:
@@ -238,7 +239,7 @@ def our_stepper(config: TrainingConfig, data: Data, use_compiler: bool) -> Step:
     return step
 
 
-def peer_stepper(config: TrainingConfig, data: Data, use_compiler: bool) -> Step:
+def peer_stepper(config: ResolvedConfig, data: Data, use_compiler: bool) -> Step:
     """One step of the peer's training, by its number."""
     model = NanoGPT(config.model)
     take = peer_step(model, use_compiler)
@@ -256,16 +257,16 @@ def count(model: nn.Module) -> int:
 
 def our_config(
     data: Data, *, seed: int, threads: int, use_compiler: bool, steps: int
-) -> TrainingConfig:
+) -> ResolvedConfig:
     """The recipe, with everything decided that it would measure."""
     machine = MachineConfig("cpu", "float32", use_compiler, threads)
     every = max(1, steps // CURVE_POINTS)
     watch = WatchConfig(every, CURVE_TOKENS, save_every=0, norms_every=0, sample_every=0)
     config = small(data, steps=steps)
-    return replace(config, seed=seed, machine=machine, watch=watch).resolved()
+    return replace(config, seed=seed, machine=machine, watch=watch).resolve()
 
 
-def batches_of(config: TrainingConfig, data: Data) -> Batches:
+def batches_of(config: ResolvedConfig, data: Data) -> Batches:
     """What both learn from, in the order of `train`."""
     context = config.model.context_length
     return Batches(data.train, config.batch_size, context, config.seed, config.order)

@@ -34,7 +34,7 @@ def drawn(loss: Callable[[Any, Any, Any], Any], sample: float) -> Task:
 
 def chunks(file: Path, sample: float) -> Task:
     """Set up ours."""
-    from tilth.optim import chunked_cross_entropy
+    from tilth.model import chunked_cross_entropy
 
     return drawn(chunked_cross_entropy, sample)
 

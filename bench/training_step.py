@@ -53,7 +53,8 @@ def make_model() -> Any:  # noqa: ANN401, torch is imported by its user alone
     """Make our model, the same for every contender."""
     import torch
 
-    from tilth.model import ModelConfig, TransformerLM
+    from tilth.config import ModelConfig
+    from tilth.model import TransformerLM
 
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
@@ -65,15 +66,15 @@ def tilth(file: Path, sample: float, *, compiling: bool, fast: bool = True) -> R
     """Set up ours: what `tilth train` does in a step."""
     import torch
 
+    from tilth.config.training import ResolvedMachine
     from tilth.optim import AdamW
-    from tilth.recipes.config import MachineConfig, TrainingConfig
     from tilth.training.allocator import keep_freed_memory
     from tilth.training.step import accumulate_gradients, compiled, make_loss, update
 
     keep_freed_memory()
     model = make_model().use_fast_path(fast)
-    machine = MachineConfig(device="cpu", dtype="float32", compile=compiling, threads=2)
-    loss_of = make_loss(model, TrainingConfig(data="", model=model.config, machine=machine))
+    machine = ResolvedMachine(device="cpu", dtype="float32", compile=compiling, threads=2)
+    loss_of = make_loss(model, machine)
     if compiling:
         loss_of = compiled(loss_of, "cpu")
     optimizer = AdamW(model.parameters(), LEARNING_RATE, BETAS, weight_decay=0.1)
@@ -208,7 +209,7 @@ def products(file: Path, sample: float) -> Run:
     import torch
 
     from tilth.accounting.flops import training_flops
-    from tilth.model import ModelConfig
+    from tilth.config import ModelConfig
 
     config = ModelConfig(VOCAB_SIZE, CONTEXT_LENGTH, D_MODEL, NUM_LAYERS, NUM_HEADS)
     size = 2048

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -19,6 +20,20 @@ settings.load_profile("tilth")
 # ignored, and every child would inherit that: tests of interruption need the usual handling.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+# The files that take longest begin first: otherwise one process ends with them while others wait.
+COSTLY = (
+    *("cli/test_train", "cli/test_lab", "lab/search/test_search", "training/test_loop"),
+    *("test_documentation", "lab/test_runner", "tokenizer/test_tokenizer", "test_hostile"),
+    *("cli/test_lab_search", "cli/test_generate", "generation/test_native_decoder"),
+)
+
+
+def pytest_collection_modifyitems(items):
+    root = Path(__file__).parent
+    rank = {root / f"{name}.py": place for place, name in enumerate(COSTLY)}
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))
 
 
 @pytest.fixture

@@ -4,12 +4,11 @@ import doctest
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.command_line import tilth
 from tilth.cli.app import app
 
 ROOT = Path(__file__).parents[1]
@@ -56,10 +55,7 @@ def test_shell_commands(page, tmp_path):
         elif words[:2] == ["corpus", "fetch"]:  # needs a network: that it is understood must do
             assert app.parse_args(words)[0].__name__ == "fetch"
         elif program in {"tilth", ".venv/bin/tilth"}:
-            command = [sys.executable, "-m", "tilth", *words]
-            done = subprocess.run(
-                command, cwd=tmp_path, capture_output=True, text=True, check=False
-            )
+            done = tilth(*words, cwd=tmp_path)
             assert done.returncode == 0, f"{words}: {done.stderr}"
         else:
             pytest.fail(f"{page}: nothing checks {program}")

@@ -19,7 +19,9 @@ import threading
 import time
 import tracemalloc
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 from hypothesis import given, settings
@@ -31,9 +33,13 @@ from tilth.files import (
     atomic_write,
     checksum,
     load_manifest,
+    open_regular,
+    read_bytes,
+    read_toml,
     save_manifest,
     write_text_atomically,
 )
+from tilth.schema import FileName, Range
 
 OLD, NEW = b"the old content", b"the new content" * 10_000
 
@@ -1019,4 +1025,67 @@ def test_a_manifest_that_is_not_utf8_or_not_there_is_refused(tmp_path):
     (tmp_path / "manifest.json").write_bytes(good.encode().replace(b"tokens", b"\xff"))
     assert_refused(tmp_path / "manifest.json", "torn")
     assert_refused(tmp_path / "missing", "does not exist")
-    assert_refused(tmp_path, "cannot be opened")
+    assert_refused(tmp_path, "is a folder")
+
+
+def test_pipes_devices_and_folders_are_refused_at_once(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for read in (open_regular, read_bytes, checksum, read_toml):
+        for path in (pipe, "/dev/zero"):
+            with pytest.raises(FileError, match="is a pipe or a device; copy it to a file"):
+                read(path)
+        with pytest.raises(FileError, match="is a folder; name the file in it"):
+            read(tmp_path)
+    assert_refused(pipe, "is a pipe or a device")
+
+
+def test_a_file_above_its_ceiling_is_refused_unread(tmp_path):
+    path = tmp_path / "large"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(FileError, match="more than the 1,000 that it may have"):
+        read_bytes(path, 1000)
+    assert_refused(path, "more than the 67,108,864 that it may have")
+
+
+@pytest.mark.parametrize("text", ["a = [", "[" * 100_000, "\xff", "a = 1\na = 2"])
+def test_what_is_not_toml_is_one_sentence(tmp_path, text):
+    path = tmp_path / "config.toml"
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(FileError, match=r"config\.toml is not TOML \(.*\); mend it"):
+        read_toml(path)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    count: Annotated[int, Range(at_least=0)]
+    name: FileName = "tokens.npy"
+
+
+def test_a_manifest_is_checked_against_a_schema(tmp_path):
+    path = tmp_path / "manifest.json"
+
+    def load(content):
+        save_manifest(path, content, kind="tokens", version=1, overwrite=True)
+        return load_manifest(path, kind="tokens", version=1, schema=Tokens)
+
+    assert load({"count": 3, "added later": [1]}) == Tokens(3)
+    for content, problem in [
+        ({}, "there is no count in the file; add it"),
+        ({"count": "3"}, "count must be a whole number, not '3'"),
+        ({"count": -1}, "count must be at least 0, not -1"),
+        ({"count": 1, "name": "../up"}, "name '../up' is not the name of a file"),
+    ]:
+        with pytest.raises(FileError, match=rf"manifest\.json is damaged \({problem}"):
+            load(content)
+
+
+def test_a_manifest_that_could_not_be_written_again_is_refused(tmp_path):
+    path = tmp_path / "manifest.json"
+    path.write_text('{"format": "tokens", "version": 2, "x": ' + "[" * 100 + "]" * 100 + "}")
+    assert_refused(path, "nested too deeply")
+    path.write_text(json.dumps({"format": "x" * 100_000, "version": 2}))
+    with pytest.raises(FileError) as caught:
+        load_manifest(path, kind="tokens", version=2)
+    assert len(str(caught.value)) < 500 + len(str(path))

@@ -63,9 +63,9 @@ def test_what_stands_in_the_package_itself_is_listed_too():
 def test_a_module_of_the_package_is_loaded_when_used():
     program = (
         "import sys, tilth\n"
-        "assert not [name for name in sys.modules if name.startswith('tilth.r')]\n"
-        "assert tilth.recipes.OptimizerConfig().lr > 0\n"
-        "assert 'tilth.recipes' in sys.modules and 'torch' not in sys.modules"
+        "assert not [name for name in sys.modules if name.startswith(('tilth.r', 'tilth.c'))]\n"
+        "assert tilth.recipes.small.recipe.optimizer.lr > 0\n"
+        "assert 'tilth.config' in sys.modules and 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 

@@ -1,21 +1,27 @@
 // The only file of this folder that knows Python: its objects on one side, views and spans on the
 // other. Exceptions of the core become ValueError, MemoryError and OSError here.
 
+#include "../common/bindings.hpp"
+
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
-#include <exception>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "../common/array.hpp"
+#include "../common/limits.hpp"
 #include "count.hpp"
 #include "decode.hpp"
 #include "encode.hpp"
@@ -30,6 +36,9 @@
 namespace nb = nanobind;
 using namespace nb::literals;
 using namespace tilth::bpe;
+using namespace tilth::python;
+using tilth::Array;
+using tilth::InterruptCheck;
 
 namespace {
 
@@ -77,20 +86,15 @@ Pattern pattern_of(std::string_view name) {
   throw nb::value_error("the native patterns are gpt2, cl100k and none");
 }
 
-// Lets Ctrl-C through, from a thread that has released the interpreter.
-void check_signals() {
-  const nb::gil_scoped_acquire gil;
-  if (PyErr_CheckSignals() != 0) throw nb::python_error();
-}
-
 // A list of texts as views, valid while this object lives.
 class Utf8List {
  public:
   explicit Utf8List(const nb::list& texts) {
     texts_.reserve(texts.size());
     views_.reserve(texts.size());
-    for (nb::handle text : texts) {
-      views_.push_back(texts_.emplace_back(text).view());
+    // By index: reading a text may call Python code, which may change the list.
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      views_.push_back(texts_.emplace_back(texts[i]).view());
       bytes_ += views_.back().size();
     }
   }
@@ -131,15 +135,13 @@ nb::list list_of(std::span<const std::uint32_t> ids) {
 }
 
 template <typename T>
-using Array = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
+using Numbers = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
 
 template <typename T>
-Array<T> array_of(Buffer<T> buffer) {
-  buffer.shrink();
-  const std::size_t size = buffer.size();
-  T* data = buffer.release();
-  const nb::capsule owner(data, [](void* memory) noexcept { std::free(memory); });
-  return Array<T>(data, {size}, owner);
+Numbers<T> numbers_of(Array<T> array) {
+  array.shrink();
+  const std::size_t size = array.size();
+  return numpy_of<Numbers<T>>(std::move(array), {size});
 }
 
 // --- splitting -----------------------------------------------------------------------------------
@@ -185,26 +187,35 @@ std::size_t count_pieces(nb::handle text, std::string_view pattern_name) {
   return count;
 }
 
-Array<std::uint64_t> text_hashes(const nb::list& texts) {
+Numbers<std::uint64_t> text_hashes(const nb::list& texts) {
   const Utf8List utf8(texts);
-  Buffer<std::uint64_t> hashes;
+  Array<std::uint64_t> hashes;
   {
     const Released released(utf8.bytes());
     for (const std::string_view text : utf8.views()) hashes.append(text_hash(text));
   }
-  return array_of(std::move(hashes));
+  return numbers_of(std::move(hashes));
 }
 
 // --- encoding and decoding -----------------------------------------------------------------------
 
-std::vector<Token> tokens_of(const nb::list& pairs) {
-  std::vector<Token> tokens;
-  tokens.reserve(pairs.size());
-  for (nb::handle pair : pairs) {
-    tokens.push_back({nb::cast<std::uint32_t>(pair[0]), view_of(nb::cast<nb::bytes>(pair[1]))});
+// Pairs of an id and bytes, which live as long as this object. By index, as pairs may be of any
+// type, whose code may change the list.
+class TokenList {
+ public:
+  explicit TokenList(const nb::list& pairs) {
+    for (std::size_t i = 0; i < pairs.size(); ++i) {
+      const nb::object pair = pairs[i];
+      bytes_.push_back(nb::cast<nb::bytes>(pair[1]));
+      tokens_.push_back({nb::cast<std::uint32_t>(pair[0]), view_of(bytes_.back())});
+    }
   }
-  return tokens;
-}
+  const std::vector<Token>& tokens() const { return tokens_; }
+
+ private:
+  std::vector<nb::bytes> bytes_;
+  std::vector<Token> tokens_;
+};
 
 std::vector<Merge> merges_of(const nb::list& pairs, const std::vector<Token>& tokens) {
   std::unordered_map<std::string_view, std::uint32_t> ids;
@@ -213,7 +224,8 @@ std::vector<Merge> merges_of(const nb::list& pairs, const std::vector<Token>& to
   std::vector<Merge> merges;
   merges.reserve(pairs.size());
   std::string joined;
-  for (nb::handle pair : pairs) {
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    const nb::object pair = pairs[i];
     const nb::bytes left = nb::cast<nb::bytes>(pair[0]), right = nb::cast<nb::bytes>(pair[1]);
     joined.assign(view_of(left)).append(view_of(right));
     const auto left_id = ids.find(view_of(left)), right_id = ids.find(view_of(right)),
@@ -240,31 +252,41 @@ inline std::int64_t small_int(PyObject* object) {
 #endif
 }
 
-std::uint32_t id_of(PyObject* object) {
-  const std::int64_t small = small_int(object);
-  if (small >= 0) return static_cast<std::uint32_t>(small);
-  const nb::object number = nb::steal(PyNumber_Index(object));  // NumPy's ints, and large ones
+// Any other int: one of NumPy's, or a large one. May call Python code.
+std::uint32_t id_by_index(const nb::object& object) {
+  const nb::object number = nb::steal(PyNumber_Index(object.ptr()));
   if (!number.is_valid()) throw nb::python_error();
   int overflow = 0;
   const long long id = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
   if (overflow != 0 || id < 0 || id > 0xFFFFFFFFLL) {
-    const std::string text = nb::cast<std::string>(nb::str(nb::handle(object)));
+    const std::string text = nb::cast<std::string>(nb::str(object));
     throw nb::value_error(("token id " + text + " is not in the vocabulary").c_str());
   }
   return static_cast<std::uint32_t>(id);
 }
 
-void decode_sequence(const Decoder& decoder, nb::handle sequence, Buffer<char>& bytes) {
+void decode_sequence(const Decoder& decoder, nb::handle sequence, Array<char>& bytes) {
   const nb::object items = nb::steal(PySequence_Fast(sequence.ptr(), "ids are a sequence of ints"));
   if (!items.is_valid()) throw nb::python_error();
   const auto size = static_cast<std::size_t>(PySequence_Fast_GET_SIZE(items.ptr()));
-  PyObject** objects = PySequence_Fast_ITEMS(items.ptr());
   constexpr std::size_t block = 1024;  // no second array of all ids, whose fresh pages cost more
   std::uint32_t ids[block];
   bytes.reserve_more(4 * size);  // about what English has; memory that is not written costs nothing
   for (std::size_t first = 0; first < size; first += block) {
     const std::size_t count = std::min(block, size - first);
-    for (std::size_t i = 0; i < count; ++i) ids[i] = id_of(objects[first + i]);
+    PyObject** objects = PySequence_Fast_ITEMS(items.ptr()) + first;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::int64_t small = small_int(objects[i]);
+      if (small >= 0) {
+        ids[i] = static_cast<std::uint32_t>(small);
+        continue;
+      }
+      ids[i] = id_by_index(nb::borrow(objects[i]));
+      if (static_cast<std::size_t>(PySequence_Fast_GET_SIZE(items.ptr())) != size) {
+        throw nb::value_error("the list of ids changed while it was decoded");
+      }
+      objects = PySequence_Fast_ITEMS(items.ptr()) + first;
+    }
     try {
       decoder.decode(std::span<const std::uint32_t>(ids, count), bytes);
     } catch (const UnknownId& error) {
@@ -273,10 +295,10 @@ void decode_sequence(const Decoder& decoder, nb::handle sequence, Buffer<char>& 
   }
 }
 
-nb::bytes bytes_of(const Buffer<char>& buffer) {
+nb::bytes bytes_of(const Array<char>& buffer) {
   PyObject* bytes = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(buffer.size()));
   if (bytes == nullptr) throw nb::python_error();
-  prefer_large_pages(PyBytes_AS_STRING(bytes), buffer.size());
+  tilth::prefer_large_pages(PyBytes_AS_STRING(bytes), buffer.size());
   if (!buffer.empty()) std::memcpy(PyBytes_AS_STRING(bytes), buffer.data(), buffer.size());
   return nb::steal<nb::bytes>(bytes);
 }
@@ -286,23 +308,24 @@ class Codec {
  public:
   Codec(const nb::list& tokens, const nb::list& merges, const nb::list& special_tokens,
         std::string_view pattern, bool whole_piece_first)
-      : Codec(tokens_of(tokens), merges, tokens_of(special_tokens), pattern, whole_piece_first) {}
+      : Codec(TokenList(tokens), merges, TokenList(special_tokens), pattern, whole_piece_first) {}
 
   nb::list encode(nb::handle text, bool allow_special) const {
     return list_of(ids_of_text(text, allow_special, 1).view());
   }
 
-  Array<std::uint32_t> encode_array(nb::handle text, bool allow_special,
-                                    std::size_t threads) const {
-    return array_of(ids_of_text(text, allow_special, threads));
+  Numbers<std::uint32_t> encode_array(nb::handle text, bool allow_special,
+                                      const nb::int_& threads) const {
+    return numbers_of(ids_of_text(text, allow_special, threads_of(threads)));
   }
 
-  nb::list encode_batch(const nb::list& texts, bool allow_special, std::size_t threads) const {
+  nb::list encode_batch(const nb::list& texts, bool allow_special, const nb::int_& threads) const {
+    const std::size_t num_threads = threads_of(threads);
     const Utf8List utf8(texts);
     Encoder::Batch batch;
     {
       const Released released(utf8.bytes());
-      batch = encoder_.encode_batch(utf8.views(), allow_special, threads, released.check());
+      batch = encoder_.encode_batch(utf8.views(), allow_special, num_threads, released.check());
     }
     nb::list rows;
     for (std::size_t i = 0; i < utf8.views().size(); ++i) {
@@ -313,15 +336,16 @@ class Codec {
   }
 
   nb::tuple encode_documents(const nb::list& documents, std::uint32_t end_id, bool wide,
-                             std::size_t threads, const nb::object& check) const {
-    return wide ? documents_as<std::uint32_t>(documents, end_id, threads, check)
-                : documents_as<std::uint16_t>(documents, end_id, threads, check);
+                             const nb::int_& threads, const nb::object& check) const {
+    const std::size_t num_threads = threads_of(threads);
+    return wide ? documents_as<std::uint32_t>(documents, end_id, num_threads, check)
+                : documents_as<std::uint16_t>(documents, end_id, num_threads, check);
   }
 
   nb::tuple encode_with_offsets(nb::handle text, bool allow_special) const {
     const Utf8 utf8(text);
     TokenIds ids;
-    Buffer<std::uint64_t> offsets;
+    Array<std::uint64_t> offsets;
     {
       const Released released(utf8.view().size());
       encoder_.encode_with_offsets(utf8.view(), allow_special, ids, offsets, released.check());
@@ -345,7 +369,7 @@ class Codec {
   }
 
   nb::bytes decode_bytes(nb::handle ids) const {
-    Buffer<char> bytes;
+    Array<char> bytes;
     using Ids32 = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
     using Ids16 = nb::ndarray<const std::uint16_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
     Ids32 ids32;
@@ -365,14 +389,14 @@ class Codec {
   const Encoder& encoder() const { return encoder_; }
 
  private:
-  Codec(const std::vector<Token>& tokens, const nb::list& merges,
-        const std::vector<Token>& special_tokens, std::string_view pattern, bool whole_piece_first)
-      : encoder_({.tokens = tokens,
-                  .merges = merges_of(merges, tokens),
-                  .special_tokens = special_tokens,
+  Codec(const TokenList& tokens, const nb::list& merges, const TokenList& special_tokens,
+        std::string_view pattern, bool whole_piece_first)
+      : encoder_({.tokens = tokens.tokens(),
+                  .merges = merges_of(merges, tokens.tokens()),
+                  .special_tokens = special_tokens.tokens(),
                   .pattern = pattern_of(pattern),
                   .whole_piece_first = whole_piece_first}),
-        decoder_(tokens, special_tokens) {}
+        decoder_(tokens.tokens(), special_tokens.tokens()) {}
 
   TokenIds ids_of_text(nb::handle text, bool allow_special, std::size_t threads) const {
     const Utf8 utf8(text);
@@ -401,7 +425,7 @@ class Codec {
       encoded =
           tilth::bpe::encode_documents<Id>(encoder_, utf8.views(), end_id, threads, check_both);
     }
-    return nb::make_tuple(array_of(std::move(encoded.ids)), array_of(std::move(encoded.ends)));
+    return nb::make_tuple(numbers_of(std::move(encoded.ids)), numbers_of(std::move(encoded.ends)));
   }
 
   Encoder encoder_;
@@ -413,6 +437,7 @@ class Stream {
   Stream(const Codec& codec, bool allow_special) : stream_(codec.encoder(), allow_special) {}
 
   nb::list feed(nb::handle text) {
+    const Busy busy(is_busy_, met);
     const Utf8 utf8(text);
     TokenIds ids;
     {
@@ -423,72 +448,50 @@ class Stream {
   }
 
   nb::list finish() {
+    const Busy busy(is_busy_, met);
     TokenIds ids;
     stream_.finish(ids);
     return list_of(ids.view());
   }
 
  private:
+  static constexpr const char* met = "this stream is at work in another thread";
+
   StreamEncoder stream_;
+  std::atomic<bool> is_busy_ = false;
 };
 
 // --- training ------------------------------------------------------------------------------------
 
 // Calls a Python function (phase, done, total) from the working thread, and Ctrl-C's handler. What
-// either raises stops the work, and is raised again when it has stopped.
-class PythonProgress {
- public:
-  explicit PythonProgress(nb::object function) : function_(std::move(function)) {}
-
-  ProgressFunction during(const char* phase) {
-    return [this, phase](const Progress& progress) {
-      const nb::gil_scoped_acquire gil;
-      try {
-        if (PyErr_CheckSignals() != 0) throw nb::python_error();
-        if (!function_.is_none()) function_(phase, progress.done, progress.total);
-        return true;
-      } catch (...) {
-        raised_ = std::current_exception();
-        return false;
-      }
-    };
-  }
-
-  // Runs the work without the interpreter.
-  template <typename Work>
-  auto run(Work work) {
-    try {
-      const nb::gil_scoped_release released;
-      return work();
-    } catch (const Interrupted&) {
-      std::rethrow_exception(raised_);
-    }
-  }
-
- private:
-  nb::object function_;
-  std::exception_ptr raised_;
-};
+// either raises stops the work.
+ProgressFunction progress_function(const nb::object& function, const char* phase) {
+  return [&function, phase](const Progress& progress) {
+    const nb::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (!function.is_none()) function(phase, progress.done, progress.total);
+  };
+}
 
 // Counts the pieces of a corpus, then learns merges from them.
 class Trainer {
  public:
-  Trainer(std::vector<std::string> special_tokens, std::string_view pattern, unsigned threads,
-          nb::object progress)
+  Trainer(std::vector<std::string> special_tokens, std::string_view pattern,
+          const nb::int_& threads, nb::object progress)
       : progress_(std::move(progress)) {
     CountOptions options{.special_tokens = std::move(special_tokens),
-                         .num_threads = threads,
-                         .progress = progress_.during("count")};
+                         .num_threads = threads_of(threads),
+                         .progress = progress_function(progress_, "count")};
     if (pattern == "gpt2") gpt2_.emplace(std::move(options));
     if (pattern == "cl100k") cl100k_.emplace(std::move(options));
   }
 
   void add_files(const std::vector<std::string>& paths) {
+    const Busy busy(is_busy_, met);
     try {
-      progress_.run([&] {
-        if (gpt2_) gpt2_->add_files(paths);
-        if (cl100k_) cl100k_->add_files(paths);
-      });
+      const nb::gil_scoped_release released;
+      if (gpt2_) gpt2_->add_files(paths);
+      if (cl100k_) cl100k_->add_files(paths);
     } catch (const std::runtime_error& error) {
       PyErr_SetString(PyExc_OSError, error.what());
       throw nb::python_error();
@@ -496,25 +499,31 @@ class Trainer {
   }
 
   void add_texts(const nb::list& texts) {
+    const Busy busy(is_busy_, met);
     const Utf8List utf8(texts);
-    progress_.run([&] {
-      if (gpt2_) gpt2_->add_texts(utf8.views());
-      if (cl100k_) cl100k_->add_texts(utf8.views());
-    });
+    const nb::gil_scoped_release released;
+    if (gpt2_) gpt2_->add_texts(utf8.views());
+    if (cl100k_) cl100k_->add_texts(utf8.views());
   }
 
   // A piece that was cut and counted elsewhere.
   void add_piece(const nb::bytes& piece, std::uint64_t count) {
+    const Busy busy(is_busy_, met);
     pieces_.add(view_of(piece), count);
   }
 
   // Pairs of ids, 0 to 255 the bytes and 256 + i the result of merge i.
-  nb::list train(std::size_t num_merges) {
-    const auto merges = progress_.run([&] {
+  nb::list train(const nb::int_& most_merges) {
+    const Busy busy(is_busy_, met);
+    const std::size_t num_merges = size_of("num_merges", most_merges, tilth::max_merges, 0);
+    std::vector<TrainedMerge> merges;
+    {
+      const nb::gil_scoped_release released;
       if (gpt2_) pieces_ = gpt2_->finish();
       if (cl100k_) pieces_ = cl100k_->finish();
-      return tilth::bpe::train(pieces_, num_merges, {.progress = progress_.during("merge")});
-    });
+      merges = tilth::bpe::train(pieces_, num_merges,
+                                 {.progress = progress_function(progress_, "merge")});
+    }
     nb::list pairs;
     for (const auto& merge : merges) pairs.append(nb::make_tuple(merge.left, merge.right));
     return pairs;
@@ -523,10 +532,13 @@ class Trainer {
   std::size_t num_pieces() const { return pieces_.size(); }
 
  private:
-  PythonProgress progress_;
+  static constexpr const char* met = "this trainer is at work already";
+
+  nb::object progress_;
   std::optional<PieceCounter<Gpt2Splitter>> gpt2_;
   std::optional<PieceCounter<Cl100kSplitter>> cl100k_;
   PieceCounts pieces_;
+  std::atomic<bool> is_busy_ = false;
 };
 
 }  // namespace
@@ -534,6 +546,9 @@ class Trainer {
 NB_MODULE(_core, m) {
   m.doc() = "The native core of tilth.tokenizer; its specification is tilth.tokenizer.reference.";
   m.attr("unicode_version") = unicode_version;
+  m.attr("MAX_THREADS") = tilth::max_threads;
+  m.attr("MAX_VOCAB_SIZE") = tilth::max_vocab_size;
+  m.attr("MAX_TOKENS") = tilth::max_tokens;
 
   m.def("split", &split, "text"_a, "pattern"_a = "gpt2",
         nb::sig("def split(text: str | bytes, pattern: str = 'gpt2') -> list[str]"),
@@ -575,14 +590,16 @@ NB_MODULE(_core, m) {
            nb::sig("def decode_bytes(self, ids: object) -> bytes"))
       .def(
           "stream",
-          [](const Codec& codec, bool allow_special) { return Stream(codec, allow_special); },
+          [](const Codec& codec, bool allow_special) {
+            return std::make_unique<Stream>(codec, allow_special);
+          },
           "allow_special"_a, nb::keep_alive<0, 1>());
   nb::class_<Stream>(m, "Stream", "Encodes text that comes in parts; see encode_stream.hpp.")
       .def("feed", &Stream::feed, nb::sig("def feed(self, text: str | bytes) -> list[int]"))
       .def("finish", &Stream::finish, nb::sig("def finish(self) -> list[int]"));
 
   nb::class_<Trainer>(m, "Trainer", "Learns merges from a corpus; see count.hpp and train.hpp.")
-      .def(nb::init<std::vector<std::string>, std::string_view, unsigned, nb::object>(),
+      .def(nb::init<std::vector<std::string>, std::string_view, nb::int_, nb::object>(),
            "special_tokens"_a, "pattern"_a, "threads"_a, "progress"_a.none())
       .def("add_files", &Trainer::add_files, "paths"_a)
       .def("add_texts", &Trainer::add_texts,

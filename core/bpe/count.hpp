@@ -26,7 +26,6 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,21 +51,17 @@ struct PieceCounts {
   }
 };
 
-// Called on the calling thread about ten times a second with the bytes or merges done so far and
-// their total (zero where unknown). Returning false stops the work, which then throws Interrupted.
+// Called as an InterruptCheck is (common/interrupt.hpp), with the bytes or merges done so far and
+// their total (zero where unknown). What it throws ends the work.
 struct Progress {
   std::uint64_t done = 0;
   std::uint64_t total = 0;
 };
-using ProgressFunction = std::function<bool(const Progress&)>;
-
-struct Interrupted : std::runtime_error {
-  Interrupted() : std::runtime_error("interrupted") {}
-};
+using ProgressFunction = std::function<void(const Progress&)>;
 
 struct CountOptions {
   std::vector<std::string> special_tokens;
-  unsigned num_threads = 1;
+  std::size_t num_threads = 1;
   ProgressFunction progress;
   std::size_t chunk_bytes = std::size_t{4} << 20;  // the unit of work of a thread
 };

@@ -19,15 +19,10 @@
 #include <utility>
 #include <vector>
 
-#include "huge_array.hpp"
+#include "../common/array.hpp"
+#include "../common/splitmix64.hpp"
 
 namespace tilth::bpe {
-
-// The last steps of SplitMix64: every bit reaches the top ones, which choose the slot.
-inline std::uint64_t mix(std::uint64_t x) {
-  x = (x ^ x >> 32) * 0x9E3779B97F4A7C15u;
-  return (x ^ x >> 29) * 0xBF58476D1CE4E5B9u;
-}
 
 // Open addressing with linear probing, at most three quarters full. The slot is the top bits of the
 // hash, so that a table read from front to back is nearly sorted by hash: growing and joining two
@@ -82,7 +77,7 @@ class Slots {
 
  private:
   void rebuild(unsigned shift, std::size_t tail) {
-    HugeArray<Entry> old((std::size_t{1} << (64 - shift)) + tail);
+    auto old = Array<Entry>::zeros((std::size_t{1} << (64 - shift)) + tail);
     old.swap(slots_);
     shift_ = shift;
     tail_ = tail;
@@ -93,7 +88,7 @@ class Slots {
 
   unsigned shift_ = 64 - 12;
   std::size_t tail_ = 64;
-  HugeArray<Entry> slots_{(std::size_t{1} << 12) + 64};
+  Array<Entry> slots_ = Array<Entry>::zeros((std::size_t{1} << 12) + 64);
 };
 
 // How often each piece was seen: the table of one thread. A piece of up to 15 bytes is its own key,
@@ -159,7 +154,9 @@ class PieceTable {
   // The bytes, zeros, and in the sixteenth byte the size: never zero, so that zero means empty.
   struct ShortPiece {
     std::uint64_t low, high, count;
-    std::uint64_t hash() const { return mix(low ^ std::rotl(high * 0x9FB21C651E98DF25u, 23)); }
+    std::uint64_t hash() const {
+      return splitmix64(low ^ std::rotl(high * 0x9FB21C651E98DF25u, 23));
+    }
     bool is_empty() const { return high == 0; }
     bool is_same(const ShortPiece& other) const { return low == other.low && high == other.high; }
   };
@@ -229,7 +226,7 @@ class PieceTable {
     }
     word = 0;
     std::memcpy(&word, piece.data() + i, piece.size() - i);
-    hash = mix(std::rotl(hash, 29) ^ word);
+    hash = splitmix64(std::rotl(hash, 29) ^ word);
 
     long_pieces_.make_room(1);
     LongPiece& entry = long_pieces_.find(hash, [&](const LongPiece& other) {

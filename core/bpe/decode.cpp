@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "../common/limits.hpp"
+
 namespace tilth::bpe {
 
 UnknownId::UnknownId(std::uint32_t id, std::size_t place)
@@ -12,14 +14,13 @@ UnknownId::UnknownId(std::uint32_t id, std::size_t place)
       place_(place) {}
 
 Decoder::Decoder(std::span<const Token> tokens, std::span<const Token> special_tokens) {
-  constexpr std::uint32_t most_ids = std::uint32_t{1} << 24;
   std::uint32_t last_id = 0;
   for (const auto list : {tokens, special_tokens}) {
     for (const Token& token : list) last_id = std::max(last_id, token.id);
   }
-  if (last_id >= most_ids) {
+  if (last_id >= max_vocab_size) {
     throw std::invalid_argument("token id " + std::to_string(last_id) + " is too large: at most " +
-                                std::to_string(most_ids - 1) + " is possible");
+                                std::to_string(max_vocab_size - 1) + " is possible");
   }
   if (!tokens.empty() || !special_tokens.empty())
     entries_.resize(std::size_t{last_id} + 1, Entry{});
@@ -63,16 +64,16 @@ std::string_view Decoder::bytes_of(std::uint32_t id) const {
   return std::string_view(long_tokens_).substr(place.start, place.length);
 }
 
-void Decoder::decode(std::span<const std::uint32_t> ids, Buffer<char>& bytes) const {
+void Decoder::decode(std::span<const std::uint32_t> ids, Array<char>& bytes) const {
   decode_ids(ids, bytes);
 }
 
-void Decoder::decode(std::span<const std::uint16_t> ids, Buffer<char>& bytes) const {
+void Decoder::decode(std::span<const std::uint16_t> ids, Array<char>& bytes) const {
   decode_ids(ids, bytes);
 }
 
 template <typename Id>
-void Decoder::decode_ids(std::span<const Id> ids, Buffer<char>& bytes) const {
+void Decoder::decode_ids(std::span<const Id> ids, Array<char>& bytes) const {
   const std::size_t before = bytes.size();
   try {
     // A block of ids at a time: room for it is made once, and nothing is checked inside but the id.

@@ -2,7 +2,7 @@
 //
 //     Decoder decoder(tokens, special_tokens);
 //     const std::uint32_t ids[] = {15496, 995};
-//     Buffer<char> bytes;
+//     Array<char> bytes;
 //     decoder.decode(ids, bytes);  // "Hello world"
 //
 // Promise: unchanged once made and shared between threads; linear in the ids and the bytes. An id
@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-#include "buffer.hpp"
+#include "../common/array.hpp"
 #include "merge.hpp"
 
 namespace tilth::bpe {
@@ -40,8 +40,8 @@ class Decoder {
   explicit Decoder(std::span<const Token> tokens, std::span<const Token> special_tokens = {});
 
   // Append the bytes of all ids.
-  void decode(std::span<const std::uint32_t> ids, Buffer<char>& bytes) const;
-  void decode(std::span<const std::uint16_t> ids, Buffer<char>& bytes) const;
+  void decode(std::span<const std::uint32_t> ids, Array<char>& bytes) const;
+  void decode(std::span<const std::uint16_t> ids, Array<char>& bytes) const;
 
   // The bytes of one id; the view lives as long as the decoder.
   std::string_view bytes_of(std::uint32_t id) const;
@@ -60,7 +60,7 @@ class Decoder {
   static LongPlace long_place(const Entry& entry);
   void add(const Token& token);
   template <typename Id>
-  void decode_ids(std::span<const Id> ids, Buffer<char>& bytes) const;
+  void decode_ids(std::span<const Id> ids, Array<char>& bytes) const;
 
   std::vector<Entry> entries_;  // by id
   std::string long_tokens_;

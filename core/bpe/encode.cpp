@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "../common/limits.hpp"
 #include "encode_workspace.hpp"
 #include "pretokenize.hpp"
 
 namespace tilth::bpe {
 namespace {
-
-constexpr std::uint32_t most_ids = std::uint32_t{1} << 24;  // what tables by id are made for
 
 constexpr std::size_t pieces_between_checks = std::size_t{1} << 16;  // a few milliseconds
 
@@ -105,9 +104,9 @@ Encoder::Encoder(const EncoderOptions& options)
   std::sort(by_id.begin(), by_id.end(), [](const Token& a, const Token& b) { return a.id < b.id; });
   std::uint32_t last_id = by_id.empty() ? 0 : by_id.back().id;
   for (const Token& token : options.special_tokens) last_id = std::max(last_id, token.id);
-  if (last_id >= most_ids) {
+  if (last_id >= max_vocab_size) {
     throw std::invalid_argument("token id " + std::to_string(last_id) + " is too large: at most " +
-                                std::to_string(most_ids - 1) + " is possible");
+                                std::to_string(max_vocab_size - 1) + " is possible");
   }
   lengths_.assign(std::size_t{last_id} + 1, 0);
 
@@ -166,7 +165,7 @@ std::size_t Encoder::count(std::string_view text, bool allow_special,
 
 // Tokens joined are the text again, so their lengths are all that offsets need.
 void Encoder::encode_with_offsets(std::string_view text, bool allow_special, TokenIds& ids,
-                                  Buffer<std::uint64_t>& offsets,
+                                  Array<std::uint64_t>& offsets,
                                   const InterruptCheck& check) const {
   const std::size_t first = ids.size();
   encode(text, allow_special, ids, check);

@@ -2,7 +2,7 @@
 //
 //     const Token special[] = {{50256, "<|endoftext|>"}};
 //     Encoder encoder({.tokens = tokens, .merges = merges, .special_tokens = special});
-//     Buffer<std::uint32_t> ids;
+//     Array<std::uint32_t> ids;
 //     encoder.encode("Once upon a time<|endoftext|>", true, ids);
 //
 // Promise: what comes out is what the definition in merge.hpp gives for each piece of the splitter,
@@ -29,14 +29,15 @@
 #include <unordered_map>
 #include <vector>
 
-#include "buffer.hpp"
+#include "../common/array.hpp"
+#include "../common/interrupt.hpp"
 #include "merge.hpp"
 #include "piece_table.hpp"
 #include "special_tokens.hpp"
 
 namespace tilth::bpe {
 
-using TokenIds = Buffer<std::uint32_t>;
+using TokenIds = Array<std::uint32_t>;
 
 // How text is cut into pieces (pretokenize.hpp); `none` leaves it whole.
 enum class Pattern { gpt2, cl100k, none };
@@ -60,10 +61,6 @@ class MissingByte : public std::invalid_argument {
   unsigned char byte_;
   std::size_t offset_;
 };
-
-// Called on the calling thread, at least every few milliseconds of work (one long piece apart);
-// what it throws ends the work and comes out of the call.
-using InterruptCheck = std::function<void()>;
 
 class Encoder {
  public:
@@ -89,7 +86,7 @@ class Encoder {
 
   // Also the byte offset at which each token begins, and the length of the text behind the last.
   void encode_with_offsets(std::string_view text, bool allow_special, TokenIds& ids,
-                           Buffer<std::uint64_t>& offsets, const InterruptCheck& check = {}) const;
+                           Array<std::uint64_t>& offsets, const InterruptCheck& check = {}) const;
 
   // Several texts on several threads, the calling one included: the ids of all, and where each
   // text's begin, with their number behind the last. The same for any number of threads; goes on
@@ -97,7 +94,7 @@ class Encoder {
   // threads too.
   struct Batch {
     TokenIds ids;
-    Buffer<std::uint64_t> row_offsets;
+    Array<std::uint64_t> row_offsets;
   };
   Batch encode_batch(std::span<const std::string_view> texts, bool allow_special,
                      std::size_t num_threads, const InterruptCheck& check = {}) const;

@@ -1,12 +1,8 @@
 #include <algorithm>
-#include <atomic>
 #include <cstring>
-#include <exception>
-#include <mutex>
-#include <system_error>
-#include <thread>
 #include <vector>
 
+#include "../common/pool.hpp"
 #include "characters.hpp"
 #include "encode.hpp"
 #include "encode_workspace.hpp"
@@ -25,66 +21,6 @@ bool is_safe_cut(std::string_view text, std::size_t place) {
   while (before > 0 && place - before < 4 && (text[before] & 0xC0) == 0x80) --before;
   const Character character = decode_character(text, before);
   return character.kind != CharacterClass::space && before + character.length == place;
-}
-
-// Joins the threads that were started, however the scope is left.
-class Threads {
- public:
-  explicit Threads(std::size_t most) { threads_.reserve(most); }
-  ~Threads() {
-    for (std::thread& thread : threads_) thread.join();
-  }
-  // Start up to `count`; fewer if the system gives no more.
-  template <typename Work>
-  void start(std::size_t count, const Work& work) {
-    try {
-      for (std::size_t i = 0; i < count; ++i) threads_.emplace_back(work, i);
-    } catch (const std::system_error&) {
-    } catch (const std::bad_alloc&) {
-    }
-  }
-
- private:
-  std::vector<std::thread> threads_;
-};
-
-// Does work(job, worker) for each job on up to num_workers threads, of which the caller is the
-// last. Jobs are begun in order, and after a failure no more are begun: so the first failing job,
-// whose exception comes out, is the same for any number of threads.
-template <typename Work>
-void run_jobs(std::size_t num_jobs, std::size_t num_workers, const InterruptCheck& check,
-              const Work& work) {
-  std::atomic<std::size_t> next_job = 0;
-  std::atomic<bool> failed = false;
-  std::mutex failure_mutex;
-  std::exception_ptr failure;
-  std::size_t failed_job = num_jobs;
-  const auto fail = [&](std::size_t job) {
-    const std::lock_guard lock(failure_mutex);
-    failed = true;
-    if (failure == nullptr || job < failed_job) {
-      failure = std::current_exception();
-      failed_job = job;
-    }
-  };
-  const auto run = [&](std::size_t worker, const InterruptCheck* worker_check) {
-    while (!failed) {
-      const std::size_t job = next_job++;
-      if (job >= num_jobs) return;
-      try {
-        work(job, worker);
-        if (worker_check != nullptr && *worker_check) (*worker_check)();
-      } catch (...) {
-        fail(job);
-      }
-    }
-  };
-  {
-    Threads threads(num_workers);
-    threads.start(num_workers - 1, [&](std::size_t worker) { run(worker, nullptr); });
-    run(num_workers - 1, &check);
-  }
-  if (failure != nullptr) std::rethrow_exception(failure);
 }
 
 }  // namespace
@@ -131,23 +67,22 @@ Encoder::Batch Encoder::encode_batch(std::span<const std::string_view> texts, bo
       bytes_in_job += bytes.size();
     }
   }
-  if (num_threads == 0) num_threads = std::max(1u, std::thread::hardware_concurrency());
-  const std::size_t num_workers = std::max<std::size_t>(1, std::min(num_threads, jobs.size()));
+  const std::size_t num_workers = num_workers_for(jobs.size(), num_threads);
 
   // Each worker appends to a buffer of its own. A single one does the jobs in order, and its buffer
   // is the answer.
   std::vector<TokenIds> workers_ids(num_workers);
-  run_jobs(jobs.size(), num_workers, check, [&](std::size_t job_index, std::size_t worker) {
+  run_jobs(jobs.size(), num_workers, check, [&](std::size_t job_index, Worker& worker) {
     Job& job = jobs[job_index];
-    TokenIds& ids = workers_ids[worker];
-    job.worker = worker;
+    TokenIds& ids = workers_ids[worker.index()];
+    job.worker = worker.index();
     job.first_id = ids.size();
     const Checkout workspace(*this);
     for (std::size_t i = job.first_slice; i < job.last_slice; ++i) {
       Slice& slice = slices[i];
       const std::size_t before = ids.size();
       try {
-        encode_with(*workspace, slice.bytes, allow_special, ids, {});
+        encode_with(*workspace, slice.bytes, allow_special, ids, [&] { worker.check(); });
       } catch (const MissingByte& missing) {
         const auto start = static_cast<std::size_t>(slice.bytes.data() - texts[slice.row].data());
         throw MissingByte(missing.byte(), start + missing.offset());
@@ -179,7 +114,7 @@ Encoder::Batch Encoder::encode_batch(std::span<const std::string_view> texts, bo
     first_ids.push_back(place);
     place += job.num_ids;
   }
-  run_jobs(jobs.size(), num_workers, check, [&](std::size_t job_index, std::size_t) {
+  run_jobs(jobs.size(), num_workers, check, [&](std::size_t job_index, Worker&) {
     const Job& job = jobs[job_index];
     if (job.num_ids == 0) return;
     std::memcpy(batch.ids.data() + first_ids[job_index],

@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t group_bytes = std::size_t{8} << 20;
 
 template <typename Id>
-void append_narrowed(std::span<const std::uint32_t> ids, Buffer<Id>& to) {
+void append_narrowed(std::span<const std::uint32_t> ids, Array<Id>& to) {
   to.reserve_more(ids.size());
   Id* out = to.end();
   std::uint32_t largest = 0;
@@ -33,10 +33,13 @@ EncodedDocuments<Id> encode_documents(const Encoder& encoder,
                                       std::uint32_t end_id, std::size_t num_threads,
                                       const InterruptCheck& check) {
   EncodedDocuments<Id> encoded;
+  // A group may take less time than the interval of its own Interruption, so this one spans them.
+  Interruption interruption(check);
   std::vector<std::string_view> group;
   std::vector<bool> ends_document;  // by slice of the group
   std::size_t bytes = 0;
   const auto encode_group = [&] {
+    interruption.poll();
     const Encoder::Batch batch = encoder.encode_batch(group, false, num_threads, check);
     for (std::size_t i = 0; i < group.size(); ++i) {
       const std::size_t first = batch.row_offsets[i], last = batch.row_offsets[i + 1];

@@ -14,15 +14,15 @@
 #include <span>
 #include <string_view>
 
-#include "buffer.hpp"
+#include "../common/array.hpp"
 #include "encode.hpp"
 
 namespace tilth::bpe {
 
 template <typename Id>
 struct EncodedDocuments {
-  Buffer<Id> ids;
-  Buffer<std::uint64_t> ends;  // where each document ends in `ids`, its end token included
+  Array<Id> ids;
+  Array<std::uint64_t> ends;  // where each document ends in `ids`, its end token included
 };
 
 // Defined for std::uint16_t and std::uint32_t.

@@ -14,7 +14,7 @@
 // memory that one thread works in. A piece of n bytes takes O(n) steps, and memory for its tokens
 // alone; with tokens of some hundred bytes it may take up to 40 bytes for each of its own, and O(n
 // log n) steps where a rule comes before one that makes its left or right side (no training gives
-// such). At most 2^20 - 256 tokens and 2^24 - 1 rules.
+// such). At most max_tokens tokens and max_merges rules.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,8 @@
 #include <utility>
 #include <vector>
 
-#include "buffer.hpp"
+#include "../common/array.hpp"
+#include "../common/limits.hpp"
 
 namespace tilth::bpe {
 
@@ -46,6 +47,7 @@ using Symbol = std::uint32_t;
 class MergeRules {
  public:
   static constexpr std::uint32_t no_rank = 0xFFFFFF;
+  static_assert(no_rank == max_merges + 1 && max_tokens + 256 == 1 << 20, "see rank_of");
 
   // The rules of a merges list (GPT-2, Hugging Face). A pair listed twice counts where it is first.
   static MergeRules from_merges(std::span<const Token> tokens, std::span<const Merge> merges);
@@ -145,11 +147,11 @@ class Merger {
   void unlink(Position at);
 
   std::vector<Symbol> symbols_;  // the answer
-  Buffer<Place> places_;
+  Array<Place> places_;
   std::vector<std::pair<Position, Symbol>> tail_;  // what the window before made of this one
   std::vector<Position> bucket_heads_;             // by rank; all `nowhere` between calls
   std::vector<std::uint64_t> filled_buckets_;      // a bit for each rank; all zero between calls
-  Buffer<Position> drained_;
+  Array<Position> drained_;
 };
 
 }  // namespace tilth::bpe

@@ -4,12 +4,11 @@
 #include <string>
 #include <unordered_map>
 
+#include "../common/limits.hpp"
 #include "merge.hpp"
 
 namespace tilth::bpe {
 namespace {
-
-constexpr std::size_t most_tokens = (std::size_t{1} << 20) - 256;
 
 [[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument(what); }
 
@@ -18,9 +17,9 @@ std::string name_of(std::uint32_t id) { return "token " + std::to_string(id); }
 }  // namespace
 
 MergeRules::MergeRules(std::span<const Token> tokens) {
-  if (tokens.size() > most_tokens) {
+  if (tokens.size() > max_tokens) {
     refuse("a vocabulary of " + std::to_string(tokens.size()) + " tokens is too large: at most " +
-           std::to_string(most_tokens) + " are possible");
+           std::to_string(max_tokens) + " are possible");
   }
   for (std::size_t byte = 0; byte < 256; ++byte) {
     byte_symbols_[byte] = static_cast<Symbol>(tokens.size() + byte);
@@ -86,7 +85,9 @@ MergeRules MergeRules::from_merges(std::span<const Token> tokens, std::span<cons
       refuse(name_of(tokens[i].id) + " is given twice");
     }
   }
-  if (merges.size() >= no_rank) refuse("too many merges: at most 16777214 are possible");
+  if (merges.size() > max_merges) {
+    refuse("too many merges: at most " + std::to_string(max_merges) + " are possible");
+  }
   std::vector<Rule> rules;
   rules.reserve(merges.size());
   made.results_.reserve(merges.size());

@@ -25,7 +25,7 @@
 #include <string_view>
 #include <utility>
 
-#include "buffer.hpp"
+#include "../common/array.hpp"
 
 namespace tilth::bpe {
 
@@ -53,33 +53,6 @@ inline constexpr auto key_masks = [] {
   }
   return masks;
 }();
-
-// Zeros that begin at a cache line. From calloc, so that lines which are never written cost
-// nothing.
-template <typename T>
-class ZeroedLines {
- public:
-  ZeroedLines() = default;
-  explicit ZeroedLines(std::size_t size) {
-    const std::size_t bytes = size * sizeof(T);
-    const std::size_t alignment = bytes < large_page ? 64 : large_page;
-    std::size_t space = bytes + alignment;
-    memory_.reset(std::calloc(space, 1));
-    if (memory_ == nullptr) throw std::bad_alloc();
-    void* place = memory_.get();
-    data_ = static_cast<T*>(std::align(alignment, bytes, place, space));
-    prefer_large_pages(data_, bytes);
-  }
-  T* data() const { return data_; }
-
- private:
-  static constexpr std::size_t large_page = std::size_t{2} << 20;
-  struct Free {
-    void operator()(void* memory) const { std::free(memory); }
-  };
-  std::unique_ptr<void, Free> memory_;
-  T* data_ = nullptr;
-};
 
 }  // namespace detail
 
@@ -137,7 +110,7 @@ class TokenTable {
   TokenTable() : TokenTable(0) {}
   explicit TokenTable(std::size_t num_tokens) {
     const std::size_t lines = std::bit_ceil(num_tokens / 2 + 2);  // 1 to 2 tokens a line of 4
-    slots_ = detail::ZeroedLines<Slot>(4 * lines);
+    slots_ = Array<Slot>::zeros(4 * lines);
     shift_ = 64 - std::countr_zero(lines);
   }
 
@@ -145,7 +118,7 @@ class TokenTable {
   void add(std::string_view token, std::uint32_t id) {
     if (token.size() > longest_token || id > 0xFFFFFF) return;
     const PieceKey key = make_key_at_end(token.data(), token.size());
-    Slot* line = line_of(hash_key(key));
+    Slot* line = slots_.data() + line_of(hash_key(key));
     for (std::size_t i = 0; i < 4; ++i) {
       if (line[i].high != 0) continue;
       line[i] = {key.low, key.high | std::uint64_t{id} << 32};
@@ -154,7 +127,7 @@ class TokenTable {
   }
 
   std::uint32_t find(PieceKey key, std::uint64_t hash) const {
-    const Slot* line = line_of(hash);
+    const Slot* line = slots_.data() + line_of(hash);
     for (std::size_t i = 0; i < 4; ++i) {
       const std::uint64_t difference = line[i].high ^ key.high;
       if (line[i].low == key.low && (difference & 0xFF000000FFFFFFFFu) == 0) {
@@ -168,9 +141,9 @@ class TokenTable {
   struct Slot {
     std::uint64_t low, high;  // of the key, with the id in bytes 12 to 14
   };
-  Slot* line_of(std::uint64_t hash) const { return slots_.data() + 4 * (hash >> shift_); }
+  std::size_t line_of(std::uint64_t hash) const { return 4 * (hash >> shift_); }
 
-  detail::ZeroedLines<Slot> slots_;
+  Array<Slot> slots_;
   int shift_ = 0;
 };
 
@@ -222,7 +195,7 @@ class PieceCache {
 
   // Append the ids of a piece, if it is here.
   bool find(std::string_view piece, PieceKey key, std::uint64_t hash,
-            Buffer<std::uint32_t>& ids) const {
+            Array<std::uint32_t>& ids) const {
     Slot* const first = lines_.at(hash);
     for (const Slot* line : {first, lines_.at(mix_hash(hash))}) {
       // Slots are never emptied, and the second line is for what finds the first one full.
@@ -288,20 +261,18 @@ class PieceCache {
   }
 
   void resize(std::size_t count, bool keep = true) {
-    const detail::ZeroedLines<Slot> old =
-        std::exchange(slots_, detail::ZeroedLines<Slot>(2 * count));
-    const std::size_t old_slots = old.data() == nullptr ? 0 : 2 * lines_count();
+    const Array<Slot> old = std::exchange(slots_, Array<Slot>::zeros(2 * count));
     lines_ = {slots_.data(), 64 - std::countr_zero(count)};
-    for (std::size_t i = 0; keep && i < old_slots; ++i) {
-      const Slot& slot = old.data()[i];
+    if (!keep) return;
+    for (const Slot& slot : old) {
       if (slot.high != 0) put(slot, hash_key({slot.low, slot.high << 4 >> 4}));
     }
   }
 
-  detail::ZeroedLines<Slot> slots_;
+  Array<Slot> slots_;
   Lines lines_{};
   std::size_t added_ = 0;  // since everything was forgotten
-  Buffer<std::uint32_t> pool_;
+  Array<std::uint32_t> pool_;
 };
 
 }  // namespace tilth::bpe

@@ -1,10 +1,10 @@
 #include "train.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <string>
 
+#include "../common/interrupt.hpp"
 #include "train_tables.hpp"
 
 // How it works.
@@ -34,7 +34,6 @@
 namespace tilth::bpe {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using training::Pair;
 using training::PairTable;
 using training::Position;
@@ -49,7 +48,7 @@ class Trainer {
   static constexpr Symbol inside = edge - 1;
 
   Trainer(const PieceCounts& pieces, std::size_t num_merges, const TrainOptions& options)
-      : options_(options), num_merges_(num_merges) {
+      : options_(options), num_merges_(num_merges), interruption_(check()) {
     for (unsigned byte = 0; byte < 256; ++byte) add_token(std::string(1, static_cast<char>(byte)));
     lay_out(pieces);
   }
@@ -63,7 +62,7 @@ class Trainer {
     threshold_ = std::max<std::uint64_t>(1, threshold_);
     count_all_pairs();
     while (merges_.size() < num_merges_) {
-      report();
+      interruption_.poll();
       if (heap_.empty()) {
         if (threshold_ == 1) break;
         threshold_ = std::max<std::uint64_t>(1, threshold_ / 16);
@@ -85,6 +84,11 @@ class Trainer {
   }
 
  private:
+  InterruptCheck check() {
+    if (!options_.progress) return {};
+    return [this] { options_.progress({merges_.size(), num_merges_}); };
+  }
+
   // A pair in the heap. The first bytes of its left symbol settle most ties without a look at the
   // symbols: zeros behind a shorter one keep the order, or make a tie that is then looked at.
   struct Candidate {
@@ -144,7 +148,7 @@ class Trainer {
     if (num_slots > std::numeric_limits<Position>::max()) {
       throw std::length_error("the different pieces of this corpus exceed 4 GiB");
     }
-    slots_ = HugeArray<Symbol>(num_slots);
+    slots_ = Array<Symbol>::zeros(num_slots);
     block_weights_.assign(num_slots / block_slots, 0);
 
     std::size_t slot = 0;
@@ -225,16 +229,16 @@ class Trainer {
     arena_.clear();
     std::vector<std::size_t> starts(tokens_.size() + 1, 0);
     visit_pairs([&](Position p) { ++starts[slots_[p] + 1u]; });
-    report();
+    interruption_.poll();
     for (std::size_t i = 1; i < starts.size(); ++i) starts[i] += starts[i - 1];
     const std::size_t num_pairs = starts.back();
-    HugeArray<Position> by_left(num_pairs);
+    auto by_left = Array<Position>::zeros(num_pairs);
     {
       std::vector<std::size_t> next = starts;
       visit_pairs([&](Position p) { by_left[next[slots_[p]]++] = p; });
     }
     for (std::uint32_t left = 0; left < tokens_.size(); ++left) {
-      report();
+      interruption_.poll();
       for (std::size_t i = starts[left]; i < starts[left + 1]; ++i) {
         const Position p = by_left[i];
         note(right_side, slots_[p + sizes_[left]], p, weight(p));
@@ -343,24 +347,16 @@ class Trainer {
     }
   }
 
-  void report() {
-    if (!options_.progress) return;
-    const auto now = Clock::now();
-    if (now - last_report_ < std::chrono::milliseconds(50)) return;
-    last_report_ = now;
-    if (!options_.progress({merges_.size(), num_merges_})) throw Interrupted();
-  }
-
   const TrainOptions& options_;
   std::size_t num_merges_;
-  Clock::time_point last_report_ = Clock::now();
+  Interruption interruption_;
   std::vector<TrainedMerge> merges_;
 
   std::vector<std::string> tokens_;  // by id, as are the next two and the neighbours
   std::vector<Position> sizes_;
   std::vector<std::uint64_t> first_bytes_;
 
-  HugeArray<Symbol> slots_;
+  Array<Symbol> slots_;
   std::vector<std::uint64_t> block_weights_;
   std::uint64_t total_count_ = 0;
 

@@ -1,9 +1,10 @@
 // train: learn the merges of a byte-level BPE vocabulary from the counts of its pieces.
 //
+// clang-format off
 //     PieceCounts counts;
-//     counts.add("low", 5), counts.add("lower", 2), counts.add("widest", 3), counts.add("newest",
-//     6); std::vector<TrainedMerge> merges = train(counts, 2);
-// XX
+//     counts.add("low", 5), counts.add("lower", 2), counts.add("widest", 3), counts.add("newest", 6);
+//     std::vector<TrainedMerge> merges = train(counts, 2);  // (s, t), then (e, st)
+// clang-format on
 //
 // Promise: exactly what the plain algorithm gives that counts all pairs anew at every step.
 //   - A piece begins as its bytes. Each step takes the pair of neighbours that is most frequent (a
@@ -42,8 +43,9 @@ struct TrainOptions {
   std::uint64_t first_threshold = 0;
 };
 
-// Throws Interrupted, std::bad_alloc, std::invalid_argument (a piece of count 0, counts that add up
-// to more than 64 bits hold) or std::length_error (pieces of over 4 GiB in all).
+// Throws what the progress function throws, std::bad_alloc, std::invalid_argument (a piece of count
+// 0, counts that add up to more than 64 bits hold) or std::length_error (pieces of over 4 GiB in
+// all).
 std::vector<TrainedMerge> train(const PieceCounts& pieces, std::size_t num_merges,
                                 const TrainOptions& options = {});
 

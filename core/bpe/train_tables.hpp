@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "count_table.hpp"
-#include "huge_array.hpp"
+#include "../common/array.hpp"
+#include "../common/splitmix64.hpp"
 
 namespace tilth::bpe::training {
 
@@ -17,7 +17,7 @@ class PositionArena {
  public:
   Position* allocate(std::size_t size) {
     if (size > num_free_) {
-      blocks_.emplace_back(std::max<std::size_t>(size, std::size_t{1} << 20));
+      blocks_.push_back(Array<Position>::zeros(std::max<std::size_t>(size, std::size_t{1} << 20)));
       next_ = blocks_.back().begin();
       num_free_ = blocks_.back().size();
     }
@@ -29,7 +29,7 @@ class PositionArena {
   void clear() { *this = PositionArena(); }
 
  private:
-  std::vector<HugeArray<Position>> blocks_;
+  std::vector<Array<Position>> blocks_;
   Position* next_ = nullptr;
   std::size_t num_free_ = 0;
 };
@@ -69,7 +69,7 @@ class PairTable {
  private:
   std::size_t find_slot(std::uint32_t left, std::uint32_t right) const {
     const std::size_t mask = slots_.size() - 1;
-    std::size_t slot = mix(std::uint64_t{left} << 32 | right) >> 32 & mask;
+    std::size_t slot = splitmix64(std::uint64_t{left} << 32 | right) >> 32 & mask;
     while (slots_[slot] != 0) {
       const Pair& pair = pairs[slots_[slot] - 1];
       if (pair.left == left && pair.right == right) break;

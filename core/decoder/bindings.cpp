@@ -1,6 +1,8 @@
 // The only file of this folder that knows Python: its objects on one side, spans on the other.
 // Exceptions of the core become ValueError and MemoryError here.
 
+#include "../common/bindings.hpp"
+
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -9,6 +11,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -16,12 +19,14 @@
 #include <string_view>
 #include <vector>
 
+#include "../common/checked.hpp"
 #include "decoder.hpp"
 #include "draw.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 using namespace tilth::decoder;
+using namespace tilth::python;
 
 namespace {
 
@@ -39,21 +44,25 @@ Norm norm_of(std::string_view name) {
 
 using Weights = nb::typed<nb::dict, nb::str, nb::object>;
 
-std::shared_ptr<const Network> make_network(const Weights& weights, std::size_t vocab_size,
-                                            std::size_t context_length, std::size_t d_model,
-                                            std::size_t num_layers, std::size_t num_heads,
-                                            std::size_t num_kv_heads, std::size_t d_ff,
-                                            double rope_theta, std::string_view norm, bool has_rope,
-                                            bool is_gated, bool is_tied, bool has_qk_norm,
-                                            bool is_int8) {
-  const Shape shape = {.vocab_size = vocab_size,
-                       .context_length = context_length,
-                       .d_model = d_model,
-                       .num_layers = num_layers,
-                       .num_heads = num_heads,
-                       .num_kv_heads = num_kv_heads,
-                       .d_ff = d_ff,
+std::shared_ptr<const Network> make_network(const Weights& weights, const nb::int_& vocab_size,
+                                            const nb::int_& context_length, const nb::int_& d_model,
+                                            const nb::int_& num_layers, const nb::int_& num_heads,
+                                            const nb::int_& num_kv_heads, const nb::int_& d_ff,
+                                            double rope_theta, double norm_epsilon,
+                                            std::string_view norm, bool has_rope, bool is_gated,
+                                            bool is_tied, bool has_qk_norm, bool is_int8) {
+  const auto dimension = [](const char* name, const nb::int_& number) {
+    return size_of(name, number, tilth::max_dimension);
+  };
+  const Shape shape = {.vocab_size = dimension("vocab_size", vocab_size),
+                       .context_length = dimension("context_length", context_length),
+                       .d_model = dimension("d_model", d_model),
+                       .num_layers = dimension("num_layers", num_layers),
+                       .num_heads = dimension("num_heads", num_heads),
+                       .num_kv_heads = dimension("num_kv_heads", num_kv_heads),
+                       .d_ff = dimension("d_ff", d_ff),
                        .rope_theta = rope_theta,
+                       .norm_epsilon = static_cast<float>(norm_epsilon),
                        .norm = norm_of(norm),
                        .has_rope = has_rope,
                        .is_gated = is_gated,
@@ -89,6 +98,8 @@ std::shared_ptr<const Network> make_network(const Weights& weights, std::size_t 
 template <typename Score>
 std::size_t draw_one(const Scores<Score>& scores, double largest, double temperature,
                      std::size_t top_k, double top_p, double min_p, double unit) {
+  if (!std::isfinite(largest)) throw nb::value_error("the largest score is not finite");
+  if (!(temperature > 0)) throw nb::value_error("the temperature is not above 0");
   const Filters filters = {temperature, top_k, top_p, min_p};
   return draw(std::span<const Score>(scores.data(), scores.size()), largest, filters, unit);
 }
@@ -97,12 +108,6 @@ template <typename Score>
 void define_draw(nb::module_& m) {
   m.def("draw", &draw_one<Score>, "scores"_a, nb::kw_only(), "largest"_a, "temperature"_a,
         "top_k"_a, "top_p"_a, "min_p"_a, "unit"_a, "The next token; see draw.hpp.");
-}
-
-// Lets Ctrl-C through, from a thread that has released the interpreter.
-void check_signals() {
-  const nb::gil_scoped_acquire gil;
-  if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
 const Kernels& kernels_of(std::string_view name) {
@@ -116,49 +121,35 @@ const Kernels& kernels_of(std::string_view name) {
 // A decoder that two threads of Python cannot enter at once.
 class GuardedDecoder {
  public:
-  GuardedDecoder(std::shared_ptr<const Network> network, std::size_t num_threads,
+  GuardedDecoder(std::shared_ptr<const Network> network, const nb::int_& threads,
                  std::string_view kernels)
-      : decoder_(std::move(network), num_threads, kernels_of(kernels)) {}
+      : decoder_(std::move(network), threads_of(threads), kernels_of(kernels)) {}
 
   Rows extend(const std::vector<std::uint32_t>& ids, bool every) {
-    const Entered entered(*this);
+    const Busy busy(is_busy_, met);
+    if (ids.empty()) throw nb::value_error("there are no token ids to read");
+    decoder_.check_fits(ids.size());
     const std::size_t width = decoder_.network().shape().vocab_size;
     const std::size_t height = every ? ids.size() : 1;
-    if (ids.empty()) throw nb::value_error("there are no token ids to read");
-    auto logits = std::make_unique<float[]>(height * width);
+    auto logits = tilth::Array<float>::zeros(tilth::checked_multiply(height, width));
     {
       const nb::gil_scoped_release released;
-      decoder_.extend(ids, every ? Logits::every : Logits::last, {logits.get(), height * width},
+      decoder_.extend(ids, every ? Logits::every : Logits::last, {logits.data(), logits.size()},
                       check_signals);
     }
-    float* data = logits.release();
-    const nb::capsule owner(data,
-                            [](void* memory) noexcept { delete[] static_cast<float*>(memory); });
-    return Rows(data, {height, width}, owner);
+    return numpy_of<Rows>(std::move(logits), {height, width});
   }
 
   void truncate(std::size_t length) {
-    const Entered entered(*this);
+    const Busy busy(is_busy_, met);
     decoder_.truncate(length);
   }
 
   std::size_t length() const { return decoder_.length(); }
 
  private:
-  class Entered {
-   public:
-    explicit Entered(GuardedDecoder& guarded) : guarded_(guarded) {
-      if (guarded_.is_busy_.exchange(true)) {
-        throw nb::value_error(
-            "this decoder is at work in another thread; make one for each thread");
-      }
-    }
-    ~Entered() { guarded_.is_busy_ = false; }
-
-   private:
-    GuardedDecoder& guarded_;
-  };
-
+  static constexpr const char* met =
+      "this decoder is at work in another thread; make one for each thread";
   Decoder decoder_;
   std::atomic<bool> is_busy_ = false;
 };
@@ -167,6 +158,8 @@ class GuardedDecoder {
 
 NB_MODULE(_core, m) {
   m.doc() = "The native core of tilth.generation; its specification is tilth.model.";
+  m.attr("MAX_THREADS") = tilth::max_threads;
+  m.attr("MAX_DIMENSION") = tilth::max_dimension;
   m.def(
       "runnable_kernels",
       [] {
@@ -182,9 +175,10 @@ NB_MODULE(_core, m) {
   nb::class_<Network>(m, "Network", "Weights, laid out for the processor; see network.hpp.")
       .def(nb::new_(&make_network), "weights"_a, nb::kw_only(), "vocab_size"_a, "context_length"_a,
            "d_model"_a, "num_layers"_a, "num_heads"_a, "num_kv_heads"_a, "d_ff"_a, "rope_theta"_a,
-           "norm"_a, "has_rope"_a, "is_gated"_a, "is_tied"_a, "has_qk_norm"_a, "is_int8"_a);
+           "norm_epsilon"_a, "norm"_a, "has_rope"_a, "is_gated"_a, "is_tied"_a, "has_qk_norm"_a,
+           "is_int8"_a);
   nb::class_<GuardedDecoder>(m, "Decoder", "Token ids to logits; see decoder.hpp.")
-      .def(nb::init<std::shared_ptr<const Network>, std::size_t, std::string_view>(), "network"_a,
+      .def(nb::init<std::shared_ptr<const Network>, nb::int_, std::string_view>(), "network"_a,
            "threads"_a, "kernels"_a = "")
       .def("extend", &GuardedDecoder::extend, "ids"_a, "every"_a = false,
            "Read ids; return the logits behind the last, or behind every one.")

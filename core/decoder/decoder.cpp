@@ -1,22 +1,19 @@
 #include "decoder.hpp"
 
 #include <algorithm>
-#include <cassert>
-#include <chrono>
 #include <cmath>
 #include <stdexcept>
 #include <string>
+#include <vector>
+
+#include "../common/checked.hpp"
 
 namespace tilth::decoder {
 namespace {
 
-constexpr float epsilon = 1e-5f;  // of RMSNorm
-
 // Of weights: little enough that no thread waits long for another's last job, enough to make taking
 // one cheap.
 constexpr std::size_t job_bytes = std::size_t{1} << 15;
-
-constexpr auto between_checks = std::chrono::milliseconds(50);
 
 }  // namespace
 
@@ -32,40 +29,80 @@ Decoder::Decoder(std::shared_ptr<const Network> network, std::size_t num_threads
       mixed_(shape_.d_model),
       added_(shape_.d_model),
       hidden_(shape_.d_ff) {
-  const std::size_t d_head = shape_.d_head(), half = d_head / 2;
-  if (shape_.has_rope) {
-    cosines_ = Array<float>(shape_.context_length * half);
-    sines_ = Array<float>(shape_.context_length * half);
-    for (std::size_t k = 0; k < half; ++k) {
-      const double exponent = -static_cast<double>(2 * k) / static_cast<double>(d_head);
-      const double frequency = std::pow(shape_.rope_theta, exponent);
-      for (std::size_t position = 0; position < shape_.context_length; ++position) {
-        const double angle = static_cast<double>(position) * frequency;
-        cosines_.data()[position * half + k] = static_cast<float>(std::cos(angle));
-        sines_.data()[position * half + k] = static_cast<float>(std::sin(angle));
-      }
-    }
-  }
-  const std::size_t positions = padded(shape_.context_length, positions_per_block);
-  keys_size_ = positions * d_head;
-  values_size_ = shape_.context_length * padded(d_head, 8);
-  keys_ = Array<float>(shape_.num_layers * shape_.num_kv_heads * keys_size_);
-  values_ = Array<float>(shape_.num_layers * shape_.num_kv_heads * values_size_);
-  scratch_size_ = positions + padded(d_head);
-  worker_scratch_ = Array<float>(team_.num_threads() * scratch_size_);
   if (network_->precision() == Precision::int8) {
     const std::size_t widest = padded(std::max(shape_.d_model, shape_.d_ff));
-    quantized_ = Array<std::int8_t>(tokens_per_block * widest);
-    scales_ = Array<float>(tokens_per_block * widest / block_columns);
+    quantized_ = Array<std::int8_t>::zeros(checked_multiply(tokens_per_block, widest));
+    scales_ = Array<float>::zeros(tokens_per_block * (widest / block_columns));
   }
+  Interruption none({});
+  make_room(std::min(first_positions, shape_.context_length), none);
+}
+
+// Doubles the tables and caches until they hold as many positions. What was read stays; an
+// exception leaves all as it was.
+void Decoder::make_room(std::size_t positions, Interruption& interruption) {
+  if (positions <= num_positions_) return;
+  const std::size_t most = padded(shape_.context_length, positions_per_block);
+  const std::size_t wanted = padded(std::max(positions, 2 * num_positions_), positions_per_block);
+  const std::size_t room = std::min(wanted, most);
+  const std::size_t d_head = shape_.d_head(), value_width = padded(d_head, 8), half = d_head / 2;
+  const std::size_t num_caches = checked_multiply(shape_.num_layers, shape_.num_kv_heads);
+
+  auto keys = Array<float>::zeros(checked_multiply(num_caches, room, d_head));
+  auto values = Array<float>::zeros(checked_multiply(num_caches, room, value_width));
+  const std::size_t scratch_size = checked_add(room, padded(d_head));
+  auto scratch = Array<float>::zeros(checked_multiply(team_.num_threads(), scratch_size));
+  const std::size_t read = padded(length_, positions_per_block);
+  for (std::size_t i = 0; i < num_caches; ++i) {
+    std::copy_n(keys_.data() + i * num_positions_ * d_head, read * d_head,
+                keys.data() + i * room * d_head);
+    std::copy_n(values_.data() + i * num_positions_ * value_width, length_ * value_width,
+                values.data() + i * room * value_width);
+    interruption.poll();
+  }
+  Array<float> cosines, sines;
+  if (shape_.has_rope) {
+    cosines = Array<float>::zeros(checked_multiply(room, half));
+    sines = Array<float>::zeros(checked_multiply(room, half));
+    std::copy_n(cosines_.data(), cosines_.size(), cosines.data());
+    std::copy_n(sines_.data(), sines_.size(), sines.data());
+    std::vector<double> frequencies(half);
+    for (std::size_t k = 0; k < half; ++k) {
+      const double exponent = -static_cast<double>(2 * k) / static_cast<double>(d_head);
+      frequencies[k] = std::pow(shape_.rope_theta, exponent);
+    }
+    for (std::size_t position = num_positions_; position < room; ++position) {
+      for (std::size_t k = 0; k < half; ++k) {
+        const double angle = static_cast<double>(position) * frequencies[k];
+        cosines[position * half + k] = static_cast<float>(std::cos(angle));
+        sines[position * half + k] = static_cast<float>(std::sin(angle));
+      }
+      interruption.poll();
+    }
+  }
+  keys_ = std::move(keys);
+  values_ = std::move(values);
+  worker_scratch_ = std::move(scratch);
+  cosines_ = std::move(cosines);
+  sines_ = std::move(sines);
+  num_positions_ = room;
 }
 
 float* Decoder::keys(std::size_t layer, std::size_t kv_head) {
-  return keys_.data() + (layer * shape_.num_kv_heads + kv_head) * keys_size_;
+  const std::size_t cache = layer * shape_.num_kv_heads + kv_head;
+  return keys_.data() + cache * num_positions_ * shape_.d_head();
 }
 
 float* Decoder::values(std::size_t layer, std::size_t kv_head) {
-  return values_.data() + (layer * shape_.num_kv_heads + kv_head) * values_size_;
+  const std::size_t cache = layer * shape_.num_kv_heads + kv_head;
+  return values_.data() + cache * num_positions_ * padded(shape_.d_head(), 8);
+}
+
+void Decoder::check_fits(std::size_t num_ids) const {
+  if (num_ids <= shape_.context_length - length_) return;
+  throw std::invalid_argument("the context length is " + std::to_string(shape_.context_length) +
+                              ", and " + std::to_string(length_) + " tokens and " +
+                              std::to_string(num_ids) + " more do not fit");
 }
 
 void Decoder::truncate(std::size_t length) {
@@ -78,11 +115,9 @@ void Decoder::truncate(std::size_t length) {
 
 void Decoder::extend(std::span<const std::uint32_t> ids, Logits wanted, std::span<float> logits,
                      const InterruptCheck& check) {
-  assert(logits.size() == shape_.vocab_size * (wanted == Logits::every ? ids.size() : 1));
-  if (ids.size() > shape_.context_length - length_) {
-    throw std::invalid_argument("the context length is " + std::to_string(shape_.context_length) +
-                                ", and " + std::to_string(length_) + " tokens and " +
-                                std::to_string(ids.size()) + " more do not fit");
+  check_fits(ids.size());
+  if (logits.size() != shape_.vocab_size * (wanted == Logits::every ? ids.size() : 1)) {
+    throw std::invalid_argument("the logits have another size than asked for");
   }
   for (const std::uint32_t id : ids) {
     if (id >= shape_.vocab_size) {
@@ -91,25 +126,18 @@ void Decoder::extend(std::span<const std::uint32_t> ids, Logits wanted, std::spa
                                   std::to_string(shape_.vocab_size));
     }
   }
-  // Over all blocks: on a quick machine no single one lasts long enough to be asked in.
-  auto checked = std::chrono::steady_clock::now();
-  const InterruptCheck now_and_then = [&check, &checked] {
-    const auto now = std::chrono::steady_clock::now();
-    if (check && now - checked > between_checks) {
-      checked = now;
-      check();
-    }
-  };
+  Interruption interruption(check);
+  make_room(length_ + ids.size(), interruption);
   const std::size_t length_before = length_;
   try {
     for (std::size_t first = 0; first < ids.size(); first += tokens_per_block) {
       const auto block = ids.subspan(first, std::min(tokens_per_block, ids.size() - first));
       if (wanted == Logits::every) {
         const std::size_t size = block.size() * shape_.vocab_size;
-        read_block(block, wanted, logits.subspan(first * shape_.vocab_size, size), now_and_then);
+        read_block(block, wanted, logits.subspan(first * shape_.vocab_size, size), interruption);
       } else {
         const bool is_last = first + block.size() == ids.size();
-        read_block(block, wanted, is_last ? logits : std::span<float>(), now_and_then);
+        read_block(block, wanted, is_last ? logits : std::span<float>(), interruption);
       }
       length_ += block.size();
     }
@@ -121,7 +149,7 @@ void Decoder::extend(std::span<const std::uint32_t> ids, Logits wanted, std::spa
 
 // Takes a block of tokens through the network; empty logits are not wanted.
 void Decoder::read_block(std::span<const std::uint32_t> ids, Logits wanted, std::span<float> logits,
-                         const InterruptCheck& check) {
+                         Interruption& interruption) {
   const std::size_t num_tokens = ids.size(), d_model = shape_.d_model;
   for (std::size_t t = 0; t < num_tokens; ++t) {
     std::copy_n(network_->embedding(ids[t]), d_model, stream_[t]);
@@ -130,7 +158,7 @@ void Decoder::read_block(std::span<const std::uint32_t> ids, Logits wanted, std:
     const Layer& layer = network_->layers()[i];
     attend(layer, i, num_tokens);
     feed_forward(layer, num_tokens);
-    check();
+    interruption.poll();
   }
   if (logits.empty()) return;
 
@@ -155,8 +183,8 @@ void Decoder::attend(const Layer& layer, std::size_t layer_index, std::size_t nu
   const std::size_t d_head = shape_.d_head(), group = shape_.num_heads / shape_.num_kv_heads;
   // A head's tokens follow each other, so that its keys and values stay near the processor.
   team_.run(shape_.num_heads, [&](std::size_t head, std::size_t worker) {
-    float* scores = worker_scratch_.data() + worker * scratch_size_;
-    float* mixture = scores + padded(shape_.context_length, positions_per_block);
+    float* scores = worker_scratch_.data() + worker * (num_positions_ + padded(d_head));
+    float* mixture = scores + num_positions_;
     for (std::size_t t = 0; t < num_tokens; ++t) {
       kernels_.attend(heads_[t] + head * d_head, keys(layer_index, head / group),
                       values(layer_index, head / group), length_ + t + 1, d_head, scores, mixture);
@@ -167,7 +195,8 @@ void Decoder::attend(const Layer& layer, std::size_t layer_index, std::size_t nu
   add_to_stream(added_, num_tokens);
   if (shape_.norm == Norm::post) {
     for (std::size_t t = 0; t < num_tokens; ++t) {
-      kernels_.rms_norm(stream_[t], layer.ln1.data(), epsilon, shape_.d_model, stream_[t]);
+      kernels_.rms_norm(stream_[t], layer.ln1.data(), shape_.norm_epsilon, shape_.d_model,
+                        stream_[t]);
     }
   }
 }
@@ -185,7 +214,8 @@ void Decoder::feed_forward(const Layer& layer, std::size_t num_tokens) {
   add_to_stream(added_, num_tokens);
   if (shape_.norm == Norm::post) {
     for (std::size_t t = 0; t < num_tokens; ++t) {
-      kernels_.rms_norm(stream_[t], layer.ln2.data(), epsilon, shape_.d_model, stream_[t]);
+      kernels_.rms_norm(stream_[t], layer.ln2.data(), shape_.norm_epsilon, shape_.d_model,
+                        stream_[t]);
     }
   }
 }
@@ -198,7 +228,8 @@ void Decoder::place_heads(const Layer& layer, std::size_t layer_index, std::size
     if (weight.size() == 0) return;
     float squares = 0.0f;
     for (std::size_t d = 0; d < d_head; ++d) squares += head[d] * head[d];
-    const float inverse = 1.0f / std::sqrt(squares / static_cast<float>(d_head) + epsilon);
+    const float inverse =
+        1.0f / std::sqrt(squares / static_cast<float>(d_head) + shape_.norm_epsilon);
     for (std::size_t d = 0; d < d_head; ++d) head[d] *= inverse * weight.data()[d];
   };
   for (std::size_t t = 0; t < num_tokens; ++t) {
@@ -242,7 +273,8 @@ void Decoder::add_to_stream(Rows& addend, std::size_t num_tokens) {
 
 Decoder::Rows& Decoder::normalised(const Array<float>& weight, std::size_t num_tokens) {
   for (std::size_t t = 0; t < num_tokens; ++t) {
-    kernels_.rms_norm(stream_[t], weight.data(), epsilon, shape_.d_model, normalised_[t]);
+    kernels_.rms_norm(stream_[t], weight.data(), shape_.norm_epsilon, shape_.d_model,
+                      normalised_[t]);
   }
   return normalised_;
 }
@@ -262,8 +294,7 @@ void Decoder::multiply(const Matrix& matrix, Rows& input, std::size_t num_tokens
     }
   }
   const std::size_t num_steps = matrix.num_groups() / step;
-  const std::size_t least = (num_steps + Team::most_jobs - 1) / Team::most_jobs;
-  const std::size_t steps_per_job = std::max(least, job_bytes / (step * matrix.group_bytes()) + 1);
+  const std::size_t steps_per_job = job_bytes / (step * matrix.group_bytes()) + 1;
   const std::size_t num_jobs = (num_steps + steps_per_job - 1) / steps_per_job;
   team_.run(num_jobs, [&](std::size_t job, std::size_t) {
     const std::size_t last = std::min(num_steps, (job + 1) * steps_per_job);

@@ -6,15 +6,20 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <stdexcept>
 #include <vector>
 
 namespace tilth::decoder {
 namespace {
 
-// Weights that agree in exponent and four more bits share a bucket; the heaviest, 1, has the last.
+// Weights that agree in exponent and four more bits share a bucket; the heaviest, 1, has the last,
+// as has any weight above it: `largest` comes from outside.
 constexpr int bucket_shift = 19;
-std::size_t bucket_of(float weight) { return std::bit_cast<std::uint32_t>(weight) >> bucket_shift; }
 constexpr std::size_t num_buckets = (std::bit_cast<std::uint32_t>(1.0f) >> bucket_shift) + 1;
+std::size_t bucket_of(float weight) {
+  return std::min<std::size_t>(std::bit_cast<std::uint32_t>(weight) >> bucket_shift,
+                               num_buckets - 1);
+}
 
 struct Bucket {
   double mass = 0.0;
@@ -93,6 +98,7 @@ End end_of(std::span<const float> weights, const Filters& filters) {
 template <typename Score>
 std::size_t draw_from(std::span<const Score> scores, double largest, const Filters& filters,
                       double unit) {
+  if (scores.empty()) throw std::invalid_argument("there are no scores to draw from");
   std::vector<float> weights(scores.size());
   std::transform(scores.begin(), scores.end(), weights.begin(), [&](Score score) {
     const double exponent = (static_cast<double>(score) - largest) / filters.temperature;

@@ -25,7 +25,8 @@ struct Filters {
   double min_p = 0.0;
 };
 
-// `largest` is that of the scores, and finite. A score that is no number counts as -infinity.
+// `largest` is that of the scores, and finite; with a smaller one some token comes out. A score
+// that is NaN counts as -infinity. Throws std::invalid_argument without scores.
 std::size_t draw(std::span<const float> scores, double largest, const Filters& filters,
                  double unit);
 std::size_t draw(std::span<const double> scores, double largest, const Filters& filters,

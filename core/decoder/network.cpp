@@ -1,18 +1,16 @@
 #include "network.hpp"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <cstring>
-#include <limits>
-#include <new>
+#include <stdexcept>
+#include <utility>
+
+#include "../common/checked.hpp"
+#include "../common/limits.hpp"
 
 namespace tilth::decoder {
 namespace {
 
-constexpr std::size_t large_page_bytes = std::size_t{1} << 21;
 constexpr std::size_t float_columns = 8;  // of a tile
 
 std::vector<const float*> rows_of(const float* data, std::size_t rows, std::size_t columns) {
@@ -22,39 +20,41 @@ std::vector<const float*> rows_of(const float* data, std::size_t rows, std::size
 }
 
 Array<float> padded_copy(const float* data, std::size_t size) {
-  Array<float> copy(padded(size));
+  auto copy = Array<float>::zeros(padded(size));
   std::copy_n(data, size, copy.data());
   return copy;
 }
 
 }  // namespace
 
-template <typename T>
-Array<T>::Array(std::size_t size) : size_(size) {
-  if (size > std::numeric_limits<std::size_t>::max() / sizeof(T) / 2) throw std::bad_alloc();
-  const std::size_t bytes = size * sizeof(T);
-  const std::size_t alignment = bytes >= large_page_bytes ? large_page_bytes : 64;
-  void* memory = std::aligned_alloc(alignment, padded(std::max<std::size_t>(bytes, 1), alignment));
-  if (memory == nullptr) throw std::bad_alloc();
-  data_.reset(static_cast<T*>(memory));
-#if defined(MADV_HUGEPAGE)
-  // Advice: where it is not taken, everything works, slower.
-  if (bytes >= large_page_bytes) madvise(memory, padded(bytes, large_page_bytes), MADV_HUGEPAGE);
-#endif
-  std::memset(memory, 0, bytes);
+void Shape::check() const {
+  const auto refuse = [](const std::string& problem) { throw std::invalid_argument(problem); };
+  const std::pair<const char*, std::size_t> numbers[] = {{"vocab_size", vocab_size},
+                                                         {"context_length", context_length},
+                                                         {"d_model", d_model},
+                                                         {"num_layers", num_layers},
+                                                         {"num_heads", num_heads},
+                                                         {"num_kv_heads", num_kv_heads},
+                                                         {"d_ff", d_ff}};
+  for (const auto& [name, number] : numbers) {
+    if (number < 1 || number > max_dimension) {
+      refuse(std::string(name) + " is " + std::to_string(number) + "; give 1 to " +
+             std::to_string(max_dimension));
+    }
+  }
+  if (d_model % num_heads != 0) refuse("d_model is not a multiple of num_heads");
+  if (num_heads % num_kv_heads != 0) refuse("num_heads is not a multiple of num_kv_heads");
+  if (has_rope && d_head() % 2 != 0) refuse("RoPE needs heads of an even width");
 }
-
-template class Array<float>;
-template class Array<std::int8_t>;
 
 Matrix::Matrix(const std::vector<const float*>& rows, std::size_t columns, Precision precision)
     : num_groups_(padded(rows.size(), group_rows) / group_rows), columns_(padded(columns)) {
-  const std::size_t size = num_groups_ * group_rows * columns_;
+  const std::size_t size = checked_multiply(num_groups_, group_rows, columns_);
   if (precision == Precision::float32) {
-    tiles_ = Array<float>(size);
+    tiles_ = Array<float>::zeros(size);
   } else {
-    quantized_tiles_ = Array<std::int8_t>(size);
-    row_scales_ = Array<float>(num_groups_ * group_rows);
+    quantized_tiles_ = Array<std::int8_t>::zeros(size);
+    row_scales_ = Array<float>::zeros(num_groups_ * group_rows);
   }
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const float* row = rows[i];
@@ -102,9 +102,10 @@ void Matrix::multiply(const Kernels& kernels, const Operand& x, std::size_t firs
 
 Network::Network(const Shape& shape, Precision precision, const WeightSource& source)
     : shape_(shape), precision_(precision) {
+  shape.check();
   const std::size_t d_model = shape.d_model, d_ff = shape.d_ff, d_kv = shape.d_kv();
   const float* embeddings = source("token_embeddings.weight", shape.vocab_size, d_model);
-  embeddings_ = Array<float>(shape.vocab_size * d_model);
+  embeddings_ = Array<float>::zeros(checked_multiply(shape.vocab_size, d_model));
   std::copy_n(embeddings, embeddings_.size(), embeddings_.data());
   const float* head =
       shape.is_tied ? embeddings_.data() : source("lm_head.weight", shape.vocab_size, d_model);

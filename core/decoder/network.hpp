@@ -1,23 +1,24 @@
 // network: the weights of a model, laid out for the kernels, and never changed.
 //
-//     const Network network(shape, Precision::float32, [&](const std::string& name, std::size_t
-//     rows,
-//                                                          std::size_t columns) {
+// clang-format off
+//     const auto source = [&](const std::string& name, std::size_t rows, std::size_t columns) {
 //       return weights.at(name).data();  // rows * columns floats, row by row
-//     });
+//     };
+//     const Network network(shape, Precision::float32, source);
+// clang-format on
 //
 // Promise: one Network serves any number of decoders at once. It holds a copy: what the source
 // gives need not outlive the call. 4 bytes a weight in float32, 1 byte and a scale for each row in
-// int8; embeddings and norms are float32 always. Throws what the source throws, and std::bad_alloc.
+// int8; embeddings and norms are float32 always. Throws std::invalid_argument for a shape that no
+// network has, what the source throws, and std::bad_alloc.
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
+#include "../common/array.hpp"
 #include "kernels.hpp"
 
 namespace tilth::decoder {
@@ -29,6 +30,7 @@ enum class Precision { float32, int8 };
 struct Shape {
   std::size_t vocab_size, context_length, d_model, num_layers, num_heads, num_kv_heads, d_ff;
   double rope_theta = 10000.0;
+  float norm_epsilon;  // of every RMSNorm
   Norm norm = Norm::pre;
   bool has_rope = true;
   bool is_gated = true;  // swiglu, else silu
@@ -37,29 +39,14 @@ struct Shape {
 
   std::size_t d_head() const { return d_model / num_heads; }
   std::size_t d_kv() const { return num_kv_heads * d_head(); }
+
+  // Throws std::invalid_argument unless every number is from 1 to max_dimension and the heads
+  // divide as they must: whoever has a Network may divide by these and multiply any two.
+  void check() const;
 };
 
 using WeightSource =
     std::function<const float*(const std::string& name, std::size_t rows, std::size_t columns)>;
-
-// A fixed number of zeros, aligned for the kernels, in large pages where the system has them: one
-// token reads every weight, and pages of 4 kB would keep the processor busy with looking them up.
-template <typename T>
-class Array {
- public:
-  Array() = default;
-  explicit Array(std::size_t size);
-  T* data() { return data_.get(); }
-  const T* data() const { return data_.get(); }
-  std::size_t size() const { return size_; }
-
- private:
-  struct Free {
-    void operator()(T* memory) const { std::free(memory); }
-  };
-  std::unique_ptr<T, Free> data_;
-  std::size_t size_ = 0;
-};
 
 // A vector as the product takes it: floats, or int8 with a scale for each 32.
 struct Operand {

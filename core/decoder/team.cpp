@@ -3,9 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cassert>
 #include <new>
+#include <stdexcept>
+#include <string>
 #include <system_error>
+
+#include "../common/limits.hpp"
 
 namespace tilth::decoder {
 namespace {
@@ -27,7 +30,10 @@ void pause() {
 }  // namespace
 
 Team::Team(std::size_t num_threads) : process_(getpid()) {
-  assert(num_threads > 0);
+  if (num_threads < 1 || num_threads > max_threads) {
+    throw std::invalid_argument("threads is " + std::to_string(num_threads) + "; give 1 to " +
+                                std::to_string(max_threads));
+  }
   threads_.reserve(num_threads - 1);
   try {
     for (std::size_t worker = 1; worker < num_threads; ++worker) {
@@ -48,8 +54,7 @@ Team::~Team() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void Team::run(std::size_t num_jobs, const void* context, Function function) {
-  assert(num_jobs <= most_jobs);
+void Team::run_phase(std::size_t num_jobs, const void* context, Function function) {
   if (num_jobs < 2 || threads_.empty()) {
     for (std::size_t job = 0; job < num_jobs; ++job) function(context, job, 0);
     return;

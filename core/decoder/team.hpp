@@ -15,6 +15,7 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +26,8 @@ namespace tilth::decoder {
 
 class Team {
  public:
-  // The caller and up to num_threads - 1 others; fewer if the system gives no more.
+  // The caller and up to num_threads - 1 others; fewer if the system gives no more. Throws
+  // std::invalid_argument unless num_threads is from 1 to max_threads.
   explicit Team(std::size_t num_threads);
   ~Team();
   Team(const Team&) = delete;
@@ -33,20 +35,24 @@ class Team {
 
   std::size_t num_threads() const { return threads_.size() + 1; }
 
-  // One caller at a time.
+  // One caller at a time. More jobs than a phase can have make several phases.
   template <typename Work>
   void run(std::size_t num_jobs, const Work& work) {
-    run(num_jobs, &work, [](const void* context, std::size_t job, std::size_t worker) {
-      (*static_cast<const Work*>(context))(job, worker);
-    });
+    for (std::size_t first = 0; first < num_jobs; first += jobs_per_phase) {
+      const auto work_on = [&](std::size_t job, std::size_t worker) { work(first + job, worker); };
+      run_phase(std::min(jobs_per_phase, num_jobs - first), &work_on,
+                [](const void* context, std::size_t job, std::size_t worker) {
+                  (*static_cast<const decltype(work_on)*>(context))(job, worker);
+                });
+    }
   }
 
-  static constexpr std::size_t most_jobs = 0xFFFF;
+  static constexpr std::size_t jobs_per_phase = 0xFFFF;
 
  private:
   using Function = void (*)(const void*, std::size_t, std::size_t);
 
-  void run(std::size_t num_jobs, const void* context, Function function);
+  void run_phase(std::size_t num_jobs, const void* context, Function function);
   void serve(std::size_t worker);
   void work(std::size_t worker);
   bool has_jobs() const;

@@ -5,6 +5,7 @@
 #include "reference_bpe.hpp"
 
 using namespace tilth::bpe;
+using tilth::Array;
 
 int main() {
   std::mt19937 random(8);
@@ -34,7 +35,7 @@ int main() {
       expected += entries.back().second + "<|endoftext|>";
     }
     narrow.assign(ids.begin(), ids.end());
-    Buffer<char> bytes, narrow_bytes;
+    Array<char> bytes, narrow_bytes;
     bytes.append(std::string_view("before"));
     narrow_bytes.append(std::string_view("before"));
     decoder.decode(ids, bytes);
@@ -59,7 +60,7 @@ int main() {
   for (const auto& [id, bytes] : entries) CHECK_EQUAL(decoder.bytes_of(id), bytes);
 
   const Decoder nothing({});
-  Buffer<char> bytes;
+  Array<char> bytes;
   nothing.decode(std::span<const std::uint32_t>(), bytes);
   CHECK_EQUAL(bytes.size(), 0u);
   return 0;

@@ -236,7 +236,8 @@ int main() {
                        .num_layers = 2,
                        .num_heads = 4,
                        .num_kv_heads = 4,
-                       .d_ff = 40};
+                       .d_ff = 40,
+                       .norm_epsilon = 1e-5f};
   std::vector<Shape> shapes(8, plain);
   shapes[1].num_kv_heads = 2;
   shapes[2].norm = Norm::post;

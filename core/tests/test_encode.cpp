@@ -8,6 +8,7 @@
 #include "reference_bpe.hpp"
 
 using namespace tilth::bpe;
+using tilth::Array;
 
 namespace {
 
@@ -91,7 +92,7 @@ void check_offsets() {
   std::mt19937 random(4);
   const std::string text = large_text(random, 5000);
   TokenIds ids;
-  Buffer<std::uint64_t> offsets;
+  Array<std::uint64_t> offsets;
   encoder.encode_with_offsets(text, true, ids, offsets);
   CHECK_EQUAL(offsets.size(), ids.size() + 1);
   CHECK_EQUAL(offsets[ids.size()], text.size());
@@ -115,7 +116,7 @@ void check_long_pieces() {
     check_text(encoder, reference, text);
     std::string longer;  // and by their length alone
     while (longer.size() < 300000) longer += text;
-    Buffer<std::uint64_t> offsets;
+    Array<std::uint64_t> offsets;
     TokenIds ids;
     encoder.encode_with_offsets(longer, true, ids, offsets);
     CHECK_EQUAL(offsets[ids.size()], longer.size());

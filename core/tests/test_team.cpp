@@ -50,8 +50,8 @@ int main() {
     CHECK_EQUAL(std::count(owner.begin(), owner.end(), 2u), 0);  // run waits for the last of them
     CHECK_EQUAL(std::count(owner.begin(), owner.end(), 1u) > 0, true);
   }
-  // The most jobs that a phase can have, each too short to stand between two that want the next.
-  std::vector<int> times(Team::most_jobs);
+  // More jobs than a phase can have, each too short to stand between two that want the next.
+  std::vector<int> times(Team::jobs_per_phase + 1000);
   for (int round = 1; round <= 20; ++round) {
     team.run(times.size(), [&](std::size_t job, std::size_t) { ++times[job]; });
     CHECK_EQUAL(std::count(times.begin(), times.end(), round), std::ptrdiff_t(times.size()));

@@ -22,17 +22,24 @@ import json
 import math
 import os
 import re
-import reprlib
 import stat
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any, BinaryIO, TypeVar, overload
+
+from tilth.schema import check_depth, read, shown
+
+T = TypeVar("T")
 
 StrPath = str | os.PathLike[str]
 Progress = Callable[[str, int, int], None]
 """Called now and then by long work: the phase, what is done of it, and of how much."""
+
+MAX_JSON_BYTES = 64 << 20
+"""The largest manifest or config file that is read: parsing takes some ten times its size."""
 
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
@@ -213,6 +220,20 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def open_lock(path: StrPath) -> BinaryIO:
+    """Open a lock file, made if it is missing; a link, a pipe or a device is refused."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        hint = "remove it, or check the permissions of its folder"
+        raise FileError(path, f"cannot be locked ({error.strerror})", hint) from None
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return open(descriptor, "r+b", buffering=0)  # noqa: PTH123, Path has no descriptors
+    os.close(descriptor)
+    raise FileError(path, "is a pipe or a device", "remove it")
+
+
 def try_lock(file: IO[Any]) -> bool:
     """Lock an open file, unless another process has; the lock ends with the file or the process."""
     try:
@@ -225,7 +246,7 @@ def try_lock(file: IO[Any]) -> bool:
 def checksum(source: StrPath | IO[bytes]) -> str:
     """Return the SHA-256 that `sha256sum` prints, of a path or of the rest of an open file."""
     if isinstance(source, (str, os.PathLike)):
-        with _open_to_read(source) as file:
+        with open_regular(source) as file:
             return checksum(file)
     digest = hashlib.sha256()
     while chunk := source.read(1 << 20):
@@ -233,33 +254,48 @@ def checksum(source: StrPath | IO[bytes]) -> str:
     return digest.hexdigest()
 
 
-def _open_to_read(path: StrPath) -> BinaryIO:
+def open_regular(path: StrPath) -> BinaryIO:
+    """Open a regular file to read; a folder, a pipe or a device is refused and never waited for."""
     try:
-        return Path(path).open("rb")
-    except FileNotFoundError as error:
-        raise FileError(path, "does not exist", "check the path") from error
-    except OSError as error:
-        hint = "check the path and its permissions"
-        raise FileError(path, f"cannot be opened ({error.strerror})", hint) from error
-
-
-def read_bytes(path: StrPath) -> bytes:
-    """All bytes of a regular file: a pipe or a device might have no end."""
-    file = Path(path)
-    try:
-        if file.is_dir():
-            raise FileError(path, "is a folder", "name the file in it")
-        if file.exists() and not file.is_file():
-            raise FileError(path, "is a pipe or a device", "copy it to a file")
-        return file.read_bytes()
+        # Without O_NONBLOCK, opening a FIFO waits for a writer that may never come.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         raise FileError(path, "does not exist", "check the path") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        if isinstance(error, FileError):
-            raise
         reason = getattr(error, "strerror", None) or error
         hint = "check the path and its permissions"
         raise FileError(path, f"cannot be read ({reason})", hint) from None
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return open(descriptor, "rb")  # noqa: PTH123, Path has no descriptors
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise FileError(path, "is a folder", "name the file in it")
+    raise FileError(path, "is a pipe or a device", "copy it to a file")
+
+
+def read_bytes(path: StrPath, max_bytes: int | None = None) -> bytes:
+    """All bytes of a regular file of at most `max_bytes`."""
+    with open_regular(path) as file:
+        size_bytes = os.fstat(file.fileno()).st_size
+        if max_bytes is not None and size_bytes > max_bytes:
+            problem = f"has {size_bytes:,} bytes, more than the {max_bytes:,} that it may have"
+            raise FileError(path, problem, "check the path")
+        try:
+            # A file that grows meanwhile is cut where the check was made.
+            return file.read() if max_bytes is None else file.read(max_bytes)
+        except OSError as error:
+            hint = "check the disk"
+            raise FileError(path, f"cannot be read ({error.strerror})", hint) from error
+
+
+def read_toml(path: StrPath) -> dict[str, Any]:
+    """Read a TOML file; what is wrong with it is one sentence."""
+    data = read_bytes(path, MAX_JSON_BYTES)
+    try:
+        return tomllib.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, nested too deeply
+        raise FileError(path, f"is not TOML ({error})", "mend it, or check the path") from None
 
 
 def save_manifest(
@@ -288,10 +324,24 @@ def manifest_bytes(content: dict[str, Any], *, kind: str, version: int) -> bytes
     return text.encode("utf-8", "backslashreplace")
 
 
-def load_manifest(path: StrPath, *, kind: str, version: int) -> dict[str, Any]:
-    """Return the content that `save_manifest` was given, once its format and version are right."""
-    with _open_to_read(path) as file:
-        data = file.read()
+def checksum_of(content: dict[str, Any]) -> str:
+    """A checksum of a JSON value."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+@overload
+def load_manifest(path: StrPath, *, kind: str, version: int) -> dict[str, Any]: ...
+@overload
+def load_manifest(path: StrPath, *, kind: str, version: int, schema: type[T]) -> T: ...
+def load_manifest(
+    path: StrPath, *, kind: str, version: int, schema: type[T] | None = None
+) -> dict[str, Any] | T:
+    """Return the content that `save_manifest` was given, once its format and version are right.
+
+    With a `schema` (a dataclass, see `tilth.schema`), the content is checked and returned
+    as an instance; keys that the dataclass does not have are ignored.
+    """
+    data = read_bytes(path, MAX_JSON_BYTES)
     try:
         manifest = _parse(data)
     except (ValueError, RecursionError) as error:
@@ -301,7 +351,7 @@ def load_manifest(path: StrPath, *, kind: str, version: int) -> dict[str, Any]:
         raise FileError(path, "is not a manifest of tilth", "check the path")
     found_kind, found_version = manifest.pop("format"), manifest.pop("version", None)
     if found_kind != kind:
-        problem = f"is a {found_kind!r} manifest, not a {kind!r} manifest"
+        problem = f"is a {shown(found_kind)} manifest, not a {kind!r} manifest"
         raise FileError(path, problem, "check the path")
     if type(found_version) is not int:  # isinstance would let `true` pass as 1
         raise FileError(path, "has no whole number as its version", "make it again")
@@ -311,15 +361,25 @@ def load_manifest(path: StrPath, *, kind: str, version: int) -> dict[str, Any]:
     if found_version < version:
         problem = f"is of version {found_version}, and this tilth reads only {version}"
         raise FileError(path, problem, "make it again")
-    return manifest
+    return manifest if schema is None else checked(schema, manifest, path)
+
+
+def checked(schema: type[T], content: object, path: StrPath) -> T:
+    """Check the content of a file against a dataclass; keys that it does not have are ignored."""
+    try:
+        return read(schema, content, "the file", extra="ignore")
+    except ValueError as error:
+        problem = f"is damaged ({str(error).rstrip('.')})"
+        raise FileError(path, problem, "restore a copy, or make it again") from None
 
 
 def _parse(data: bytes) -> object:
-    """Read strict JSON: UTF-8, finite numbers, no key twice."""
+    """Read strict JSON: UTF-8, finite numbers, no key twice, of a limited depth."""
     text = data.decode("utf-8")  # given bytes, json would guess at UTF-16 and UTF-32
-    return json.loads(
+    content = json.loads(
         text, parse_float=_finite, parse_constant=_finite, object_pairs_hook=unique_keys
     )
+    return check_depth("the object", content)  # else writing it again may exceed the stack
 
 
 def _finite(literal: str) -> float:
@@ -335,5 +395,5 @@ def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(unique) < len(pairs):
         counts = Counter(key for key, _ in pairs)
         key = next(key for key, count in counts.items() if count > 1)
-        raise ValueError(f"the key {reprlib.repr(key)} appears twice")
+        raise ValueError(f"the key {shown(key)} appears twice")
     return unique

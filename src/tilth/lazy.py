@@ -30,9 +30,18 @@ def lazy_names(
     def get(name: str) -> object:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        if homes[name] == package:  # `from tilth import recipes`: a module of the package itself
-            return import_module(f"{package}.{name}")
-        return getattr(import_module(homes[name]), name)
+        try:
+            if homes[name] == package:  # `from tilth import recipes`: a module of the package
+                return import_module(f"{package}.{name}")
+            return getattr(import_module(homes[name]), name)
+        except ModuleNotFoundError as error:
+            from tilth.errors import missing_extra  # noqa: PLC0415, only here
+
+            if sentence := missing_extra(error):
+                raise ModuleNotFoundError(
+                    f"{package}.{name}: {sentence}", name=error.name
+                ) from None
+            raise
 
     def list_names() -> list[str]:
         return sorted({*vars(sys.modules[package]), *homes})

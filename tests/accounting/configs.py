@@ -4,7 +4,7 @@ import itertools
 
 from hypothesis import strategies as st
 
-from tilth.model import ModelConfig
+from tilth.config import ModelConfig
 
 # GPT-2 XL's, in our architecture.
 XL = ModelConfig(50_257, 1024, d_model=1600, num_layers=48, num_heads=25, d_ff=6400)

@@ -14,8 +14,7 @@ import tilth.accounting
 from tests.accounting.configs import XL
 from tilth.accounting import HARDWARE, account, training_memory
 from tilth.accounting.hardware import SHARE_OF_PEAK
-from tilth.model import ModelConfig
-from tilth.recipes import MachineConfig, TrainingConfig
+from tilth.config import MachineConfig, ModelConfig, TrainingConfig
 
 XL_FLOPS = 4_513_336_524_800  # of a forward pass
 MODULES = sorted(file.stem for file in Path(tilth.accounting.__file__).parent.glob("[a-z]*.py"))
@@ -66,7 +65,9 @@ def test_a_training_config_brings_what_it_knows():
 
 def test_widths_follow_unless_they_were_given():
     assert account("gpt2-xl", context_length=2048).config == replace(XL, context_length=2048)
-    assert account("gpt2-xl", d_model=3200).config.d_ff == 6400  # its own, not a default
+    wide = account("gpt2-xl", d_model=3200).config
+    assert (wide.num_heads, wide.d_ff) == (50, ModelConfig(10, 8, 3200, 1, 50).d_ff)
+    assert account("gpt2-xl", d_model=3200, d_ff=6400).config.d_ff == 6400
     wider = account("tinystories", d_model=1024).config
     assert wider.d_ff == ModelConfig(10, 8, 1024, 1, 16).d_ff
     assert account("tinystories", num_heads=8).config.num_kv_heads == 8
@@ -101,11 +102,11 @@ def test_this_machine_is_estimated_by_its_memory_too():
         ({"num_microbatches": 2}, "a batch of 1 cannot be cut into 2"),
         ({"num_microbatches": 0}, "num_microbatches must be at least 1"),
         ({"d_modl": 3}, "'d_modl' is no value of a model config; did you mean d_model"),
-        ({"optimizer": "adam"}, "optimizer 'adam' is unknown; did you mean adamw"),
-        ({"dtype": "float8"}, "dtype 'float8' is unknown; did you mean float"),
+        ({"optimizer": "adam"}, "optimizer 'adam' is unknown; choose one of adamw, "),
+        ({"dtype": "float8"}, "dtype 'float8' is unknown; choose one of float32, "),
         ({"hours": 3}, "hours need a hardware to be spent on"),
-        ({"hours": 0, "hardware": "a100"}, "hours must be positive"),
-        ({"memory_bytes": -5}, "memory must be positive"),
+        ({"hours": 0, "hardware": "a100"}, "hours is 0; it must be above 0"),
+        ({"memory_bytes": -5}, "memory is -5; it must be above 0"),
         ({"hardware": "b100"}, "hardware 'b100' is unknown"),
     ],
 )
@@ -139,4 +140,13 @@ def test_what_is_said_of_a_shape_is_not_said_of_another():
     assert "1,557,611,200" in str(account("gpt2-xl").notes)
     assert account("gpt2-xl", context_length=2048).notes == account("gpt2-xl").notes
     changed = account("gpt2-xl", d_model=800, tie_embeddings=True).notes
-    assert changed == ("Not gpt2-xl itself: changed are d_model, tie_embeddings.",)
+    assert changed == ("Not gpt2-xl itself: changed are d_model, d_ff, tie_embeddings.",)
+
+
+def test_a_path_is_a_subject(tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text("[model]\n" + "\n".join(f"{k} = {v}" for k, v in SHAPE.items()))
+    assert account(path).config == account(str(path)).config == ModelConfig(**SHAPE)
+
+
+SHAPE = {"vocab_size": 100, "context_length": 8, "d_model": 8, "num_layers": 1, "num_heads": 2}

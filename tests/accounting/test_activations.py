@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from tests.accounting.configs import VARIANTS, XL, configs, name_of
 from tilth.accounting import definition_path, fast_path, textbook
-from tilth.model import TransformerLM
-from tilth.optim import chunked_cross_entropy, cross_entropy
+from tilth.model import TransformerLM, chunked_cross_entropy, cross_entropy
 
 PATHS = {"fast": fast_path, "definition": definition_path}
 UNTIED = [config for config in VARIANTS if not config.tie_embeddings]  # it keeps the same

@@ -10,7 +10,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests.accounting.configs import VARIANTS, XL, configs, name_of
 from tilth.accounting import (
-    GPT2_SHAPES,
     count_parameters,
     elementwise_flops,
     flops_by_component,
@@ -21,7 +20,8 @@ from tilth.accounting import (
     training_flops,
 )
 from tilth.accounting.flops import MUON_ITERATIONS
-from tilth.model import ModelConfig, TransformerLM
+from tilth.config import GPT2_SHAPES, ModelConfig
+from tilth.model import TransformerLM
 from tilth.optim import Muon, muon, muon_groups
 
 

@@ -13,7 +13,7 @@ from tilth.accounting import (
     training_flops,
 )
 from tilth.accounting.hardware import SHARE_OF_PEAK, find_hardware
-from tilth.model import ModelConfig
+from tilth.config import ModelConfig
 
 A100 = HARDWARE["a100"]
 SMALL = ModelConfig(1000, context_length=64, d_model=64, num_layers=2, num_heads=4)
@@ -46,10 +46,10 @@ def test_the_table():
     [
         (lambda: find_hardware("a10o"), "hardware 'a10o' is unknown; did you mean a100"),
         (lambda: HARDWARE["t4"].peak("bfloat16"), "t4 has no peak for bfloat16; it has float32, f"),
-        (lambda: cost_of(1e9, A100, mfu=1.5), "mfu is a share of the peak, 1 at most, not 1.5"),
-        (lambda: cost_of(1e9, A100, mfu=0), "mfu must be positive and finite, not 0"),
-        (lambda: cost_of(1e9, A100, price_per_hour=-1.0), "price must be positive"),
-        (lambda: cost_of(1e9, A100, mfu=float("nan")), "mfu must be positive and finite, not nan"),
+        (lambda: cost_of(1e9, A100, mfu=1.5), "mfu is 1.5; it must be at most 1"),
+        (lambda: cost_of(1e9, A100, mfu=0), "mfu is 0; it must be at least 1e-09"),
+        (lambda: cost_of(1e9, A100, price_per_hour=-1.0), "price is -1; it must be above 0"),
+        (lambda: cost_of(1e9, A100, mfu=float("nan")), "mfu is nan; it must be finite"),
         (lambda: cost_of(1e9, A100, mfu=True), "mfu must be a number, not True"),
     ],
 )

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given, settings
 
 from tests.accounting.configs import VARIANTS, XL, configs, name_of
-from tilth.accounting import LLAMA_SHAPES, count_parameters
+from tilth.accounting import count_parameters
 from tilth.accounting.parameters import count_tensors
+from tilth.config import LLAMA_SHAPES
 from tilth.model import TransformerLM
 
 

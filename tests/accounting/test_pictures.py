@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.accounting.configs import XL
-from tilth.accounting import GPT2_SHAPES, flops_by_component
+from tilth.accounting import flops_by_component
 from tilth.accounting.pictures import COLOURS, across_contexts, across_sizes, save_picture
+from tilth.config import GPT2_SHAPES
 
 
 def test_what_is_shown():

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from tests.accounting.configs import configs
 from tilth.accounting import HARDWARE, account
-from tilth.accounting.report import WIDTH, big, duration, plain, shares_table, size
+from tilth.accounting.report import WIDTH, plain, shares_table
+from tilth.formatting import format_bytes, format_duration, scientific
 
 
 def test_the_numbers_of_gpt2_xl():
@@ -70,7 +71,7 @@ def test_a_batch_is_counted_whole():
     for component in ("attention", "feed-forward", "head and loss"):
         expected = [sum(k.bytes(3) for k in kept if k.component == component) for kept in lists]
         shown = row_of(text, f"activations: {component}")
-        assert shown[:2] == [size(each) for each in expected]
+        assert shown[:2] == [format_bytes(each) for each in expected]
 
 
 def test_variants_are_named():
@@ -88,18 +89,18 @@ def test_shares():
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (big(4_513_336_524_800), "4.513e12"),
-        (big(0.0123), "1.230e-02"),
+        (scientific(4_513_336_524_800), "4.513e12"),
+        (scientific(0.0123), "1.230e-02"),
         (plain(157_996.7), "157,997"),
         (plain(2.0), "2"),
-        (size(999), "999 bytes"),
-        (size(15_517_753_344), "15.52 GB"),
-        (duration(0.25), "0.25 s"),
-        (duration(119), "119 s"),
-        (duration(600), "10.0 minutes"),
-        (duration(10 * 3600), "10.0 hours"),
-        (duration(5 * 86400), "5.0 days"),
-        (duration(6584 * 86400), "6,584 days (18.0 years)"),
+        (format_bytes(999), "999 bytes"),
+        (format_bytes(15_517_753_344), "15.52 GB"),
+        (format_duration(0.25), "0.25 s"),
+        (format_duration(119), "119 s"),
+        (format_duration(600), "10.0 minutes"),
+        (format_duration(10 * 3600), "10.0 hours"),
+        (format_duration(5 * 86400), "5.0 days"),
+        (format_duration(6584 * 86400), "6,584 days (18.0 years)"),
     ],
 )
 def test_numbers_for_people(found, expected):

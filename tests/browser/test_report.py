@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.lab.reporting import HOSTILE, config_of, falling, make_lab, make_run, make_toy
-from tilth.lab.report import read_report, save_report
+from tests.report.reporting import HOSTILE, config_of, falling, make_lab, make_run, make_toy
+from tilth.report.writing import read_report, save_report
 
 pytestmark = pytest.mark.browser
 CURVES = "document.querySelector('.curves .chart')"

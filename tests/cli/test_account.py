@@ -1,20 +1,22 @@
 """`tilth account` as a person would use it."""
 
 import json
+import os
 import subprocess
 import sys
+from dataclasses import fields
 
 import pytest
 import tomli_w
 
-from tilth.model import ModelConfig
-from tilth.recipes import TrainingConfig
-
-TILTH = [sys.executable, "-m", "tilth", "account"]
+from tests.command_line import tilth
+from tests.command_line import tilth as run_tilth
+from tilth.config import RECIPES, ModelConfig, TrainingConfig
+from tilth.config.overrides import changed
 
 
 def account(*words):
-    return subprocess.run([*TILTH, *words], capture_output=True, text=True, check=False)
+    return run_tilth("account", *words)
 
 
 def values_of(*words):
@@ -106,6 +108,61 @@ def test_refused_in_one_sentence(words, part):
     assert part in done.stderr
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
+
+
+NUMBERS = ["batch-size", "num-microbatches", "steps", "mfu", "hours", "price", "memory"]
+SHAPE = ["vocab-size", "context-length", "d-model", "num-layers", "num-heads", "d-ff", "rope-theta"]
+
+
+@pytest.mark.parametrize("value", ["9" * 400, "9" * 5000, "-" + "9" * 400, "1e308", "1e-320"])
+@pytest.mark.parametrize("name", [*NUMBERS, *SHAPE])
+def test_numbers_of_any_size_end_in_a_sentence_or_a_finite_answer(name, value):
+    done = tilth("account", "tiny", "--hardware", "a100", f"--{name}={value}", "--json")
+    assert done.returncode in (0, 2), done.stderr
+    if done.returncode == 2:
+        assert done.stderr.count("\n") == 1
+        assert len(done.stderr) < 700 or "9" * 5000 in done.stderr
+    else:
+        assert "Infinity" not in done.stdout
+        assert "NaN" not in done.stdout
+
+
+def test_a_deeply_nested_file_ends_in_a_sentence(tmp_path):
+    deep = tmp_path / "deep.toml"
+    deep.write_text("x = " + "[" * 100_000)
+    for words in (["account", str(deep)], ["account", "--config", str(deep)]):
+        done = tilth(*words)
+        assert done.returncode == 2
+        assert "deep.toml is not TOML" in done.stderr
+
+
+def test_a_pipe_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe.toml")
+    done = tilth("account", str(tmp_path / "pipe.toml"))
+    assert done.returncode == 2
+    assert "pipe.toml" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"d_model": 256},
+        {"d_model": 480},
+        {"num_heads": 8},
+        {"ffn": "silu"},
+        {"d_model": 256, "d_ff": 100, "num_kv_heads": 4},
+        {"num_layers": 3, "vocab_size": 500},
+    ],
+)
+def test_the_same_model_as_a_training_has(changes):
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in changes.items()]
+    model = json.loads(tilth("account", "tinystories", *words, "--json").stdout)["model"]
+    config = RECIPES["tinystories"](10_000, "data")
+    trained = changed(config, {f"model.{name}": value for name, value in changes.items()})
+    assert model == trained.model.to_dict()
+    assert list(model) == [each.name for each in fields(ModelConfig)]
+    if changes == {"d_model": 256}:
+        assert (model["num_heads"], model["num_kv_heads"], model["d_ff"]) == (8, 8, 704)
 
 
 def test_without_torch():

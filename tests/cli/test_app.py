@@ -1,17 +1,18 @@
 """How every verb ends: in a result, or in one sentence and an exit code."""
 
+import io
 import os
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from tests.command_line import tilth
+from tilth.cli.app import EscapedTerminal, run
+
 TILTH = [sys.executable, "-m", "tilth"]
-
-
-def tilth(*words, **options):
-    return subprocess.run([*TILTH, *words], capture_output=True, text=True, check=False, **options)
 
 
 def assert_one_sentence(done, *parts):
@@ -129,7 +130,7 @@ def test_config_file_missing_or_broken(tmp_path):
 
 
 def test_debug_shows_the_traceback():
-    done = tilth("corpus", "info", "--debug", "missing.txt")
+    done = tilth("corpus", "info", "--debug", "missing.txt", timeout=60)  # a process of its own
     assert done.returncode != 0
     assert "Traceback" in done.stderr
     assert "FileNotFoundError" in done.stderr
@@ -167,3 +168,43 @@ def test_a_reader_that_stops_reading():
     os.close(writer)
     assert done.returncode == 1
     assert done.stderr == b""
+
+
+def test_control_characters_do_not_reach_the_terminal():
+    """Neither from an argument in an error, nor from a file's name on standard output."""
+    done = tilth("corpus", "info", "missing\x1b[31m\u202e.txt")
+    assert_one_sentence(done, r"missing\x1b[31m\u202e.txt")
+
+
+def test_a_terminal_gets_escapes_and_rich_the_stream_itself():
+    from rich.console import Console
+
+    stream = io.StringIO()
+    terminal = EscapedTerminal(stream)
+    print("a\x1b]0;title\x07b\tc", file=terminal)
+    assert stream.getvalue() == "a\\x1b]0;title\\x07b\tc\n"
+    Console(file=terminal, force_terminal=True, color_system="standard").print("[red]r[/]")
+    assert "\x1b[31mr" in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "sentence"),
+    [
+        (MemoryError("3 GB"), 2, "tilth: Out of memory: 3 GB; take a smaller model"),
+        (RuntimeError("[x] not enough memory: you tried"), 2, "tilth: Out of memory: [x] not"),
+        (ModuleNotFoundError("no", name="torch.nn"), 2, "tilth: this needs torch, which is not"),
+        (KeyError("config"), 70, "tilth: internal error (KeyError: 'config'); this is a bug"),
+        (RecursionError("deep"), 70, "tilth: internal error (RecursionError: deep)"),
+    ],
+)
+def test_every_error_is_one_sentence(monkeypatch, capsys, error, code, sentence):
+    def fail(*_words):
+        raise error
+
+    monkeypatch.setattr("tilth.cli.app.app", SimpleNamespace(meta=fail))
+    assert run(["corpus"]) == code
+    shown = capsys.readouterr().err
+    assert shown.startswith(sentence)
+    assert shown.count("\n") == 1
+    with pytest.raises(type(error)):
+        run(["corpus", "--debug"])

@@ -8,15 +8,14 @@ import sys
 
 import pytest
 
-from tilth.cli.corpus import parse_size
+from tests.command_line import tilth as run_tilth
+from tilth.formatting import parse_bytes
 
-TILTH = [sys.executable, "-m", "tilth", "corpus"]
 END = "<|endoftext|>"
 
 
 def tilth(*words, **options):
-    words = [str(word) for word in words]
-    return subprocess.run([*TILTH, *words], capture_output=True, text=True, check=False, **options)
+    return run_tilth("corpus", *words, **options)
 
 
 @pytest.fixture(scope="module")
@@ -150,10 +149,17 @@ def test_without_torch_or_numpy(folder):
     ],
 )
 def test_sizes(text, size_bytes):
-    assert parse_size(text) == size_bytes
+    assert parse_bytes(text) == size_bytes
 
 
 @pytest.mark.parametrize("text", ["", "MB", "-1", "1.2.3MB", "1e6", "5 apples", "1 000", "٣MB"])
 def test_no_sizes(text):
     with pytest.raises(ValueError, match="is not a size; write 500kB, 50MB"):
-        parse_size(text)
+        parse_bytes(text)
+
+
+def test_a_separator_is_utf8_in_every_locale(tmp_path):
+    (tmp_path / "a.txt").write_text("One dayнOne night", encoding="utf-8")
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"}
+    done = tilth("info", tmp_path / "a.txt", "--separator", "н", "--json", env=environment)
+    assert json.loads(done.stdout)["documents"] == 2

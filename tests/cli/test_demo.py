@@ -58,7 +58,7 @@ def files(folder):
 
 
 def losses(folder):
-    return [record["loss"] for record in tilth.open_run(folder / "run").metrics()]
+    return [record.loss for record in tilth.open_run(folder / "run").metrics()]
 
 
 def test_every_stage_says_what_it_does_and_how_long_it_took(made):
@@ -88,10 +88,10 @@ def test_its_numbers_are_those_of_the_files(made):
     assert f"{sum(p.numel() for p in model.parameters()):,} parameters" in out
     assert f"{STEPS} steps of {8 * 128:,} tokens" in out
     # The training's own last evaluation had room for the whole validation set.
-    evaluation = run.metrics()[-1]["evaluation"]
-    assert evaluation["tokens"] == len(valid) - 1
-    assert f"perplexity {np.exp(evaluation['loss']):.2f}: " in out
-    assert f"loss {evaluation['loss']:.3f} nats a token" in out
+    evaluation = run.metrics()[-1].evaluation
+    assert evaluation.tokens == len(valid) - 1
+    assert f"perplexity {np.exp(evaluation.loss):.2f}: " in out
+    assert f"loss {evaluation.loss:.3f} nats a token" in out
 
 
 def test_a_sentence_is_cut_into_the_tokens_that_were_learned(made):
@@ -106,7 +106,9 @@ def test_the_stories_are_the_models_and_the_beginnings_are_given(made):
     folder, out, _ = made
     printed = " ".join(out.split())
     for beginning in module.BEGINNINGS:
-        rest = tilth.generate(folder / "run", beginning, temperature=0.4, max_tokens=400, seed=0)
+        rest = tilth.load(folder / "run").generate(
+            beginning, temperature=0.4, max_tokens=400, seed=0
+        )
         paragraphs = (beginning + "".join(rest)).split("\n")
         # As Python writes what cannot be printed.
         shown = ("".join(c if c.isprintable() else repr(c)[1:-1] for c in p) for p in paragraphs)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -10,30 +11,30 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tilth.generation import generate, load_decoder
-from tilth.model import ModelConfig, TransformerLM
-from tilth.recipes.config import OptimizerConfig, TrainingConfig
+from tests.command_line import tilth as run_tilth
+from tilth.config import ModelConfig
+from tilth.config.training import OptimizerConfig, TrainingConfig
+from tilth.generation import LanguageModel, load
+from tilth.model import TransformerLM
 from tilth.runs.run import create_run
-from tilth.runs.saving import CheckpointWriter
+from tilth.runs.state import CheckpointWriter
 from tilth.tokenizer import Tokenizer
 
 TILTH = [sys.executable, "-m", "tilth"]
 
 
 def tilth(*words, **options):
-    command = [*TILTH, "generate", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    return run_tilth("generate", *words, **options)
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """A run that has learnt nothing, but whose every token is a printable character."""
-    printable = [bytes([i]) for i in range(32, 127)]
-    tokenizer = Tokenizer(dict(enumerate(printable)), [], special_tokens=["<|endoftext|>"])
-    model = ModelConfig(96, context_length=32, d_model=32, num_layers=2, num_heads=4)
+def make_run(folder, tokens):
+    """A run that has learnt nothing, with these tokens and an end token."""
+    tokenizer = Tokenizer(dict(enumerate(tokens)), [], special_tokens=["<|endoftext|>"])
+    vocab_size = len(tokens) + 1
+    model = ModelConfig(vocab_size, context_length=32, d_model=32, num_layers=2, num_heads=4)
     config = TrainingConfig("data", model, steps=5, optimizer=OptimizerConfig(lr=1e-3))
-    config = config.resolved(device="cpu", dtype="float32", compile=False, threads=1)
-    run = create_run(tmp_path_factory.mktemp("runs") / "first", config, tokenizer, "none")
+    config = config.resolve(device="cpu", dtype="float32", compile=False, threads=1)
+    run = create_run(folder, config, tokenizer, "none")
     torch.manual_seed(0)
     with CheckpointWriter(run.folder, keep=1) as writer:
         optimizer = SimpleNamespace(state_dict=dict)  # a real one takes seconds to begin
@@ -41,8 +42,15 @@ def run(tmp_path_factory):
     return run
 
 
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """One whose every token is a printable character."""
+    return make_run(tmp_path_factory.mktemp("runs") / "first", [bytes([i]) for i in range(32, 127)])
+
+
 def expected(run, prompt, **options):
-    return "".join(generate(run, prompt, **options))
+    model = run if isinstance(run, LanguageModel) else load(run)
+    return "".join(model.generate(prompt, **options))
 
 
 def test_text_goes_to_stdout_and_why_it_ended_to_stderr(run):
@@ -97,6 +105,26 @@ def test_prompts_from_stdin_are_data(run):
     assert special == expected(run, "", max_tokens=5)
 
 
+def test_a_terminal_gets_no_control_characters(tmp_path):
+    """Of the prompt or of the text: they are shown as escapes, but for line ends and tabs."""
+    run = make_run(tmp_path / "run", [bytes([i]) for i in range(128)])
+    text = expected(run, "a\x1b]0;t\x07", max_tokens=99)
+    assert any(letter < " " for letter in text)
+    ours, theirs = pty.openpty()
+    command = [*TILTH, "generate", run.folder, "--prompt", "-", "--max-tokens", "99"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=theirs) as child:
+        child.communicate(b"a\x1b]0;t\x07")
+    os.close(theirs)
+    shown = os.read(ours, 1 << 16).decode()
+    assert child.returncode == 0
+    assert not set(shown) & {chr(i) for i in range(32) if i not in (9, 10, 13)}
+    assert shown.startswith(r"a\x1b]0;t\x07")
+    assert shown.replace("\r", "").replace("\n", "") == "".join(
+        letter if letter.isprintable() or letter == "\t" else repr(letter)[1:-1]
+        for letter in ("a\x1b]0;t\x07" + text).replace("\n", "")
+    )
+
+
 def test_json_holds_every_token(run):
     done = tilth(run.folder, "--prompt", "Hi", "--max-tokens", 6, "--json", "--alternatives", 3)
     assert done.returncode == 0, done.stderr
@@ -130,7 +158,7 @@ def test_interactive_asks_until_the_input_ends(run):
 def test_bad_values_are_refused_before_it_asks(run):
     done = tilth(run.folder, "--interactive", "--temperature", "-1", input="Hi\nHo\n")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "tilth: temperature is -1.0; give 0 or a positive number.\n"
+    assert done.stderr == "tilth: temperature is -1; it must be at least 0.\n"
 
 
 def test_a_prompt_is_utf8_in_every_locale(run):
@@ -153,23 +181,26 @@ def test_a_closed_stdin_is_an_empty_prompt(run):
 def test_int8_on_request(run):
     done = tilth(run.folder, "--prompt", "Hi", "--max-tokens", 5, "--quantize", "int8")
     assert done.returncode == 0, done.stderr
-    int8 = load_decoder(run, quantize="int8")
+    int8 = load(run, quantize="int8")
     assert done.stdout == f"Hi{expected(int8, 'Hi', max_tokens=5)}\n"
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--temperature", "-1"], "temperature is -1.0; give 0 or a positive number."),
-        (["--top-p", "1.5"], "top_p is 1.5; give a number from 0 to 1."),
-        (["--top-p", "nan"], "top_p is nan; give a number from 0 to 1."),
+        (["--temperature", "-1"], "temperature is -1; it must be at least 0."),
+        (["--top-p", "1.5"], "top_p is 1.5; it must be at most 1."),
+        (["--top-p", "nan"], "top_p is nan; it must be finite."),
         (["--prompt", "x" * 40], "the prompt has 40 tokens, and the context length is 32"),
         (["--prompt", "é"], "byte"),
         (["--step", "7"], "has no checkpoint of step 7; there are 5"),
         (
             ["--device", "meta"],
-            "device 'meta' (it holds no numbers); try cpu.",
+            "the device meta cannot be used (",
         ),
+        (["--device", "privateuseone"], "the device privateuseone cannot be used"),
+        (["--threads", "30000"], "threads is 30,000, and this machine has"),
+        (["--threads", str(2**64)], "threads is 18,446,744,073,709,551,616, and this machine"),
         (["--samples", "0"], "--samples is 0; write 1 text or more."),
         (["--interactive", "--json"], "leave --prompt and --json out"),
         (["--quantize", "int4"], "int4"),

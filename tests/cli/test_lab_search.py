@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tilth.lab.folder import load_lab
+from tilth.report.lab_file import load_lab
 from tilth.runs.run import open_run
 
 SMALL = (

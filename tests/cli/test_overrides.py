@@ -10,8 +10,8 @@ from cyclopts.config import Dict
 from rich.console import Console
 
 from tilth.cli.overrides import changes, overrides_of
-from tilth.model.config import ModelConfig
-from tilth.recipes.config import MachineConfig, OptimizerConfig, WatchConfig
+from tilth.config.model import ModelConfig
+from tilth.config.training import MachineConfig, OptimizerConfig, WatchConfig
 
 CONFIGS = [ModelConfig, OptimizerConfig, MachineConfig, WatchConfig]
 ModelOverrides, OptimizerOverrides, MachineOverrides, WatchOverrides = map(overrides_of, CONFIGS)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.lab.reporting import make_lab, make_run, record
+from tests.report.reporting import make_lab, make_run, record
 from tilth.cli.report import report
 from tilth.files import FileError
 

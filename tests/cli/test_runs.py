@@ -1,6 +1,7 @@
 """`tilth runs`: what stands in the table is what stands in the run directories."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -9,8 +10,8 @@ import time
 import pytest
 
 from tilth.cli.runs import runs
-from tilth.model.config import ModelConfig
-from tilth.recipes.config import TrainingConfig
+from tilth.config.model import ModelConfig
+from tilth.config.training import TrainingConfig
 from tilth.runs.metrics import Evaluation, Log, StepRecord
 from tilth.runs.run import create_run
 from tilth.tokenizer import train_tokenizer
@@ -43,7 +44,7 @@ def rows_of(lines_of):
 
 
 def make_run(folder, records=(), checkpoints=()):
-    config = TrainingConfig("data", MODEL, steps=STEPS).resolved(
+    config = TrainingConfig("data", MODEL, steps=STEPS).resolve(
         device="cpu", dtype="float32", compile=False, threads=1
     )
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -58,6 +59,17 @@ def make_run(folder, records=(), checkpoints=()):
 
 def record(step, loss, **more):
     return StepRecord(step, step * 256, step * 0.5, loss, 1e-3, 0.5, 512.0 + step, 0.7, **more)
+
+
+def line(**changes):
+    """A line of metrics.jsonl, with other values."""
+    return json.dumps({**record(1, 6.5).to_dict(), **changes}).encode() + b"\n"
+
+
+def manifest(**changes):
+    """The manifest of a run, with other values."""
+    values = {"format": "run", "version": 1, "data_fingerprint": "0", "tokenizer_fingerprint": "0"}
+    return json.dumps({**values, **changes}).encode()
 
 
 RECORDS = [
@@ -133,10 +145,18 @@ def test_age_is_the_time_since_the_last_step(tmp_path, lines_of):
         ("manifest.json", b'{"format": "ru', "manifest.json"),
         ("manifest.json", b'{"format": "data", "version": 1}', "'data' manifest"),
         ("metrics.jsonl", b'{"step": 1, "lo\n{"step": 2}\n', "line 1"),
-        ("metrics.jsonl", b'{"step": 1}\n', "tokens_per_second"),
-        ("metrics.jsonl", b'{"step": 1, "loss": "low", "tokens_per_second": 1}\n', "low"),
-        ("metrics.jsonl", b'{"step": 1, "tokens_per_second": 1' + b"0" * 400 + b"}\n", "too large"),
-        ("metrics.jsonl", b'{"step": 1, "evaluation": 3, "tokens_per_second": 1}\n', "int"),
+        ("metrics.jsonl", b'{"step": 1}\n', "there is no tokens in the line"),
+        ("metrics.jsonl", line(loss="low"), "loss must be a number, not 'low'"),
+        ("metrics.jsonl", line(tokens_per_second=10**400), "tokens_per_second is inf"),
+        ("metrics.jsonl", line(tokens=10**400), "tokens must be at most"),
+        ("metrics.jsonl", line(evaluation=3), "evaluation must be a table, not 3"),
+        ("metrics.jsonl", line(evaluation={"loss": 1.0, "bits_per_byte": {}}), "bits_per_byte"),
+        ("metrics.jsonl", line(evaluation={}), "no loss in the line"),
+        ("metrics.jsonl", line(norms={"weights": []}), "norms.weights must be a table"),
+        ("metrics.jsonl", line() + line(), "step 1 in line 2, after step 1"),
+        ("manifest.json", manifest(versions=[]), "versions must be a table"),
+        ("manifest.json", manifest(data_fingerprint=3), "data_fingerprint must be text"),
+        ("manifest.json", manifest(checksums={"tokenizer.json": None}), "checksums"),
     ],
 )
 def test_a_damaged_run_is_a_row_that_says_so(tmp_path, rows_of, lines_of, file, content, part):
@@ -195,3 +215,12 @@ def test_a_validation_set_without_text_is_no_damage(tmp_path, rows_of, lines_of)
     row = rows_of(tmp_path)["run"]
     assert (row["state"], row["valid_loss"], row["bits_per_byte"]) == ("stopped", 5.0, None)
     assert "damaged" not in "".join(lines_of(tmp_path))
+
+
+def test_what_was_not_finite_is_null(tmp_path, rows_of, lines_of):
+    make_run(
+        tmp_path / "a", [record(1, 6.5, evaluation=Evaluation(math.inf, math.inf, math.inf, 9))]
+    )
+    row = rows_of(tmp_path)["a"]
+    assert (row["valid_loss"], row["best_valid_loss"], row["bits_per_byte"]) == (None, None, None)
+    assert " ".join(lines_of(tmp_path)[1].split()[5:9]) == "6.5000 - - -"

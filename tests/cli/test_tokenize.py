@@ -9,16 +9,12 @@ import time
 import numpy as np
 import pytest
 
+from tests.command_line import tilth
 from tilth.data import open_data
 from tilth.tokenizer import Tokenizer, train_tokenizer
 
 END = "<|endoftext|>"
 STORIES = [f"Story {n}: the cat and the hat." for n in range(200)]
-
-
-def tilth(*words):
-    command = [sys.executable, "-m", "tilth", *map(str, words)]
-    return subprocess.run(command, capture_output=True, check=False, text=True)
 
 
 @pytest.fixture(scope="module")

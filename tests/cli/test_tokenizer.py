@@ -12,6 +12,7 @@ import pytest
 import tokenizers
 from rich.console import Console
 
+from tests.command_line import tilth as run_tilth
 from tilth.cli.tokenizer import print_pieces
 from tilth.tokenizer import Tokenizer, reference
 
@@ -21,8 +22,7 @@ TEXT = f"the cat sat on the mat{END}the hat of the cat, naïve 🌱\n" * 20
 
 
 def tilth(*words, **options):
-    words = [str(word) for word in words]
-    return subprocess.run([*TILTH, *words], capture_output=True, check=False, **options)
+    return run_tilth("tokenizer", *words, **{"text": False, **options})
 
 
 @pytest.fixture(scope="module")
@@ -212,6 +212,13 @@ def test_convert_there_and_back(folder):
     assert b"--overwrite" in again.stderr
     done = tilth("encode", ranks, "--pattern", "gpt2", input=b"the cat sat")
     assert [int(word) for word in done.stdout.split()] == source.encode("the cat sat")
+    for verb in ("encode", "inspect", "convert"):
+        out = ["--out", folder / "ranks.json"] if verb == "convert" else []
+        done = tilth(verb, ranks, *out, input=b"the cat sat")
+        assert done.returncode == 2
+        assert b"ranks.tiktoken does not say how text is cut into pieces" in done.stderr
+        assert b"gpt2, cl100k" in done.stderr
+    assert not (folder / "ranks.json").exists()
 
 
 def test_damaged_file(folder):
@@ -220,3 +227,47 @@ def test_damaged_file(folder):
     assert done.returncode == 2
     assert b"broken.json" in done.stderr
     assert done.stderr.count(b"\n") == 1
+
+
+def test_arguments_are_utf8_in_every_locale(folder):
+    """Python hides what its locale cannot decode in surrogates, which would become U+FFFD."""
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"}
+    words = ["inspect", folder / "tokenizer.json", "--json", "--text", "naïve"]
+    expected = Tokenizer.load(folder / "tokenizer.json").encode("naïve")
+    done = tilth(*words, env=environment)
+    assert [entry["id"] for entry in json.loads(done.stdout)["text"]] == expected
+    assert tilth(*words).stdout == done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["inspect", "tokenizer.json", "--text", b"a\xffb"], b"--text 'a\\udcffb' is not UTF-8"),
+        (["train", "text.txt", "--special", b"\xff\xfe"], b"--special '\\udcff\\udcfe' is not UTF"),
+        (["train", "text.txt", "--pattern", b"\xff+"], b"--pattern '\\udcff+' is not UTF-8"),
+        (["train", "text.txt", "--vocab-size", "9" * 23], b"vocab_size is too large"),
+        (["train", "text.txt", "--threads", str(2**64)], b"and this machine has"),
+        (["compare", "tokenizer.json", "german.json", "--text", "pipe"], b"pipe is a pipe or a de"),
+        (["compare", "tokenizer.json", "german.json", "--text", "empty"], b"empty; name a file"),
+    ],
+)
+def test_odd_arguments_end_in_a_sentence(folder, words, said):
+    if not (folder / "pipe").exists():
+        os.mkfifo(folder / "pipe")
+        (folder / "empty").touch()
+    out = ["--out", "odd.json"] if words[0] == "train" else []
+    done = subprocess.run(
+        [*TILTH, *words, *out], cwd=folder, capture_output=True, check=False, timeout=60
+    )
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+    assert done.stderr.count(b"\n") == 1
+    assert not (folder / "odd.json").exists()
+
+
+def test_control_characters_of_a_tokenizer_are_shown(folder):
+    hostile = Tokenizer({0: b"a"}, [], ["<\x1b]0;owned\x07>"])
+    hostile.save(folder / "hostile.json", overwrite=True)
+    done = tilth("inspect", folder / "hostile.json")
+    assert b"<\\x1b]0;owned\\x07> (1)" in done.stdout
+    assert b"\x1b" not in done.stdout

@@ -2,8 +2,10 @@
 
 import fcntl
 import json
+import math
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,9 +14,14 @@ import time
 import tomllib
 
 import pytest
+import tomli_w
+import torch
 
-from tilth.cli.train import seconds_of
+from tests.command_line import tilth as run_tilth
+from tilth.formatting import parse_duration
+from tilth.runs.metrics import Evaluation
 from tilth.runs.run import open_run
+from tilth.training import evaluation
 
 SMALL = (
     *("--model.d-model", "16", "--model.num-layers", "1", "--model.num-heads", "2"),
@@ -34,9 +41,8 @@ def unread_bytes(pipe):
 
 
 def run(*words):
-    process = start(*words)
-    stdout, stderr = process.communicate()
-    return process.returncode, stdout, stderr
+    done = run_tilth(*words)
+    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +80,10 @@ def test_the_saved_config_repeats_the_run(trained, tmp_path):
     assert (out / "config.toml").read_text() == (tmp_path / "again" / "config.toml").read_text()
     times = {"seconds", "step_seconds", "tokens_per_second", "utilisation"}
     first, again = (
-        [{k: v for k, v in record.items() if k not in times} for record in open_run(f).metrics()]
+        [
+            {k: v for k, v in record.to_dict().items() if k not in times}
+            for record in open_run(f).metrics()
+        ]
         for f in (out, tmp_path / "again")
     )
     assert first == again
@@ -90,6 +99,36 @@ def test_evaluate(trained):
     code, printed, stderr = run("evaluate", out)
     assert code == 0, stderr
     assert printed.splitlines()[-1].startswith("bits per byte  ")
+
+
+def test_evaluate_starts_no_more_threads_than_the_machine_bears(trained, tmp_path, monkeypatch):
+    out, _, _ = trained
+    folder = shutil.copytree(out, tmp_path / "run")
+    config = tomllib.loads((folder / "config.toml").read_text())
+    config["machine"]["threads"] = 1024
+    (folder / "config.toml").write_text(tomli_w.dumps(config))
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    asked, set_num_threads = [], torch.set_num_threads
+
+    def ask(threads):
+        asked.append(threads)
+        set_num_threads(min(threads, 2))
+
+    monkeypatch.setattr(torch, "set_num_threads", ask)
+    code, _, stderr = run("evaluate", folder, "--max-tokens", 100)
+    assert code == 0, stderr
+    assert asked[0] == 32
+
+
+def test_evaluate_writes_null_for_what_is_not_finite(trained, monkeypatch):
+    out, _, _ = trained
+    checkpoint = open_run(out).checkpoint()
+    found = Evaluation(math.nan, math.nan, math.inf, 5)
+    monkeypatch.setattr(evaluation, "evaluate_run", lambda *_, **__: (checkpoint, found))
+    code, printed, stderr = run("evaluate", out, "--json")
+    assert code == 0, stderr
+    assert json.loads(printed)["loss"] is None
+    assert json.loads(printed)["bits_per_byte"] is None
 
 
 def test_verify(trained):
@@ -116,7 +155,7 @@ def test_a_signal_finishes_the_step_and_saves(data, tmp_path, number, code):
     stopped = open_run(out).checkpoints()[-1].step
     assert f"stopped after step {stopped:,} of 100,000, which is saved; go on with" in stderr
     assert "Traceback" not in stderr
-    assert open_run(out).metrics()[-1]["step"] == stopped
+    assert open_run(out).metrics()[-1].step == stopped
 
 
 def test_a_terminal_that_is_closed_saves(data, tmp_path):
@@ -135,7 +174,7 @@ def test_a_terminal_that_is_closed_saves(data, tmp_path):
     command = [sys.executable, "-c", program, out / "metrics.jsonl", *words]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     assert done.returncode == 128 + signal.SIGHUP, done.stderr
-    assert open_run(out).checkpoints()[-1].step == open_run(out).metrics()[-1]["step"]
+    assert open_run(out).checkpoints()[-1].step == open_run(out).metrics()[-1].step
 
 
 def test_a_signal_that_also_ends_the_reader_of_stderr_saves(data, tmp_path):
@@ -151,7 +190,7 @@ def test_a_signal_that_also_ends_the_reader_of_stderr_saves(data, tmp_path):
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=60) == 130
     process.stdout.close()
-    assert open_run(out).checkpoints()[-1].step == open_run(out).metrics()[-1]["step"]
+    assert open_run(out).checkpoints()[-1].step == open_run(out).metrics()[-1].step
 
 
 def test_a_signal_in_the_midst_of_a_line_saves(data, tmp_path):
@@ -173,7 +212,7 @@ def test_a_signal_in_the_midst_of_a_line_saves(data, tmp_path):
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
     assert "Traceback" not in stderr
-    assert open_run(out).checkpoints()[-1].step == open_run(out).metrics()[-1]["step"]
+    assert open_run(out).checkpoints()[-1].step == open_run(out).metrics()[-1].step
 
 
 @pytest.mark.parametrize("closed", ["1>&-", "2>&-"])
@@ -234,10 +273,10 @@ def test_resume_of_what_cannot_be_resumed(trained, tmp_path):
     ("text", "seconds"), [("90s", 90), ("8m", 480), ("1h30m", 5400), ("1.5h", 5400), ("2h5s", 7205)]
 )
 def test_times(text, seconds):
-    assert seconds_of(text) == seconds
+    assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "8", "m", "-8m", "8m8m", "1.2.3s", "0s"])
 def test_what_is_no_time(text):
     with pytest.raises(ValueError, match="is no time"):
-        seconds_of(text)
+        parse_duration(text)

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tilth.cli import training_view as module
-from tilth.cli.training_view import harmless, training_view
-from tilth.model.config import ModelConfig
-from tilth.recipes.config import TrainingConfig
+from tilth.cli.training_view import training_view
+from tilth.config.model import ModelConfig
+from tilth.config.training import TrainingConfig
+from tilth.formatting import printable
 from tilth.runs.metrics import Evaluation, StepRecord
 
 MODEL = ModelConfig(1000, context_length=64, d_model=96, num_layers=2, num_heads=4)
@@ -154,7 +155,7 @@ def test_samples_are_cut_and_harmless(lines):
 
 @given(st.text(st.characters(exclude_categories=())))
 def test_nothing_that_a_terminal_obeys_is_left(text):
-    shown = harmless(text)
+    shown = printable(text)
     shown.encode("utf-8")
     assert all(unicodedata.category(c)[0] not in "C" for c in shown)
     assert "\u2028" not in shown

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from tilth.cli.verify import verify
+from tilth.config.model import ModelConfig
+from tilth.config.training import TrainingConfig
 from tilth.files import FileError
-from tilth.model.config import ModelConfig
-from tilth.recipes.config import TrainingConfig
 from tilth.runs.run import create_run
 from tilth.tokenizer import train_tokenizer
 
@@ -18,7 +18,7 @@ from tilth.tokenizer import train_tokenizer
 def run(tmp_path):
     tokenizer = train_tokenizer(texts=["the cat and the hat"], vocab_size=260)
     model = ModelConfig(260, context_length=8, d_model=16, num_layers=1, num_heads=2)
-    config = TrainingConfig("data", model, steps=9).resolved(
+    config = TrainingConfig("data", model, steps=9).resolve(
         device="cpu", dtype="float32", compile=False, threads=1
     )
     return create_run(tmp_path / "run", config, tokenizer, "0" * 64)

@@ -271,3 +271,26 @@ def test_the_missing_extra(tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ValueError, match=r'pip install "tilth\[fetch\]"'):
         fetch("tinystories", tmp_path)
+
+
+def test_a_pipe_in_place_of_a_file_is_refused(tmp_path, hub):
+    fetch("tinystories", tmp_path)
+    (tmp_path / TRAIN).unlink()
+    os.mkfifo(tmp_path / TRAIN)
+    with pytest.raises(FileError, match="is there already, but is not the file on the hub"):
+        fetch("tinystories", tmp_path)
+    (tmp_path / TRAIN).unlink()
+    version = hashlib.sha256(FILES[TRAIN]).hexdigest()[:16]
+    os.mkfifo(tmp_path / f".{TRAIN}.{version}.partial")
+    with pytest.raises(FileError, match="is not a regular file; remove it, and fetch again"):
+        fetch("tinystories", tmp_path)
+
+
+def test_a_link_in_place_of_the_partial_file_is_not_followed(tmp_path, hub):
+    own = tmp_path / "own.txt"
+    own.write_text("mine")
+    version = hashlib.sha256(FILES[TRAIN]).hexdigest()[:16]
+    (tmp_path / f".{TRAIN}.{version}.partial").symlink_to(own)
+    with pytest.raises(FileError, match="is not a regular file; remove it, and fetch again"):
+        fetch("tinystories", tmp_path)
+    assert own.read_text() == "mine"

@@ -9,26 +9,12 @@ from random import Random
 
 import pytest
 
-from tilth.corpus import (
-    stories,
-    story_phrases,
-    story_plots,
-    story_plots_animals,
-    story_plots_children,
-    story_plots_tales,
-    story_words,
-)
-from tilth.corpus.stories import ALL_PLOTS, story, write_stories
+from tilth.corpus import stories
+from tilth.corpus.stories import casts, grammar, story, texts, write_stories
+from tilth.corpus.stories.texts import load_phrases, load_plots, load_words
+from tilth.files import FileError
 
-MODULES = [
-    stories,
-    story_phrases,
-    story_plots,
-    story_plots_animals,
-    story_plots_children,
-    story_plots_tales,
-    story_words,
-]
+MODULES = [stories, grammar, texts]
 SAMPLE_SIZE = 3000
 GOLDEN = "f8ec58616b35bbac543ac926cd02d93be7aed81eaca907e891b9f451d28f39d5"
 
@@ -194,9 +180,9 @@ def test_articles(sample):
 
 
 def texts_of_everything():
-    yield from ((plot.title, plot.text) for plot in ALL_PLOTS)
-    for world, phrases in story_phrases.PHRASES.items():
-        yield from ((f"{world} {name}", text) for name, text in phrases.items())
+    yield from ((plot.title, plot.section.body) for plot in load_plots())
+    for world, phrases in load_phrases().items():
+        yield from ((f"{world} {name}", section.body) for name, section in phrases.items())
 
 
 def test_pronouns_come_from_the_cast():
@@ -210,9 +196,9 @@ def test_pronouns_come_from_the_cast():
 def cast_and_text(number, seed=0):
     """A story told again by a slower and simpler reading of the same draws, and its cast."""
     random = Random(seed << 64 | number).random
-    scripts = stories._scripts()
+    scripts = casts.scripts()
     script = scripts[int(random() * len(scripts))]
-    cast = stories._draw_cast(script, random)
+    cast = casts.draw_cast(script, random)
     return script, cast, "".join(cast.get(piece, piece) for piece in read(script.text, random))
 
 
@@ -231,7 +217,7 @@ def test_pronouns_fit_the_cast():
         "he": r"\b(he|him|his|himself|Mr)\b",
     }
     checked = Counter()
-    slots_of = {id(script): set(slots_used(script.text)) for script in stories._scripts()}
+    slots_of = {id(script): set(slots_used(script.text)) for script in casts.scripts()}
     for number in range(2000):
         script, cast, text = cast_and_text(number)
         assert text == story(number)
@@ -240,7 +226,7 @@ def test_pronouns_fit_the_cast():
         for role in ("hero", "friend", "parent", "elder", "neighbor", "teacher", "pet", "ruler"):
             prefix = "" if role == "hero" else f"{role}_"
             pronoun = cast.get(f"{{{prefix}he}}")
-            mine = {f"{{{role}}}", *(f"{{{prefix}{word}}}" for word in stories.PRONOUNS["he"])}
+            mine = {f"{{{role}}}", *(f"{{{prefix}{word}}}" for word in casts.PRONOUNS["he"])}
             if pronoun in people and slots & (mine | {capital(slot) for slot in mine}):
                 people[pronoun].add(role)
         for present, absent in (("she", "he"), ("he", "she")):
@@ -270,8 +256,8 @@ def test_two_friends_are_two():
 
 
 def test_common_words_stand_in_front():
-    assert Counter(stories._by_rank("abcdef")) == {"a": 6, "b": 3, "c": 2, "d": 2, "e": 1, "f": 1}
-    assert Counter(stories._by_rank("abc", power=2)) == {"a": 9, "b": 2, "c": 1}
+    assert Counter(casts._by_rank("abcdef")) == {"a": 6, "b": 3, "c": 2, "d": 2, "e": 1, "f": 1}
+    assert Counter(casts._by_rank("abc", power=2)) == {"a": 9, "b": 2, "c": 1}
 
 
 def test_few_are_in_most_stories():
@@ -288,43 +274,43 @@ def test_few_are_in_most_stories():
 def test_an_animal_keeps_its_kind():
     kinds = {
         (cast["{hero}"], cast["{animal}"], cast["{he}"])
-        for script in stories._scripts()
+        for script in casts.scripts()
         if script.world == "animal"
         for cast in script.heroes
     }
     assert len(kinds) == len({name for name, _, _ in kinds}) == 50
-    assert {kind for _, kind, _ in kinds} == {animal.kind for animal in story_words.ANIMALS}
+    assert {kind for _, kind, _ in kinds} == {row[0] for row in load_words()["animals"].rows(4)}
 
 
 def test_everything_can_be_drawn():
     random = Random(5).random
-    drawn = [stories._draw_cast(script, random) for script in stories._scripts() for _ in range(30)]
-    heroes = {cast["{hero}"] for script in stories._scripts() for cast in script.heroes}
-    assert heroes >= {*story_words.GIRLS, *story_words.BOYS, *story_words.TALE_NAMES}
-    assert heroes >= {*story_words.ANIMAL_GIRLS, *story_words.ANIMAL_BOYS}
+    drawn = [casts.draw_cast(script, random) for script in casts.scripts() for _ in range(30)]
+    heroes = {cast["{hero}"] for script in casts.scripts() for cast in script.heroes}
+    for names in ("girls", "boys", "tale names", "animal girls", "animal boys"):
+        assert heroes >= set(load_words()[names].words())
     assert {cast["{season}"] for cast in drawn} == {"spring", "summer", "autumn", "winter"}
-    assert {cast["{trait}"] for cast in drawn} == set(story_words.TRAITS)
-    fair = next(script for script in stories._scripts() if script.plot.weather == "fair")
-    seasons = {stories._draw_cast(fair, random)["{season}"] for _ in range(100)}
+    assert {cast["{trait}"] for cast in drawn} == set(load_words()["traits"].words())
+    fair = next(script for script in casts.scripts() if script.plot.weather == "fair")
+    seasons = {casts.draw_cast(fair, random)["{season}"] for _ in range(100)}
     assert seasons == {"spring", "summer", "autumn"}
     weather = {cast["{weather}"] for cast in drawn}
-    for kind in story_words.WEATHER.values():
-        assert weather & {cast["{weather}"] for cast in stories._weather(kind)[1]}
+    for _, sentences in casts._weathers()[0].values():
+        assert weather & {cast["{weather}"] for cast in sentences}
 
 
 # The plots
 
 
 def test_there_are_many_plots():
-    assert len(ALL_PLOTS) >= 70
-    assert len({plot.title for plot in ALL_PLOTS}) == len(ALL_PLOTS)
+    assert len(load_plots()) >= 70
+    assert len({plot.title for plot in load_plots()}) == len(load_plots())
 
 
 def test_every_plot_is_told():
-    scripts = stories._scripts()
+    scripts = casts.scripts()
     drawn = (scripts[int(Random(number).random() * len(scripts))] for number in range(10_000))
     told = {(script.plot.title, script.world) for script in drawn}
-    assert told == {(plot.title, world) for plot in ALL_PLOTS for world in plot.worlds}
+    assert told == {(plot.title, world) for plot in load_plots() for world in plot.worlds}
 
 
 def test_every_branch_is_reached():
@@ -342,7 +328,7 @@ def test_every_branch_is_reached():
             tell(part[index])
 
     reached = set()
-    left = [(script.text, branches(script.text)) for script in stories._scripts()]
+    left = [(script.text, branches(script.text)) for script in casts.scripts()]
     assert len(set().union(*(options for _, options in left))) > 10_000
     for _ in range(300):
         left = [(text, options) for text, options in left if not options <= reached]
@@ -359,8 +345,8 @@ def branches(part):
 
 
 def test_every_slot_is_in_the_cast():
-    for script in stories._scripts():
-        cast = stories._draw_cast(script, Random(1).random)
+    for script in casts.scripts():
+        cast = casts.draw_cast(script, Random(1).random)
         missing = set(slots_used(script.text)) - cast.keys()
         assert not missing, f"{script.plot.title} ({script.world}): {missing}"
 
@@ -368,14 +354,14 @@ def test_every_slot_is_in_the_cast():
 def test_every_phrase_is_used():
     texts = [text for _, text in texts_of_everything()]
     named = set(re.findall(r"<(\w+)>", " ".join(texts)))
-    for phrases in story_phrases.PHRASES.values():
+    for phrases in load_phrases().values():
         assert phrases.keys() <= named
 
 
 def test_an_unpaired_mark_is_found():
-    compiler = stories._Compiler({})
-    for text in ("a < b", "a } b", "{a b}"):
-        with pytest.raises(AssertionError, match="unpaired"):
+    compiler = grammar.Compiler()
+    for text in ("a < b", "a } b", "{a b}", "a [b|c", "a] b", "a|b", "[a|b]] c"):
+        with pytest.raises(grammar.GrammarError, match="unpaired"):
             compiler.sequence(text)
 
 
@@ -396,12 +382,12 @@ def test_an_unpaired_mark_is_found():
     ],
 )
 def test_language(text, expected):
-    assert set(stories._every(stories._Compiler({}).sequence(text))) == expected
+    assert set(grammar.every(grammar.Compiler().sequence(text))) == expected
 
 
 def test_ways_to_say():
     def ways(text):
-        return set(stories._every(stories._Compiler({}).sequence(text)))
+        return set(grammar.every(grammar.Compiler().sequence(text)))
 
     said = ways('{hero} says "Come in."')
     assert {'"Come in," said {hero}.', '{Hero} said, "Come in."', '"Come in," {hero} said.'} <= said
@@ -410,8 +396,56 @@ def test_ways_to_say():
     mixed = ways('{he} says "[Yes.|Why?]"')
     assert {'"Yes," {he} said.', '"Why?" {he} said.', '{He} said, "Yes."'} <= mixed
     assert not any("said {he}" in way for way in mixed)
-    with pytest.raises(AssertionError, match="needs a mark"):
+    with pytest.raises(grammar.GrammarError, match="needs a mark"):
         ways('{hero} says "Come in"')
+
+
+# The text files
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("words\n== a", "has text before a heading on line 1"),
+        ("# note\n== a\nwrlds: child\n", "has the unknown or repeated key 'wrlds' on line 3"),
+        ("== a\nworlds: tale\nworlds: child\n", "has the .* repeated key 'worlds' on line 3"),
+    ],
+)
+def test_a_malformed_file(text, problem):
+    with pytest.raises(FileError, match=rf"a\.txt {problem}; correct it"):
+        list(texts.parse_sections(text, "a.txt", ["worlds"]))
+
+
+def test_a_malformed_section():
+    def section(text):
+        (section,) = texts.parse_sections(f"\n== a\n{text}", "a.txt", ["worlds"])
+        return section
+
+    with pytest.raises(FileError, match=r"a\.txt has 'x, y' instead of 3 items in 'a' on line 2"):
+        section("a, b, c\nx, y").rows(3)
+    with pytest.raises(FileError, match="has 1 paragraphs instead of 2 in 'a' on line 2"):
+        section("a\nb").paragraphs(2)
+    with pytest.raises(FileError, match="has an unknown world"):
+        section("worlds: child, moon\n").worlds()
+    compiler = grammar.Compiler({"b": section("[c|d"), "e": section("f <g> h")})
+    with pytest.raises(FileError, match=r"a\.txt has an unpaired mark in .* in 'a' on line 2"):
+        compiler.section(section("one <b>"))
+    with pytest.raises(FileError, match="has the unknown phrase <g> in 'a' on line 2"):
+        compiler.section(section("one <e>"))
+    with pytest.raises(FileError, match="has no space beside"):
+        compiler.section(section("one[two|]three"))
+
+
+def test_what_a_file_of_the_package_lacks(monkeypatch):
+    plot = load_plots()[0]
+    for change, problem in (
+        ({"weather": "hail"}, "has the unknown weather 'hail' in 'the lost thing' on line 31"),
+        ({"draws": {"thing": "gem"}}, "has the unknown group 'gem' in 'the lost thing'"),
+    ):
+        changed = (plot._replace(**change),)
+        monkeypatch.setattr(casts, "load_plots", lambda changed=changed: changed)
+        with pytest.raises(FileError, match=problem):
+            casts.scripts.__wrapped__()
 
 
 # Files

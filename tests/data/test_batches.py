@@ -148,12 +148,14 @@ def test_a_memory_map_is_not_copied(tmp_path):
         assert x.sum() == y.sum() == 0
 
 
-def test_a_file_behind_a_memory_map_is_known(tmp_path):
-    np.save(tmp_path / "tokens.npy", np.arange(100))
-    tokens = np.load(tmp_path / "tokens.npy", mmap_mode="r")
-    for view in (tokens, tokens[5:], np.asarray(tokens)[::2], tokens.reshape(10, 10)[3]):
-        assert module._memory_map(view).size() == 928
-    assert module._memory_map(np.arange(5)[1:]) is None
+@pytest.mark.parametrize(("wrong", "dtype"), [(300, np.uint16), (-1, np.int64)])
+def test_an_id_outside_the_vocabulary_is_refused(wrong, dtype):
+    tokens = np.arange(100, dtype=dtype)
+    assert Batches(tokens, 4, 99, seed=0, vocab_size=100)[0][0].max() == 98
+    tokens[50] = wrong
+    with pytest.raises(ValueError, match=f"token id {wrong} is outside the vocabulary of 100; che"):
+        Batches(tokens, 4, 99, seed=0, vocab_size=100)[0]
+    assert wrong in Batches(tokens, 4, 99, seed=0)[0][0]
 
 
 @pytest.mark.parametrize("draw", [get_batch, lambda *sizes: Batches(*sizes, seed=0)[0]])

@@ -1,13 +1,17 @@
 """An opened data folder is what was written, or it is refused by name."""
 
+import hashlib
+import json
+import os
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from tilth.data import open_data, tokenize, verify_data
+from tilth.data import open_data, tokenize, verify_data, verifying
 from tilth.data.token_files import array_header, fingerprint_of
-from tilth.files import FileError
+from tilth.files import FileError, checksum_of
 from tilth.tokenizer import train_tokenizer
 
 END = "<|endoftext|>"
@@ -113,12 +117,13 @@ def test_each_block_is_named(data_folder, monkeypatch):
     import tilth.data.tokenizing
     import tilth.data.verifying
 
+    tokenizer = open_data(data_folder).tokenizer()
     for user in (module, tilth.data.tokenizing, tilth.data.verifying):
         monkeypatch.setattr(user, "BLOCK_BYTES", 256)
     text = data_folder.parent / "text.txt"
     text.write_text("the cat " * 500)
     out = data_folder.parent / "blocks"
-    data = tokenize(text, open_data(data_folder).tokenizer(), out, valid=0)
+    data = tokenize(text, tokenizer, out, valid=0)
     num_blocks = -(-(128 + 2 * len(data.train)) // 256)
     assert num_blocks > 4
     damaged = bytearray((out / "train.npy").read_bytes())
@@ -134,10 +139,11 @@ def test_an_id_outside_the_vocabulary_is_found(data_folder, monkeypatch):
 
     monkeypatch.setattr(
         verifying,
-        "load_checked_manifest",
-        lambda folder: {**token_files.load_checked_manifest(folder), "vocab_size": 200},
+        "load_data_manifest",
+        lambda folder: replace(
+            token_files.load_data_manifest(folder), vocab_size=200, end_token_id=0
+        ),
     )
-    monkeypatch.setattr(verifying, "_check_every_letter", lambda *_: None)
     problems = [str(finding) for finding in verify_data(data_folder) if finding.problem]
     assert any("train.npy, block 1 of 1: token id 261 is outside" in text for text in problems)
 
@@ -165,3 +171,140 @@ def test_what_is_no_data_folder(tmp_path):
         open_data(tmp_path / "missing")
     with pytest.raises(FileError, match=r"has no manifest\.json"):
         open_data(tmp_path)
+
+
+# --- manifests of strangers -----------------------------------------------------------------------
+
+
+def write_manifest(folder, change):
+    """Change the manifest, and give it the checksum of its new content."""
+    path = folder / "manifest.json"
+    content = json.loads(path.read_text())
+    del content["checksum"]
+    content = change(content) or content
+    if isinstance(content, dict):
+        own = {key: content[key] for key in content if key not in ("format", "version")}
+        content["checksum"] = checksum_of(own)
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False))
+
+
+def setting(*keys, to):
+    def change(content):
+        for key in keys[:-1]:
+            content = content[key]
+        content[keys[-1]] = to
+
+    change.__name__ = f"{'.'.join(map(str, keys))} = {to!r:.40}"
+    return change
+
+
+def without(*keys):
+    def change(content):
+        for key in keys[:-1]:
+            content = content[key]
+        del content[keys[-1]]
+
+    change.__name__ = f"without {'.'.join(keys)}"
+    return change
+
+
+def renamed_file(content):
+    content["files"]["../../thesis.txt"] = content["files"].pop("train.npy")
+
+
+ODD_VALUES = [None, True, -1, 2**70, 10**400, 1.5, "x", [], {}, [[]], {"train": []}]
+HOSTILE = [
+    *(
+        setting(key, to=value)
+        for key in ("dtype", "vocab_size", "end_token_id", "tokenizer_fingerprint", "splits")
+        for value in ODD_VALUES
+    ),
+    *(setting("files", to=value) for value in ODD_VALUES),
+    *(setting("sources", to=value) for value in [None, 7, "x", {}, [7], [{}], [[]]]),
+    *(setting("files", "train.npy", to=value) for value in ODD_VALUES),
+    *(setting("files", "train.npy", "sha256", to=value) for value in ODD_VALUES),
+    *(setting("files", "train.npy", "size_bytes", to=value) for value in ODD_VALUES),
+    *(setting("splits", "train", to=value) for value in ODD_VALUES),
+    *(setting("splits", "train", "tokens", to=value) for value in ODD_VALUES),
+    *(setting("splits", "train", "documents", to=value) for value in [*ODD_VALUES, 0, 10**9]),
+    setting("end_token", to=[]),
+    setting("end_token", to="</s>"),
+    setting("valid_share", to="much"),
+    setting("vocab_size", to=2**24 + 1),
+    setting("vocab_size", to=70_000),
+    setting("vocab_size", to=300),
+    setting("end_token_id", to=262),
+    setting("end_token_id", to=261),
+    setting("dtype", to="object"),
+    setting("dtype", to="uint32"),
+    setting("files", "extra.npy", to={"size_bytes": 0, "sha256": []}),
+    *(without(key) for key in ("dtype", "vocab_size", "end_token_id", "splits", "files")),
+    *(without("files", name) for name in ("train.npy", "tokenizer.json")),
+    without("splits", "valid"),
+    without("splits", "valid", "tokens"),
+    renamed_file,
+    lambda _content: ["token files"],
+    lambda _content: 7,
+]
+
+
+@pytest.mark.parametrize("change", HOSTILE, ids=lambda change: change.__name__)
+def test_hostile_manifests_are_refused_in_a_sentence(data_folder, change):
+    write_manifest(data_folder, change)
+    with pytest.raises(FileError, match=r"manifest\.json"):
+        open_data(data_folder).tokenizer()
+    try:
+        problems = [finding.problem for finding in verify_data(data_folder) if finding.problem]
+    except FileError as error:
+        problems = [str(error)]
+    assert problems
+    assert "\n" not in "".join(problems)
+
+
+def test_a_manifest_without_an_end_token_has_the_usual_one(data_folder):
+    write_manifest(data_folder, without("end_token"))
+    assert open_data(data_folder).end_token == END
+    assert not any(finding.problem for finding in verify_data(data_folder))
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "train.npy", "tokenizer.json"])
+def test_pipes_are_refused(data_folder, name):
+    (data_folder / name).unlink()
+    os.mkfifo(data_folder / name)
+    with pytest.raises(FileError, match=name):
+        open_data(data_folder)
+    try:
+        assert any(finding.problem for finding in verify_data(data_folder))
+    except FileError as error:
+        assert name in str(error)  # noqa: PT017
+
+
+def test_documents_that_end_behind_the_ids_are_found(data_folder, monkeypatch):
+    """Block by block they rise, and the last ends with the ids."""
+    from tilth.data import verifying
+
+    monkeypatch.setattr(verifying, "DOCUMENTS_AT_ONCE", 2)
+    path = data_folder / "train_documents.npy"
+    starts = np.load(path)
+    starts[2:4] = [2**63, 2**64 - 1]
+    whole = path.read_bytes()[:128]
+    path.write_bytes(whole + starts.tobytes())
+    write_manifest(
+        data_folder,
+        setting("files", path.name, "sha256", to=[hashlib.sha256(path.read_bytes()).hexdigest()]),
+    )
+    problems = [finding.problem for finding in verify_data(data_folder) if finding.problem]
+    assert problems == ["a document ends behind the ids"]
+
+
+def test_a_file_that_is_cut_during_verification_is_an_error(data_folder, monkeypatch):
+    def open_and_cut(folder):
+        data = open_data(folder)
+        os.truncate(folder / "train.npy", 130)
+        return data
+
+    monkeypatch.setattr(verifying, "open_data", open_and_cut)
+    findings = list(verify_data(data_folder))
+    assert any(
+        "had" in finding.problem and "now it has 130" in finding.problem for finding in findings
+    )

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tilth.corpus import documents
+from tilth import files
+from tilth.corpus import readers
 from tilth.data import open_data, partial, tokenize
 from tilth.files import FileError
 from tilth.tokenizer import Tokenizer, train_tokenizer
@@ -51,8 +52,8 @@ def small_blocks(monkeypatch):
 
 
 def set_block_bytes(monkeypatch, size):
-    defaults = {**documents.Corpus.__init__.__kwdefaults__, "block_bytes": size}
-    monkeypatch.setattr(documents.Corpus.__init__, "__kwdefaults__", defaults)
+    defaults = {**readers.Corpus.__init__.__kwdefaults__, "block_bytes": size}
+    monkeypatch.setattr(readers.Corpus.__init__, "__kwdefaults__", defaults)
 
 
 def contents(folder):
@@ -159,7 +160,7 @@ def test_a_validation_corpus_of_its_own(tokenizer, corpus, tmp_path):
     data = tokenize(corpus, tokenizer, tmp_path / "data", valid_corpus=tmp_path / "valid.txt")
     assert data.num_documents("train") == 300
     assert documents_of(data, "valid") == [tokenizer.encode_ordinary(s) for s in STORIES[:3]]
-    assert [source["documents"] for source in data.manifest["sources"]] == [300, 3]
+    assert [source.documents for source in data.manifest.sources] == [300, 3]
 
 
 def test_the_dtype_holds_every_id(tmp_path):
@@ -257,9 +258,9 @@ def test_it_goes_on_where_it_was(tokenizer, corpus, tmp_path, monkeypatch, small
         tokenize(corpus, tokenizer, tmp_path / "data", progress=interrupt)
     assert not (tmp_path / "data" / "manifest.json").exists()
     starts = []
-    original = documents.Corpus.blocks
+    original = readers.Corpus.blocks
     monkeypatch.setattr(
-        documents.Corpus,
+        readers.Corpus,
         "blocks",
         lambda self, start: starts.append(start) or original(self, start),
     )
@@ -329,7 +330,7 @@ def test_killed_behind_the_last_rename(tokenizer, corpus, tmp_path, monkeypatch)
 
 def test_a_lock_on_a_removed_file_keeps_nobody_out(tmp_path, monkeypatch):
     """The folder goes between opening the lock and taking it: the lock must be taken anew."""
-    original = partial.fcntl.flock
+    original = files.fcntl.flock
     calls = []
 
     def flock(file, operation):
@@ -339,7 +340,7 @@ def test_a_lock_on_a_removed_file_keeps_nobody_out(tmp_path, monkeypatch):
             (tmp_path / "data" / ".partial" / "lock").touch()
         original(file, operation)
 
-    monkeypatch.setattr(partial.fcntl, "flock", flock)
+    monkeypatch.setattr(files.fcntl, "flock", flock)
     with (
         partial.partial_folder(tmp_path / "data"),
         pytest.raises(ValueError, match="Another process"),
@@ -363,29 +364,46 @@ def test_files_of_others_are_kept(tokenizer, corpus, tmp_path):
     assert list((tmp_path / "mine").iterdir()) == []
 
 
+def test_only_token_files_are_overwritten(tokenizer, corpus, tmp_path):
+    """A run has a manifest.json and a tokenizer.json too."""
+    run = tmp_path / "run"
+    run.mkdir()
+    manifest, own = run / "manifest.json", run / "tokenizer.json"
+    own.write_text("precious")
+    for content in ('{"format": "run", "version": 1}', '{"name": "my web page"}', "[]"):
+        manifest.write_text(content)
+        with pytest.raises(FileError, match=r"run has a manifest\.json that is not of token files"):
+            tokenize(corpus, tokenizer, run, overwrite=True)
+        assert (manifest.read_text(), own.read_text()) == (content, "precious")
+    manifest.write_text('{"format": "token fi')
+    tokenize(corpus, tokenizer, run, overwrite=True)
+    tokenize(corpus, tokenizer, run, overwrite=True)
+
+
 def test_many_small_sources(tokenizer, tmp_path):
     """Linear: each source once looked at, not all of them for each."""
     (tmp_path / "many").mkdir()
     for number in range(1000):
         (tmp_path / "many" / f"{number:04}.jsonl").write_text('{"text": "the cat"}')
     data = tokenize(tmp_path / "many", tokenizer, tmp_path / "data")
-    assert len(data.manifest["sources"]) == 1000
+    assert len(data.manifest.sources) == 1000
     assert data.num_documents("train") + data.num_documents("valid") == 1000
 
 
-def test_a_long_document_is_given_up_where_a_check_says_so(tokenizer):
-    """So that Ctrl-C need not wait for its end."""
+@pytest.mark.parametrize("text", ["the cat sat ", "w%x "], ids=["cached", "uncached"])
+def test_check_interrupts_a_long_document(tokenizer, text):
+    """Ctrl-C need not wait for the end, however fast a group of 8 MB is encoded."""
     calls = []
 
     def check():
         calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
+        raise KeyboardInterrupt
 
-    text = "the cat and the hat, naïve 🌱. " * 500_000
+    # `check` is called every 50 ms; both texts take 350 ms or more on one thread.
+    text = text * 20_000_000 if "%" not in text else "".join(text % n for n in range(6_000_000))
     with pytest.raises(KeyboardInterrupt):
-        tokenizer.encode_documents([text], check=check, threads=2)
-    assert len(calls) == 3
+        tokenizer.encode_documents([text], check=check, threads=1)
+    assert len(calls) == 1
 
 
 def test_a_full_disk(tokenizer, corpus, tmp_path, small_blocks):
@@ -444,7 +462,7 @@ def test_bad_documents_are_an_error_or_counted(tokenizer, tmp_path):
     assert not (tmp_path / "data").exists()
     data = tokenize(path, tokenizer, tmp_path / "data", valid=0, on_error="skip")
     assert data.num_documents("train") == 2
-    assert data.manifest["sources"][0]["skipped"] == 1
+    assert data.manifest.sources[0].skipped == 1
 
 
 def test_what_cannot_be_done_is_refused_before_the_work(tokenizer, corpus, tmp_path):

@@ -1,8 +1,7 @@
-"""Answering a question by a formula instead of by training: what a question does with outcomes."""
+"""Answering a question by a formula instead of by training: what a question does with results."""
 
-from tilth.lab.experiment import Outcome
-from tilth.model import ModelConfig
-from tilth.recipes import MachineConfig, OptimizerConfig, TrainingConfig
+from tilth.config import MachineConfig, ModelConfig, OptimizerConfig, TrainingConfig
+from tilth.lab.trials import TrialResult
 
 BASE = TrainingConfig(
     "data/stories",
@@ -15,19 +14,19 @@ BASE = TrainingConfig(
 
 
 def finished(bits, *, step_seconds=0.01, steps=400):
-    return Outcome("finished", 2.0 * bits, bits, step_seconds, steps)
+    return TrialResult("finished", 2.0 * bits, bits, step_seconds, steps)
 
 
 def diverged(steps=20):
-    return Outcome("diverged", 8.0, 9.0, 0.01, steps)
+    return TrialResult("diverged", 8.0, 9.0, 0.01, steps)
 
 
-def ask(question, answer_to, outcomes=None):
-    """Give outcomes until no trial is missing; return them, in the order of asking."""
-    outcomes = {} if outcomes is None else outcomes
-    while pending := [s for s in question.setups(outcomes) if s.name not in outcomes]:
-        names = [setup.name for setup in question.setups(outcomes)]
+def ask(question, answer_to, results=None):
+    """Give results until no trial is missing; return them, in the order of asking."""
+    results = {} if results is None else results
+    while pending := [s for s in question.trials(results) if s.name not in results]:
+        names = [trial.name for trial in question.trials(results)]
         assert len(set(names)) == len(names)
-        for setup in pending:
-            outcomes[setup.name] = answer_to(setup)
-    return outcomes
+        for trial in pending:
+            results[trial.name] = answer_to(trial)
+    return results

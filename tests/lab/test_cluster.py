@@ -11,11 +11,11 @@ import cloudpickle
 import pytest
 import torch
 
+from tilth.config.model import ModelConfig
+from tilth.config.training import MachineConfig, OptimizerConfig, TrainingConfig, WatchConfig
 from tilth.lab.cluster import Resources, Worker, submit
-from tilth.lab.folder import load_lab
-from tilth.lab.search import JOBS, Search
-from tilth.model.config import ModelConfig
-from tilth.recipes.config import MachineConfig, OptimizerConfig, TrainingConfig, WatchConfig
+from tilth.lab.search.search import JOBS, Search
+from tilth.report.lab_file import load_lab
 
 SBATCH = """#!{python}
 import os, re, subprocess, sys
@@ -97,7 +97,7 @@ def test_what_is_submitted(slurm, base, tmp_path):
     record, folder = slurm(), tmp_path / "search"
     worker = Worker(search_in(folder, base))
     resources = Resources(seconds=7200, partition="gpu", gpus=1, cpus=4)
-    jobs = submit(worker, folder / JOBS, "slurm", 3, resources)
+    jobs = submit(worker.search, "slurm", 3, resources)
     assert [job.job_id for job in jobs] == ["4242_0", "4242_1", "4242_2"]
     submitted = record.read_text()
     for option in (
@@ -119,7 +119,7 @@ def test_what_is_submitted(slurm, base, tmp_path):
 
 def test_what_is_left_open_is_the_clusters(slurm, base, tmp_path):
     record = slurm()
-    (job,) = submit(Worker(search_in(tmp_path, base)), tmp_path / JOBS, "slurm", 1, Resources())
+    (job,) = submit(search_in(tmp_path / "search", base), "slurm", 1, Resources())
     assert job.job_id == "4242"
     assert not re.search("partition|gpus|cpus|array", record.read_text())
 
@@ -130,26 +130,26 @@ def test_a_job_that_loses_its_machine_begins_again(base, tmp_path):
 
 
 def test_mistakes(slurm, base, tmp_path, monkeypatch):
-    worker, jobs = Worker(search_in(tmp_path / "search", base)), tmp_path / "search" / JOBS
+    search = search_in(tmp_path / "search", base)
     with pytest.raises(ValueError, match="jobs is 0; take at least one"):
-        submit(worker, jobs, "slurm", 0, Resources())
+        submit(search, "slurm", 0, Resources())
     with monkeypatch.context() as patch:
         patch.setenv("PATH", str(tmp_path))
         with pytest.raises(ValueError, match=r"there is no Slurm here \(no srun\)"):
-            submit(worker, jobs, "slurm", 1, Resources())
+            submit(search, "slurm", 1, Resources())
         patch.setitem(sys.modules, "submitit", None)
         with pytest.raises(ValueError, match=r'an extra: pip install "tilth\[cluster\]"'):
-            submit(worker, jobs, "slurm", 1, Resources())
+            submit(search, "slurm", 1, Resources())
     slurm(refuses=True)
     with pytest.raises(ValueError, match=r"took no jobs \(sbatch: error: invalid partition"):
-        submit(worker, jobs, "slurm", 1, Resources(partition="moon"))
+        submit(search, "slurm", 1, Resources(partition="moon"))
 
 
 @pytest.mark.slow
 def test_jobs_of_slurm_share_the_trials(slurm, base, tmp_path):
     slurm(runs=True)
     folder = tmp_path / "search"
-    submit(Worker(search_in(folder, base, trials=5)), folder / JOBS, "slurm", 2, Resources())
+    submit(search_in(folder, base, trials=5), "slurm", 2, Resources())
     assert answer_in(folder).startswith("Best of 5 trials")
     logs = "".join(path.read_text() for path in (folder / JOBS).glob("*_log.out"))
     ended = re.findall(r"^(trial-\d+) finished: lr", logs, re.MULTILINE)
@@ -161,7 +161,7 @@ def test_jobs_of_this_machine(base, tmp_path):
     """One is told, as at the end of its time, to make room, and begins again."""
     folder = tmp_path / "search"
     search = search_in(folder, base, trials=2, steps=400)
-    (job,) = submit(Worker(search), folder / JOBS, "local", 1, Resources(seconds=3600))
+    (job,) = submit(search, "local", 1, Resources(seconds=3600))
     metrics = folder / "runs" / "trial-0000" / "metrics.jsonl"
     while not (metrics.exists() and metrics.stat().st_size):
         assert job.state == "RUNNING"

@@ -1,4 +1,4 @@
-"""What the questions ask for and conclude, with outcomes that a formula gives."""
+"""What the questions ask for and conclude, with results that a formula gives."""
 
 import math
 from dataclasses import replace
@@ -9,13 +9,14 @@ import pytest
 from tests.lab.asking import BASE, ask, diverged, finished
 from tilth.accounting import count_parameters
 from tilth.accounting.memory import training_memory
-from tilth.lab.ablations import Ablations
-from tilth.lab.batch_sizes import FEWEST_STEPS, BatchSizes
-from tilth.lab.experiment import Outcome, relative_cost
-from tilth.lab.learning_rates import LearningRates
-from tilth.lab.own import Own, read_own
-from tilth.lab.shapes import Context, Depth, Vocabulary
-from tilth.recipes.changing import changed
+from tilth.config.overrides import changed
+from tilth.lab.question import relative_cost
+from tilth.lab.questions.ablations import Ablations
+from tilth.lab.questions.batch_size import FEWEST_STEPS, BatchSize
+from tilth.lab.questions.custom import Custom, read_custom
+from tilth.lab.questions.learning_rate import LearningRate
+from tilth.lab.questions.shape import Context, Depth, Vocabulary
+from tilth.lab.trials import TrialResult
 
 # --- lr -------------------------------------------------------------------------------------------
 
@@ -23,20 +24,20 @@ from tilth.recipes.changing import changed
 def valley(best, edge):
     """Bits per byte that are lowest at one rate, and none from another on."""
 
-    def answer(setup):
-        lr = setup.config.optimizer.lr
+    def answer(trial):
+        lr = trial.config.optimizer.lr
         return diverged() if lr >= edge else finished(1.0 + 0.1 * math.log10(lr / best) ** 2)
 
     return answer
 
 
 def test_lr_finds_the_best_rate_and_the_edge():
-    question = LearningRates(BASE)
-    outcomes = ask(question, valley(best=0.02, edge=0.1))
-    rates = sorted(setup.x for setup in question.setups(outcomes))
+    question = LearningRate(BASE)
+    results = ask(question, valley(best=0.02, edge=0.1))
+    rates = sorted(trial.x for trial in question.trials(results))
     assert rates[0] < 1e-4  # far too small
     assert 0.02 in rates  # refined around 0.01 or 0.04
-    found = question.conclude(outcomes)
+    found = question.conclude(results)
     assert found.answer.startswith("Best is 0.02, with 1.0000 bits per byte")
     assert "From 0.16 on training diverges: the best rate is 1/8 of that" in found.answer
     assert "0.08" in [f"{rate:g}" for rate in rates]  # the half before the edge was tried
@@ -47,22 +48,22 @@ def test_lr_finds_the_best_rate_and_the_edge():
 
 
 def test_lr_goes_further_up_until_something_diverges():
-    question = LearningRates(BASE)
-    outcomes = ask(question, valley(best=1.0, edge=5.0))
-    found = question.conclude(outcomes)
+    question = LearningRate(BASE)
+    results = ask(question, valley(best=1.0, edge=5.0))
+    found = question.conclude(results)
     assert "From 5.12 on training diverges" in found.answer
     assert any("edge of stability" in n for n in found.notes) == (5.12 <= 4 * 1.28)
 
 
 def test_lr_ends_though_nothing_diverges():
-    question = LearningRates(BASE)
+    question = LearningRate(BASE)
     found = question.conclude(ask(question, valley(best=0.01, edge=math.inf)))
     assert "Nothing diverged, up to 164" in found.answer
     assert not any("edge" in note for note in found.notes)
 
 
 def test_lr_names_no_edge_where_larger_rates_train():
-    question = LearningRates(BASE)
+    question = LearningRate(BASE)
     found = question.conclude(
         ask(question, lambda s: diverged() if s.x == 0.04 else finished(1.0 + abs(s.x - 0.16)))
     )
@@ -71,25 +72,25 @@ def test_lr_names_no_edge_where_larger_rates_train():
 
 
 def test_lr_says_when_all_diverge():
-    question = LearningRates(BASE)
-    found = question.conclude(ask(question, lambda setup: diverged()))
+    question = LearningRate(BASE)
+    found = question.conclude(ask(question, lambda trial: diverged()))
     assert found.answer.startswith("No learning rate trained to the end")
 
 
 def test_lr_at_the_edge_of_stability_is_called_that():
-    question = LearningRates(BASE)
+    question = LearningRate(BASE)
     found = question.conclude(ask(question, valley(best=0.04, edge=0.05)))
     assert any("edge of stability" in note for note in found.notes)
 
 
 def test_lr_over_seeds_calls_neighbours_alike():
-    question = LearningRates(BASE, seeds=2)
+    question = LearningRate(BASE, seeds=2)
 
-    def noisy(setup):
-        base = valley(0.01, 1.0)(setup)
+    def noisy(trial):
+        base = valley(0.01, 1.0)(trial)
         if base.state != "finished":
             return base
-        return finished(base.bits_per_byte + 0.05 * setup.config.seed)
+        return finished(base.bits_per_byte + 0.05 * trial.config.seed)
 
     found = question.conclude(ask(question, noisy))
     (note,) = [note for note in found.notes if "spread of seeds" in note]
@@ -100,33 +101,33 @@ def test_lr_over_seeds_calls_neighbours_alike():
 # --- batch-size -----------------------------------------------------------------------------------
 
 
-def by_size(setup):
+def by_size(trial):
     """Larger batches are faster per token, and best at 16."""
-    size = setup.config.batch_size
+    size = trial.config.batch_size
     step_seconds = 0.001 * (4 + size)
-    bits = 1.0 + 0.1 * abs(math.log2(size / 16)) - 0.01 * math.log2(setup.config.steps)
+    bits = 1.0 + 0.1 * abs(math.log2(size / 16)) - 0.01 * math.log2(trial.config.steps)
     return finished(bits, step_seconds=step_seconds)
 
 
 def test_batch_size_tries_one_to_128_at_equal_tokens():
-    question = BatchSizes(changed(BASE, {"steps": 4000}), memory_bytes=10**12)
-    setups = question.setups({})
-    assert [setup.x for setup in setups] == [1, 4, 16, 64, 128, 256, 512]
-    tokens = {setup.config.tokens for setup in setups}
+    question = BatchSize(changed(BASE, {"steps": 4000}), memory_bytes=10**12)
+    trials = question.trials({})
+    assert [trial.x for trial in trials] == [1, 4, 16, 64, 128, 256, 512]
+    tokens = {trial.config.tokens for trial in trials}
     assert tokens == {4000 * 16 * 64}
-    rates = {setup.x: setup.config.optimizer.lr for setup in setups}
+    rates = {trial.x: trial.config.optimizer.lr for trial in trials}
     assert rates[64] == pytest.approx(2 * rates[16])  # the square root
     assert rates[16] == BASE.optimizer.lr
 
 
 def test_batch_size_gives_equal_time_by_the_speed_of_the_first_runs():
-    question = BatchSizes(changed(BASE, {"steps": 4000}), memory_bytes=10**12)
-    outcomes = ask(question, by_size)
-    timed = [setup for setup in question.setups(outcomes) if setup.name.startswith("time-")]
-    assert [setup.x for setup in timed] == [1, 4, 16, 64, 128, 256, 512]
-    seconds = [setup.config.steps * 0.001 * (4 + setup.x) for setup in timed]
+    question = BatchSize(changed(BASE, {"steps": 4000}), memory_bytes=10**12)
+    results = ask(question, by_size)
+    timed = [trial for trial in question.trials(results) if trial.name.startswith("time-")]
+    assert [trial.x for trial in timed] == [1, 4, 16, 64, 128, 256, 512]
+    seconds = [trial.config.steps * 0.001 * (4 + trial.x) for trial in timed]
     assert seconds == pytest.approx([4000 * 0.02] * 7, rel=0.01)
-    found = question.conclude(outcomes)
+    found = question.conclude(results)
     assert "at equal tokens 16 is best" in found.answer
     assert "at equal time 16 is best" in found.answer
     assert any("larger was better up to 16; 512 ends" in note for note in found.notes)
@@ -136,11 +137,11 @@ def test_batch_size_gives_equal_time_by_the_speed_of_the_first_runs():
 
 
 def test_batch_size_says_how_far_equal_tokens_and_times_are_not():
-    question = BatchSizes(changed(BASE, {"steps": 201}), memory_bytes=10**12)
+    question = BatchSize(changed(BASE, {"steps": 201}), memory_bytes=10**12)
 
-    def answer(setup, slower=1.0):
-        seconds = setup.config.steps * 0.001 * (4 + setup.x) * (slower if setup.x == 64 else 1.0)
-        return replace(by_size(setup), seconds=seconds)
+    def answer(trial, slower=1.0):
+        seconds = trial.config.steps * 0.001 * (4 + trial.x) * (slower if trial.x == 64 else 1.0)
+        return replace(by_size(trial), seconds=seconds)
 
     notes = question.conclude(ask(question, answer)).notes
     # 201 steps of 16 sequences would be 50.25 of 64.
@@ -149,69 +150,69 @@ def test_batch_size_says_how_far_equal_tokens_and_times_are_not():
     (note,) = [note for note in notes if "without evaluations, 1 took 4.0" in note]
     assert ", 64 took 4.0" in note
     assert "differ" not in note
-    slow = question.conclude(ask(question, lambda setup: answer(setup, slower=1.3))).notes
+    slow = question.conclude(ask(question, lambda trial: answer(trial, slower=1.3))).notes
     (note,) = [note for note in slow if "without evaluations, 1 took 4.0" in note]
     assert ", 64 took 5.22 s" in note
     assert note.endswith(
         "256 took 3.9 s: they differ by 34%, which favours those that took longer."
     )
-    whole = BatchSizes(changed(BASE, {"steps": 4000}), memory_bytes=10**12)
+    whole = BatchSize(changed(BASE, {"steps": 4000}), memory_bytes=10**12)
     assert not any("tokens differ" in note for note in whole.conclude(ask(whole, by_size)).notes)
 
 
 def test_batch_size_leaves_out_what_does_not_fit():
     fits = training_memory(BASE.model, 64, "muon").peak_bytes
-    question = BatchSizes(changed(BASE, {"steps": 4000}), memory_bytes=fits)
-    assert [setup.x for setup in question.setups({})] == [1, 4, 16, 64]
-    short = BatchSizes(changed(BASE, {"steps": 4 * FEWEST_STEPS}), memory_bytes=10**12)
-    assert max(setup.x for setup in short.setups({})) == 64
+    question = BatchSize(changed(BASE, {"steps": 4000}), memory_bytes=fits)
+    assert [trial.x for trial in question.trials({})] == [1, 4, 16, 64]
+    short = BatchSize(changed(BASE, {"steps": 4 * FEWEST_STEPS}), memory_bytes=10**12)
+    assert max(trial.x for trial in short.trials({})) == 64
     found = short.conclude(ask(short, by_size))
     assert any(note.startswith("Left out: 128, 256, 512") for note in found.notes)
 
 
 def test_batch_size_goes_on_without_one_that_ran_out_of_memory():
-    question = BatchSizes(changed(BASE, {"steps": 4000}), memory_bytes=10**12)
+    question = BatchSize(changed(BASE, {"steps": 4000}), memory_bytes=10**12)
 
-    def answer(setup):
-        return Outcome("failed") if setup.config.batch_size == 512 else by_size(setup)
+    def answer(trial):
+        return TrialResult("failed") if trial.config.batch_size == 512 else by_size(trial)
 
-    outcomes = ask(question, answer)
-    assert "time-512" not in outcomes
+    results = ask(question, answer)
+    assert "time-512" not in results
     assert ["512, equal tokens", "failed"] in [
-        list(r[:2]) for r in question.conclude(outcomes).tables[0].rows
+        list(r[:2]) for r in question.conclude(results).tables[0].rows
     ]
 
 
 def test_batch_size_has_the_base_however_short_it_is():
-    question = BatchSizes(changed(BASE, {"steps": 3}), memory_bytes=10**12)
-    assert 16 in {setup.x for setup in question.setups({})}
-    outcomes = ask(question, lambda setup: Outcome("failed"))
-    assert question.conclude(outcomes).answer == "No batch size could be trained to the end."
+    question = BatchSize(changed(BASE, {"steps": 3}), memory_bytes=10**12)
+    assert 16 in {trial.x for trial in question.trials({})}
+    results = ask(question, lambda trial: TrialResult("failed"))
+    assert question.conclude(results).answer == "No batch size could be trained to the end."
 
 
 def test_batch_size_does_not_call_a_zigzag_a_trend():
-    question = BatchSizes(changed(BASE, {"steps": 4000}), memory_bytes=10**12)
+    question = BatchSize(changed(BASE, {"steps": 4000}), memory_bytes=10**12)
     bits = {1: 2.0, 4: 2.1, 16: 1.9, 64: 1.95, 128: 2.0, 256: 2.0}
 
-    def answer(setup):
-        return diverged() if setup.x == 512 else finished(bits[setup.x])
+    def answer(trial):
+        return diverged() if trial.x == 512 else finished(bits[trial.x])
 
     notes = question.conclude(ask(question, answer)).notes
     assert "At equal tokens, 16 is best; 256 ends 0.1000 bits per byte above it." in notes
 
 
 def test_batch_size_compares_times_so_it_runs_alone():
-    assert BatchSizes(BASE).by_clock
+    assert BatchSize(BASE).by_clock
     assert Context(BASE).by_clock
-    assert not LearningRates(BASE).by_clock
+    assert not LearningRate(BASE).by_clock
 
 
 # --- ablations ------------------------------------------------------------------------------------
 
 
-def parts(setup):
+def parts(trial):
     """Each part is worth something; without a norm, only small rates train."""
-    config = setup.config
+    config = trial.config
     bits = 1.0 + 0.01 * config.seed
     if config.model.norm == "none":
         if config.optimizer.lr > 0.005:
@@ -226,8 +227,8 @@ def parts(setup):
 
 def test_ablations_compare_each_part_over_seeds():
     question = Ablations(BASE, seeds=3)
-    outcomes = ask(question, parts)
-    found = question.conclude(outcomes)
+    results = ask(question, parts)
+    found = question.conclude(results)
     rows = {row[0]: row for row in found.tables[0].rows}
     assert rows["base"][1:3] == ("1.0100", "0.0200")
     assert rows["without RMSNorm, same rate"][1] == "diverged"
@@ -245,35 +246,35 @@ def test_ablations_compare_each_part_over_seeds():
 
 def test_ablations_try_rates_once_and_repeat_only_the_best():
     question = Ablations(BASE, seeds=3)
-    outcomes = ask(question, parts)
-    tuned = [name for name in outcomes if name.startswith("no-norm-tuned")]
+    results = ask(question, parts)
+    tuned = [name for name in results if name.startswith("no-norm-tuned")]
     # Its first rate is that of the plain variant, which is not trained twice.
     assert sorted(tuned) == [
         *("no-norm-tuned-lr-0.000156", "no-norm-tuned-lr-0.000625", "no-norm-tuned-lr-0.0025"),
         *("no-norm-tuned-lr-0.0025-seed-1", "no-norm-tuned-lr-0.0025-seed-2"),
     ]
-    rates = {s.name: s.config.optimizer.lr for s in question.setups(outcomes)}
+    rates = {s.name: s.config.optimizer.lr for s in question.trials(results)}
     assert rates["no-norm-tuned-lr-0.0025-seed-1"] == rates["no-norm-tuned-lr-0.0025"]
-    assert len(outcomes) == pytest.approx(question.cost(), abs=3)
+    assert len(results) == pytest.approx(question.cost(), abs=3)
 
 
 def test_ablations_take_the_plain_variant_where_its_rate_is_the_best():
     question = Ablations(BASE, seeds=2)
 
-    def robust(setup):
-        if setup.config.model.norm == "none":
-            return finished(1.5 - setup.config.optimizer.lr)
+    def robust(trial):
+        if trial.config.model.norm == "none":
+            return finished(1.5 - trial.config.optimizer.lr)
         return finished(1.0)
 
-    outcomes = ask(question, robust)
-    assert not any(name.startswith("no-norm-tuned") and "seed" in name for name in outcomes)
-    rows = {row[0]: row for row in question.conclude(outcomes).tables[0].rows}
+    results = ask(question, robust)
+    assert not any(name.startswith("no-norm-tuned") and "seed" in name for name in results)
+    rows = {row[0]: row for row in question.conclude(results).tables[0].rows}
     same, best = (rows[f"without RMSNorm, {rate} rate"] for rate in ("same", "its best"))
     assert same[1:] == best[1:]
 
 
 def test_ablations_keep_the_parameters_where_the_feed_forward_changes():
-    models = {s.name: s.config.model for s in Ablations(BASE, seeds=1).setups({})}
+    models = {s.name: s.config.model for s in Ablations(BASE, seeds=1).trials({})}
     base, silu = (count_parameters(models[name]).total for name in ("base", "silu"))
     assert silu == base
     assert models["silu"].ffn == "silu"
@@ -284,7 +285,7 @@ def test_ablations_keep_the_parameters_where_the_feed_forward_changes():
 def test_ablations_take_the_other_feed_forward_with_as_many_parameters(ffn, d_ff):
     config = changed(BASE, {"model.ffn": ffn, "model.d_ff": d_ff})
     other = {"swiglu": "silu", "silu": "swiglu"}[ffn]
-    models = {s.name: s.config.model for s in Ablations(config, seeds=1).setups({})}
+    models = {s.name: s.config.model for s in Ablations(config, seeds=1).trials({})}
     assert models[other].ffn == other
     base, others = (count_parameters(models[name]).feed_forward for name in ("base", other))
     # To the nearest whole width: half of one, in each of two or three matrices.
@@ -294,10 +295,10 @@ def test_ablations_take_the_other_feed_forward_with_as_many_parameters(ffn, d_ff
 def test_ablations_say_when_a_loss_is_far_too_high_from_the_start():
     question = Ablations(BASE, seeds=2)
 
-    def answer(setup):
-        without = setup.config.model.norm == "none"
-        first = 2_078_924.4 + setup.config.seed if without else 7.6 + 0.1 * setup.config.seed
-        return replace(parts(setup), first_loss=first)
+    def answer(trial):
+        without = trial.config.model.norm == "none"
+        first = 2_078_924.4 + trial.config.seed if without else 7.6 + 0.1 * trial.config.seed
+        return replace(parts(trial), first_loss=first)
 
     (note,) = question.conclude(ask(question, answer)).notes[1:]
     assert note == (
@@ -305,16 +306,16 @@ def test_ablations_say_when_a_loss_is_far_too_high_from_the_start():
         "base's 7.7: deep sums without a norm are too large from the start, whatever the rate."
     )
 
-    def infinite(setup):
-        is_bad = setup.config.model.norm == "post"
-        return replace(parts(setup), first_loss=math.inf if is_bad else 7.6)
+    def infinite(trial):
+        is_bad = trial.config.model.norm == "post"
+        return replace(parts(trial), first_loss=math.inf if is_bad else 7.6)
 
     (note,) = question.conclude(ask(question, infinite)).notes[1:]
     assert note.startswith("post-norm: its loss is inf before the first update")
     assert "deep sums" not in note
 
-    def usual(setup):
-        return replace(parts(setup), first_loss=7.6 * (1.9 if setup.config.model.qk_norm else 1.0))
+    def usual(trial):
+        return replace(parts(trial), first_loss=7.6 * (1.9 if trial.config.model.qk_norm else 1.0))
 
     assert len(question.conclude(ask(question, usual)).notes) == 1
 
@@ -323,13 +324,13 @@ def test_ablations_turn_each_switch_to_its_other_side():
     base = changed(
         BASE, {"model.tie_embeddings": True, "model.qk_norm": True, "optimizer.name": "adamw"}
     )
-    names = {setup.name for setup in Ablations(base, seeds=1).setups({})}
+    names = {trial.name for trial in Ablations(base, seeds=1).trials({})}
     assert {"untied", "no-qk-norm", "muon-lr-0.01", "muon-lr-0.1"} <= names
 
 
 def test_ablations_say_when_the_base_diverged():
     question = Ablations(BASE, seeds=1)
-    found = question.conclude(ask(question, lambda setup: diverged()))
+    found = question.conclude(ask(question, lambda trial: diverged()))
     assert found.answer.startswith("The base itself diverged")
     assert len(found.tables[0].rows) == 9
 
@@ -340,23 +341,23 @@ def test_ablations_say_when_the_base_diverged():
 def test_depth_costs_the_same_flops_at_every_depth():
     base = changed(BASE, {"model.d_model": 256, "model.num_heads": 8, "steps": 5000})
     question = Depth(base)
-    setups = question.setups({})
-    assert [setup.x for setup in setups] == [1, 2, 3, 4, 6, 8, 12, 16]
-    widths = [setup.config.model.d_model for setup in setups]
+    trials = question.trials({})
+    assert [trial.x for trial in trials] == [1, 2, 3, 4, 6, 8, 12, 16]
+    widths = [trial.config.model.d_model for trial in trials]
     assert widths == sorted(widths, reverse=True)
-    assert {setup.config.model.d_head for setup in setups} == {32}
-    for setup in setups:
-        assert relative_cost(setup.config, base) == pytest.approx(1.0, rel=1e-3)
+    assert {trial.config.model.d_head for trial in trials} == {32}
+    for trial in trials:
+        assert relative_cost(trial.config, base) == pytest.approx(1.0, rel=1e-3)
 
 
 def test_depth_names_the_best_and_what_is_near():
     question = Depth(BASE)
-    outcomes = ask(question, lambda s: finished(1.0 + 0.004 * abs(s.x - 2)))
-    found = question.conclude(outcomes)
-    best = next(s.label for s in question.setups(outcomes) if s.x == 2)
+    results = ask(question, lambda s: finished(1.0 + 0.004 * abs(s.x - 2)))
+    found = question.conclude(results)
+    best = next(s.label for s in question.trials(results) if s.x == 2)
     assert found.answer.startswith(f"Best is {best} (layers x width), with 1.0000")
     assert best in found.answer.partition("within 1%")[2]
-    steps = sorted(setup.config.steps for setup in question.setups(outcomes))
+    steps = sorted(trial.config.steps for trial in question.trials(results))
     said = f"Steps go from {steps[0]:,} to {steps[-1]:,}, so that every run costs the same FLOPs."
     assert found.notes == (said,)
     assert steps[0] < steps[-1]
@@ -364,11 +365,11 @@ def test_depth_names_the_best_and_what_is_near():
 
 def test_context_has_equally_many_tokens_in_every_step():
     question = Context(BASE)
-    setups = question.setups({})
-    assert [setup.x for setup in setups] == [16, 32, 64, 128, 256]
-    assert {setup.config.tokens_per_step for setup in setups} == {BASE.tokens_per_step}
-    outcomes = ask(question, lambda s: finished(1.0 + 1 / s.x, step_seconds=0.01 * s.x))
-    found = question.conclude(outcomes)
+    trials = question.trials({})
+    assert [trial.x for trial in trials] == [16, 32, 64, 128, 256]
+    assert {trial.config.tokens_per_step for trial in trials} == {BASE.tokens_per_step}
+    results = ask(question, lambda s: finished(1.0 + 1 / s.x, step_seconds=0.01 * s.x))
+    found = question.conclude(results)
     assert "takes 16.00 times as long" in found.answer
     assert f"perplexity goes from {math.exp(2 + 2 / 16):.2f}" in found.answer
     assert "best is 256" in found.answer
@@ -377,12 +378,12 @@ def test_context_has_equally_many_tokens_in_every_step():
 
 def test_vocabulary_costs_the_same_flops_and_has_a_text_of_its_own(tmp_path):
     question = Vocabulary(BASE, 1, tmp_path, 1000)
-    setups = question.setups({})
-    assert [setup.x for setup in setups] == [500, 1000, 2000, 4000]
-    assert [setup.config.model.vocab_size for setup in setups] == [500, 1000, 2000, 4000]
-    assert len({setup.config.data for setup in setups}) == 4
-    for setup in setups:
-        assert relative_cost(setup.config, BASE) == pytest.approx(1.0, rel=0.01)
+    trials = question.trials({})
+    assert [trial.x for trial in trials] == [500, 1000, 2000, 4000]
+    assert [trial.config.model.vocab_size for trial in trials] == [500, 1000, 2000, 4000]
+    assert len({trial.config.data for trial in trials}) == 4
+    for trial in trials:
+        assert relative_cost(trial.config, BASE) == pytest.approx(1.0, rel=0.01)
     found = question.conclude(ask(question, lambda s: finished(2.0 - s.x / 4000)))
     assert found.answer.startswith("Best is a vocabulary of 4,000, with 1.0000 bits per byte; 500")
 
@@ -390,7 +391,7 @@ def test_vocabulary_costs_the_same_flops_and_has_a_text_of_its_own(tmp_path):
 @pytest.mark.parametrize("make", [Depth, Context, lambda base: Vocabulary(base, 1, Path(), 1)])
 def test_shapes_say_when_nothing_could_be_trained(make):
     question = make(BASE)
-    found = question.conclude(ask(question, lambda setup: diverged()))
+    found = question.conclude(ask(question, lambda trial: diverged()))
     assert found.answer.startswith("No ")
 
 
@@ -399,7 +400,7 @@ def test_shapes_say_when_nothing_could_be_trained(make):
 
 def own(tmp_path, text):
     (tmp_path / "mine.toml").write_text(text)
-    return read_own(tmp_path / "mine.toml")
+    return read_custom(tmp_path / "mine.toml")
 
 
 def test_own_takes_every_combination_of_a_grid_and_the_list(tmp_path):
@@ -423,37 +424,41 @@ def test_own_takes_every_combination_of_a_grid_and_the_list(tmp_path):
         "small",
         {"optimizer.weight_decay": 0.0},
     )
-    question = Own(asked, changed(BASE, asked.base))
-    setups = question.setups({})
-    assert len(setups) == 10
-    found = {(s.config.model.d_model, s.config.optimizer.lr) for s in setups[:8]}
+    question = Custom(asked, changed(BASE, asked.base))
+    trials = question.trials({})
+    assert len(trials) == 10
+    found = {(s.config.model.d_model, s.config.optimizer.lr) for s in trials[:8]}
     assert found == {(32, 0.01), (32, 0.03), (64, 0.01), (64, 0.03)}
-    assert setups[-1].config.optimizer.warmup_steps == 0
+    assert trials[-1].config.optimizer.warmup_steps == 0
     assert question.asks == "Wide or fast?"
     assert question.axis == ""
-    outcomes = ask(question, lambda s: finished(s.config.optimizer.lr + s.config.model.d_model))
-    answer = question.conclude(outcomes).answer
+    results = ask(question, lambda s: finished(s.config.optimizer.lr + s.config.model.d_model))
+    answer = question.conclude(results).answer
     assert answer.startswith("Best is d_model 32, lr 0.01, with 32.0100 bits per byte")
 
 
 def test_own_with_one_number_has_an_axis(tmp_path):
-    question = Own(own(tmp_path, "[grid]\noptimizer.lr = [0.01, 0.1]"), BASE)
+    question = Custom(own(tmp_path, "[grid]\noptimizer.lr = [0.01, 0.1]"), BASE)
     assert question.axis == "optimizer.lr"
-    assert [setup.x for setup in question.setups({})] == [0.01, 0.1]
-    outcomes = ask(question, lambda s: diverged() if s.x == 0.1 else finished(1.0))
-    assert question.conclude(outcomes).answer.endswith("Not finished: lr 0.1.")
+    assert [trial.x for trial in question.trials({})] == [0.01, 0.1]
+    results = ask(question, lambda s: diverged() if s.x == 0.1 else finished(1.0))
+    assert question.conclude(results).answer.endswith("Not finished: lr 0.1.")
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("", "neither a grid nor trials"),
-        ("grid = 3", "for grid"),
-        ("[grid]\nlr = 3", "for lr in its grid"),
-        ("[grid]\nlr = []", "for lr in its grid"),
+        ("grid = 3", "grid must be a table, not 3"),
+        ("[grid]\nlr = 3", "grid.lr must be a list, not 3"),
+        ("[grid]\nlr = []", "grid.lr must have at least 1 items"),
         ("[[trials]]\nsteps = 3", "without a label"),
-        ("asks = 3", "for asks"),
-        ("seed = 3", "unknown key seed"),
+        ("asks = 3", "asks must be text, not 3"),
+        ("seed = 3", "'seed' is no value of a question"),
+        ("name = 'a'", "'name' is no value of a question"),
+        ("seeds = 0\n[grid]\nlr = [1]", "seeds must be at least 1"),
+        ("seeds = 1000000000\n[grid]\nlr = [1]", "seeds must be at most 1000"),
+        ("[grid]\n" + "".join(f"x{n} = [1, 2, 3]\n" for n in range(40)), "trials; give at most"),
         ("[grid]\nseed = [1, 2]", "varies the seed"),
         ("= 3", "is not TOML"),
     ],
@@ -474,4 +479,4 @@ def test_own_says_what_is_wrong_with_a_file(tmp_path, text, said):
 )
 def test_own_says_what_is_wrong_with_its_values_before_anything_is_trained(tmp_path, text, said):
     with pytest.raises(ValueError, match=said):
-        Own(own(tmp_path, text), BASE)
+        Custom(own(tmp_path, text), BASE)

@@ -146,6 +146,22 @@ def test_what_stands_there_already(data, tmp_path):
     assert retokenize(data, tmp_path / "empty", 270).vocab_size == 270
 
 
+@pytest.mark.parametrize("is_link", [True, False])
+def test_files_of_others_in_place_of_the_temporary_texts_stay(data, tmp_path, is_link):
+    mine = tmp_path / "mine" if is_link else tmp_path / "a" / ".texts"
+    mine.mkdir(parents=True)
+    (mine / "train.jsonl").write_text("mine")
+    (mine / "letter.txt").write_text("mine")
+    if is_link:
+        (tmp_path / "a").mkdir()
+        (tmp_path / "a" / ".texts").symlink_to(mine)
+    with pytest.raises(FileExistsError, match="is a link or holds other files; move it away"):
+        retokenize(data, tmp_path / "a", 270)
+    assert {path.name: path.read_text() for path in mine.iterdir()} == {
+        **{"train.jsonl": "mine", "letter.txt": "mine"}
+    }
+
+
 def test_a_wrong_size_leaves_nothing(data, tmp_path):
     with pytest.raises(ValueError, match="cannot hold the 256 bytes"):
         retokenize(data, tmp_path / "a", 200)

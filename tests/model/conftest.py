@@ -1,7 +1,14 @@
-"""Tiny tensors: on two threads they would mostly wait for each other."""
+"""Small models on one thread: on two, tiny tensors would mostly wait for each other."""
+
+from dataclasses import replace
 
 import pytest
 import torch
+
+from tilth.config import ModelConfig
+from tilth.model import TransformerLM
+
+CONFIG = ModelConfig(vocab_size=260, context_length=24, d_model=32, num_layers=2, num_heads=4)
 
 
 @pytest.fixture(autouse=True)
@@ -10,3 +17,19 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def make_model():
+    """Models of CONFIG with changes, whose norm weights differ from 1, so that tests see them."""
+
+    def make(seed=0, **changes):
+        torch.manual_seed(seed)
+        model = TransformerLM(replace(CONFIG, **changes)).eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.ndim == 1:
+                    parameter.copy_(1 + 0.3 * torch.randn(parameter.shape))
+        return model
+
+    return make

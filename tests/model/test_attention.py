@@ -334,3 +334,9 @@ def test_float16_has_room_for_the_scores():
 def test_another_width_is_refused():
     with pytest.raises(ValueError, match="x is 2 wide, and the rotation is for 4"):
         RotaryPositionalEmbedding(10_000.0, 4, 8)(torch.ones(3, 2))
+
+
+def test_rotation_tables_that_do_not_fit_into_memory_are_refused_at_once():
+    with pytest.raises(MemoryError, match="rotation tables of 1,099,511,627,776 positions"):
+        RotaryPositionalEmbedding(10_000.0, 64, 2**40)
+    RotaryPositionalEmbedding(10_000.0, 64, 2**40, device="meta")

@@ -13,9 +13,9 @@ from torch.autograd import gradcheck
 from torch.nn import functional as F
 from torch.testing import assert_close
 
+from tilth.config.model import ModelConfig
 from tilth.model import transformer as module
 from tilth.model.attention import MultiHeadSelfAttention
-from tilth.model.config import ModelConfig
 from tilth.model.transformer import TransformerBlock, TransformerLM
 
 CONFIG = ModelConfig(vocab_size=97, context_length=24, d_model=32, num_layers=3, num_heads=4)

@@ -209,7 +209,8 @@ def test_norms_and_embeddings_do_not_decay(wrap):
 
 
 def test_groups_of_the_real_model():
-    from tilth.model import ModelConfig, TransformerLM
+    from tilth.config import ModelConfig
+    from tilth.model import TransformerLM
 
     config = ModelConfig(
         vocab_size=11, context_length=4, d_model=8, num_layers=1, num_heads=2, qk_norm=True

@@ -199,7 +199,8 @@ def test_what_is_no_matrix_is_refused():
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_groups_of_the_real_model(tied):
-    from tilth.model import ModelConfig, TransformerLM
+    from tilth.config import ModelConfig
+    from tilth.model import TransformerLM
 
     config = ModelConfig(
         vocab_size=11, context_length=4, d_model=8, num_layers=1, num_heads=2, tie_embeddings=tied

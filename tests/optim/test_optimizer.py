@@ -159,3 +159,40 @@ def test_sparse_and_complex_are_refused(kind):
     with pytest.raises(ValueError, match="complex64"):
         kind([weight]).step()
     assert torch.equal(weight, torch.ones_like(weight))
+
+
+@pytest.mark.parametrize("fused", [None, False])
+@pytest.mark.parametrize("kind", [AdamW, Muon])
+def test_a_state_of_another_shape_is_refused_before_anything_moves(kind, fused):
+    """The fused kernel reads and writes the state as far as the parameter goes."""
+    first, second = (Parameter(torch.ones(4000, 8)) for _ in range(2))
+    made = kind([first, second], lr=0.1, fused=fused)
+    step_often(made, 1)
+    before = values(made)
+    (name, *_) = [name for name in made.state[second] if name != "step"]
+    for wrong in (torch.zeros(1, 8), torch.zeros(4000), torch.zeros(8, 4000), None):
+        made.state[second][name] = wrong
+        with pytest.raises(ValueError, match=f"the optimizer's {name} has .*; load the state"):
+            step_often(made, 1)
+        assert_equal(values(made), before)
+
+
+def test_a_count_of_steps_that_is_not_one_number_is_refused():
+    (weight,) = matrices(1)
+    made = AdamW([weight], lr=0.1)
+    step_often(made, 1)
+    for wrong in (torch.zeros(0), torch.zeros(2), 3.0):
+        made.state[weight]["step"] = wrong
+        with pytest.raises(ValueError, match="the optimizer's step has"):
+            step_often(made, 1)
+    del made.state[weight]["step"]
+    with pytest.raises(ValueError, match="the optimizer's step has no tensor"):
+        step_often(made, 1)
+
+
+def test_a_gradient_of_another_shape_is_refused():
+    weight = Parameter(torch.zeros(3, 4))
+    weight.grad = torch.zeros(3, 4)
+    weight.data = torch.zeros(300, 400)
+    with pytest.raises(ValueError, match=r"gradient has shape \(3, 4\) and its parameter"):
+        AdamW([weight], lr=0.1).step()

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from tilth.model import ModelConfig, TransformerLM
-from tilth.recipes.config import TrainingConfig
+from tilth.config import ModelConfig
+from tilth.config.training import TrainingConfig
+from tilth.model import TransformerLM
 from tilth.runs.run import create_run
 from tilth.tokenizer import train_tokenizer
 
@@ -25,7 +26,7 @@ def tokenizer():
 @pytest.fixture(scope="session")
 def config():
     model = ModelConfig(260, context_length=8, d_model=16, num_layers=1, num_heads=2)
-    return TrainingConfig("data", model, steps=100).resolved(
+    return TrainingConfig("data", model, steps=100).resolve(
         device="cpu", dtype="float32", compile=False, threads=1
     )
 

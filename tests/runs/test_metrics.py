@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 
 from tests.full_disk import largest_file
 from tilth.files import FileError
-from tilth.runs.metrics import Evaluation, Log, StepRecord, cut_back, read_log
+from tilth.runs.metrics import (
+    Evaluation,
+    Log,
+    SampleRecord,
+    StepRecord,
+    cut_back,
+    read_log,
+    read_samples,
+    read_steps,
+)
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 values = st.recursive(
@@ -254,3 +263,85 @@ def test_zero_is_a_number():
 def test_a_skipped_step_has_no_loss():
     line = StepRecord(3, 96, 1.5, None, 1e-3, None, 64.0, 0.25, was_skipped=True).to_dict()
     assert line.keys() & {"loss", "grad_norm", "was_skipped"} == {"was_skipped"}
+
+
+# --- typed records --------------------------------------------------------------------------------
+
+
+@settings(max_examples=50)
+@given(
+    st.builds(
+        StepRecord,
+        step=st.integers(1, 10**9),
+        tokens=st.integers(0, 2**60),
+        seconds=st.floats(0, 1e9),
+        loss=st.none() | st.floats(0, 1e30),
+        lr=st.floats(0, 1),
+        grad_norm=st.none() | st.floats(0, 1e30),
+        tokens_per_second=st.floats(0, 1e12),
+        utilisation=st.floats(0, 1),
+        step_seconds=st.none() | st.floats(0, 1e9),
+        was_skipped=st.booleans(),
+        is_diverging=st.booleans(),
+        evaluation=st.none()
+        | st.builds(
+            Evaluation,
+            st.just(math.inf) | st.floats(0, 1e30),
+            st.floats(0, allow_nan=False),
+            st.just(math.inf) | st.floats(0, 1e30),
+            st.integers(1, 10**9),
+        ),
+        norms=st.none() | st.just({"weights": {"a": 1.5, "b": None}}),
+        saved=st.none() | st.just("step-000001"),
+    )
+)
+def test_a_record_comes_back_as_it_was(tmp_path_factory, record):
+    path = tmp_path_factory.mktemp("log") / "metrics.jsonl"
+    write(path, [record.to_dict()])
+    assert read_steps(path) == [record]
+
+
+def test_unknown_keys_are_ignored(tmp_path):
+    record = StepRecord(1, 256, 0.5, 4.0, 1e-3, 0.5, 512.0, 0.7)
+    write(tmp_path / "log", [{**record.to_dict(), "more": [1]}])
+    assert read_steps(tmp_path / "log") == [record]
+    write(tmp_path / "samples", [{"step": 1, "text": "a", "more": 3}])
+    assert read_samples(tmp_path / "samples") == [SampleRecord(1, text="a")]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"step": 0},
+        {"step": True},
+        {"tokens": -1},
+        {"tokens": 10**401},
+        {"tokens": None},
+        {"seconds": "1"},
+        {"seconds": 1e300},
+        {"loss": {}},
+        {"loss": 1e39},
+        {"lr": None},
+        {"was_skipped": 1},
+        {"evaluation": []},
+        {"evaluation": {}},
+        {"evaluation": {"loss": 1.0, "tokens": -1}},
+        {"norms": {"weights": {"a": "b"}}},
+        {"saved": 3},
+    ],
+)
+def test_a_line_of_another_type_is_named(tmp_path, change):
+    path = tmp_path / "metrics.jsonl"
+    record = StepRecord(1, 256, 0.5, 4.0, 1e-3, 0.5, 512.0, 0.7)
+    write(path, [record.to_dict()])
+    with path.open("a") as file:
+        file.write(json.dumps({**record.to_dict(), "step": 2, **change}) + "\n")
+    with pytest.raises(FileError, match=r"metrics.jsonl has .*line 2.*; mend or remove that line"):
+        read_steps(path)
+
+
+@pytest.mark.parametrize("change", [{"text": 3}, {"text": None}, {"temperature": "hot"}])
+def test_a_sample_of_another_type_is_named(tmp_path, change):
+    (tmp_path / "samples.jsonl").write_text(json.dumps({"step": 1, **change}) + "\n")
+    with pytest.raises(FileError, match=r"samples.jsonl has a damaged line 1 \("):
+        read_samples(tmp_path / "samples.jsonl")

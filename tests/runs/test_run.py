@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +21,10 @@ import pytest
 from tilth.files import FileError
 from tilth.runs import open_run
 from tilth.runs import run as run_module
-from tilth.runs.metrics import Log
+from tilth.runs.metrics import Log, StepRecord
 from tilth.runs.run import check_new_folder, create_run, verify_run, versions
 
+RECORD = StepRecord(1, 256, 0.5, 4.0, 1e-3, 0.5, 512.0, 0.7)
 FILES = {"README.md", "checkpoints", "config.toml", "manifest.json", "tokenizer.json"}
 
 
@@ -44,9 +46,9 @@ def test_a_new_run_is_whole(make_run, config, tokenizer, tmp_path):
     with pytest.raises(FileError, match="has no checkpoint yet; train it first"):
         run.checkpoint()
     assert (run.is_finished, run.is_running) == (False, False)
-    assert run.manifest["data_fingerprint"] == "d" * 64
-    assert run.manifest["tokenizer_fingerprint"] == tokenizer.fingerprint
-    assert run.manifest["versions"] == versions()
+    assert run.manifest.data_fingerprint == "d" * 64
+    assert run.manifest.tokenizer_fingerprint == tokenizer.fingerprint
+    assert run.manifest.versions == versions()
     assert {name for name, problem in verify_run(run) if problem} == set()
 
 
@@ -172,14 +174,14 @@ def test_leftovers_of_killed_processes_go_and_those_of_living_ones_stay(make_run
 
 WITHOUT_PRIVILEGES = """
 import os, sys
-from tilth.model.config import ModelConfig
-from tilth.recipes.config import TrainingConfig
+from tilth.config.model import ModelConfig
+from tilth.config.training import TrainingConfig
 from tilth.runs.run import create_run, open_run
 from tilth.tokenizer import train_tokenizer
 import tilth.tokenizer.formats
 tokenizer = train_tokenizer(texts=["the cat"], vocab_size=258)
 model = ModelConfig(258, context_length=8, d_model=16, num_layers=1, num_heads=2)
-config = TrainingConfig("data", model, steps=9).resolved(
+config = TrainingConfig("data", model, steps=9).resolve(
     device="cpu", dtype="float32", compile=False, threads=1
 )
 folder = sys.argv[1]
@@ -222,10 +224,10 @@ def test_a_folder_that_may_not_be_written():
 def test_a_run_that_was_moved_is_the_same(make_run, tmp_path):
     run = make_run()
     with Log(run.folder / "metrics.jsonl") as log:
-        log.append({"step": 1})
+        log.append(RECORD.to_dict())
     moved = open_run(shutil.move(run.folder, tmp_path / "elsewhere"))
     assert (moved.config, moved.manifest) == (run.config, run.manifest)
-    assert moved.metrics() == [{"step": 1}]
+    assert moved.metrics() == [RECORD]
     assert not [problem for _, problem in verify_run(moved) if problem]
     assert str(run.folder) not in (tmp_path / "elsewhere" / "config.toml").read_text()
 
@@ -234,15 +236,15 @@ def test_a_run_that_was_moved_is_the_same(make_run, tmp_path):
     ("file", "content", "sentence"),
     [
         ("config.toml", None, r"run is no run \(it has no config.toml\); name a folder that"),
-        ("config.toml", b"steps = [", r"config.toml is no training config \(.*\); mend or restore"),
-        ("config.toml", b"\xff\xfe", r"config.toml is no training config \('utf-8'"),
+        ("config.toml", b"steps = [", r"config.toml is not TOML \(.*\); mend it"),
+        ("config.toml", b"\xff\xfe", r"config.toml is not TOML \('utf-8'"),
         ("config.toml", b"", r"config.toml is no training config \(there is no data"),
-        ("config.toml", b"x = " + b"[" * 100_000, r"config.toml is no training config"),
+        ("config.toml", b"x = " + b"[" * 100_000, r"config.toml is not TOML"),
         ("manifest.json", None, "manifest.json does not exist"),
         ("manifest.json", b'{"format": "run", "ver', "manifest.json is torn"),
         ("manifest.json", b'{"format": "data", "version": 1}', "is a 'data' manifest, not a 'run'"),
         ("manifest.json", b'{"format": "run", "version": 2}', "newer tilth .*upgrade tilth"),
-        ("manifest.json", b'{"format": "run", "version": 1}', "has no data_fingerprint; restore"),
+        ("manifest.json", b'{"format": "run", "version": 1}', "there is no data_fingerprint"),
     ],
 )
 def test_a_damaged_run_is_refused_by_name(make_run, file, content, sentence):
@@ -368,14 +370,17 @@ def test_what_is_missing_is_not_whole(make_run):
     run = make_run()
     metrics = run.folder / "metrics.jsonl"
     assert "samples.jsonl" not in dict(verify_run(run))
-    metrics.write_text('{"step": 1}\n{"step": 2, "saved": "step-000002"}\n')
+    second = replace(RECORD, step=2)
+    with Log(metrics) as log:
+        log.append(RECORD.to_dict())
+        log.append(replace(second, saved="step-000002").to_dict())
     problem = "is empty, and step-000002 was to be saved there; restore a copy, or"
     assert problem in dict(verify_run(run))["metrics.jsonl"]
     with run.locked():  # it may be on its way to the disk
         assert dict(verify_run(run))["metrics.jsonl"] is None
     (run.folder / "checkpoints" / "step-000002").mkdir()
     assert dict(verify_run(run))["metrics.jsonl"] is None
-    metrics.write_text('{"step": 2}\n')
+    metrics.write_text(json.dumps(second.to_dict()) + "\n")
     assert "metrics.jsonl has no step 1; restore" in dict(verify_run(run))["metrics.jsonl"]
     metrics.unlink()
     assert "metrics.jsonl has no step 1; restore" in dict(verify_run(run))["metrics.jsonl"]
@@ -389,10 +394,37 @@ def test_a_config_is_replaced_in_one_step(make_run, config):
     assert names_in(run.folder) == FILES
 
 
+def test_a_new_config_writes_through_no_link(make_run, config, tmp_path):
+    """The README of a run from elsewhere may be a link to a file of the user's."""
+    run, own = make_run(), tmp_path / "own"
+    own.write_text("mine")
+    (run.folder / "README.md").unlink()
+    (run.folder / "README.md").symlink_to(own)
+    run.save_config(replace(config, steps=200))
+    assert own.read_text() == "mine"
+    assert "200 steps" in (run.folder / "README.md").read_text()
+
+
+def test_a_lock_that_is_a_link_is_refused(make_run, tmp_path):
+    run = make_run()
+    (run.folder / "lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FileError, match="lock cannot be locked"), run.locked():
+        pass
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_huge_config_is_not_read(make_run):
+    run = make_run()
+    with (run.folder / "config.toml").open("ab") as file:
+        file.truncate(1 << 33)  # sparse
+    with pytest.raises(FileError, match=r"config.toml has 8,589,934,592 bytes, more than"):
+        open_run(run.folder)
+
+
 def test_who_looks_at_a_run_does_not_wait_for_torch(make_run):
     run = make_run()
     with Log(run.folder / "metrics.jsonl") as log:
-        log.append({"step": 1})
+        log.append(RECORD.to_dict())
     program = (
         "import sys, tilth\n"
         f"run = tilth.open_run({str(run.folder)!r})\n"
@@ -449,3 +481,25 @@ def test_who_asks_whether_it_runs_keeps_nobody_from_training(make_run):
         threading.Timer(0.1, lambda: fcntl.flock(file, fcntl.LOCK_UN)).start()
         with run.locked():
             assert run.is_running
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["config.toml", "manifest.json", "tokenizer.json", "metrics.jsonl", "samples.jsonl", "lock"]
+    + [f"checkpoints/step-000007/{name}" for name in ("model.safetensors", "state.json")],
+)
+def test_a_pipe_in_a_run_is_never_waited_for(make_run, name):
+    run = make_run()
+    path = run.folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    began = time.monotonic()
+    with pytest.raises((ValueError, OSError)):  # noqa: PT012, one of them meets it
+        opened = open_run(run.folder)
+        problems = [problem for _, problem in verify_run(opened) if problem]
+        if problems:
+            raise ValueError(problems[0])
+        with opened.locked():
+            pytest.fail("it was locked")
+    assert time.monotonic() - began < 5

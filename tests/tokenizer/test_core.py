@@ -2,13 +2,14 @@
 
 import random
 
+import numpy as np
 import pytest
 import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tokenizer.texts import ALPHABET, TRICKY
-from tilth.tokenizer import reference, unicode_classes
+from tilth.tokenizer import _core, reference, unicode_classes
 from tilth.tokenizer._core import count_pieces, split, unicode_version
 
 PATTERNS = {name: regex.compile(pattern) for name, pattern in reference.PATTERNS.items()}
@@ -63,6 +64,119 @@ def test_bytes_are_text_and_other_things_are_not():
 
 def test_the_tables_say_their_version():
     assert unicode_version == unicode_classes.UNICODE_VERSION
+
+
+def byte_encoder(tokens=None):
+    tokens = tokens or [(byte, bytes([byte])) for byte in range(256)]
+    return _core.Encoder(tokens, [], [], "gpt2", False)
+
+
+class Emptying:
+    """An int whose reading empties the list that it stands in."""
+
+    def __init__(self, items):
+        self.items = items
+
+    def __index__(self):
+        self.items.clear()
+        return 97
+
+
+def test_ids_that_change_their_own_list():
+    for place in (0, 1, 5000):
+        ids = [97] * 10_000
+        ids[place] = Emptying(ids)
+        with pytest.raises(ValueError, match="changed while it was decoded"):
+            byte_encoder().decode_bytes(ids)
+
+
+def test_ids_of_any_kind():
+    encoder = byte_encoder()
+    assert encoder.decode_bytes([np.int8(97), 98, True]) == b"ab\x01"
+    for wrong in (-1, 2**32, 2**64, -(2**64)):
+        with pytest.raises(ValueError, match="not in the vocabulary"):
+            encoder.decode_bytes([97, wrong])
+
+
+class Pair:
+    """A pair that keeps nothing alive and changes the list that it stands in."""
+
+    def __init__(self, items, token_id):
+        self.items = items
+        self.token_id = token_id
+
+    def __getitem__(self, place):
+        if len(self.items) > 300:
+            self.items[300:] = []
+        return bytes([self.token_id]) if place else self.token_id
+
+
+def test_tokens_that_exist_only_while_they_are_read():
+    tokens = []
+    tokens += [Pair(tokens, byte) for byte in range(256)] + [(0, b"gone")] * 500
+    tokens += [(300 + i, b"token %d" % i) for i in range(10)]
+    with pytest.raises(ValueError, match="token 0 is given twice"):
+        byte_encoder(tokens)
+    tokens = []
+    tokens += [Pair(tokens, byte) for byte in range(256)]
+    encoder = byte_encoder(tokens)
+    assert encoder.decode_bytes(encoder.encode("a naïve text", True)) == "a naïve text".encode()
+
+
+class Replacing(bytes):
+    """Malformed bytes whose decoding empties the list that they stand in."""
+
+    def decode(self, *_):
+        self.items.clear()
+        return "x"
+
+
+def test_texts_that_change_their_own_list():
+    texts = [b"a b"] * 1000
+    texts[3] = Replacing(b"\xff")
+    texts[3].items = texts
+    assert len(byte_encoder().encode_batch(texts, True, 1)) == 4
+
+
+def test_threads_have_a_limit():
+    encoder = byte_encoder()
+    for threads in (0, -1, _core.MAX_THREADS + 1, 2**64):
+        for function, arguments in (
+            (encoder.encode_array, ("a", True, threads)),
+            (encoder.encode_batch, (["a"], True, threads)),
+            (encoder.encode_documents, (["a"], 0, True, threads, None)),
+            (_core.Trainer, ([], "gpt2", threads, None)),
+        ):
+            with pytest.raises(ValueError, match=r"threads is too (large|small); give 1 to 1024"):
+                function(*arguments)
+
+
+def test_a_trainer_refuses_a_call_from_its_own_progress():
+    seen, trainers = [], []
+
+    def progress(*_):
+        for function, argument in ((trainers[0].train, 10), (trainers[0].add_texts, ["a"])):
+            with pytest.raises(ValueError, match="at work already"):
+                function(argument)
+        seen.append(True)
+
+    trainer = _core.Trainer([], "gpt2", 2, progress)
+    trainers.append(trainer)
+    text = "".join(f"{i} " for i in range(400_000))
+    while not seen:
+        trainer.add_texts([text] * 20)
+    for num_merges in (-1, 2**24, 2**64):
+        with pytest.raises(ValueError, match="num_merges is too"):
+            trainer.train(num_merges)
+    assert len(trainer.train(10)) == 10
+    trainers.clear()  # nanobind reports the cycle with `progress` as a leak
+
+
+def test_ids_have_one_limit():
+    most = _core.MAX_VOCAB_SIZE - 1
+    assert byte_encoder([(most, b"a")]).encode("a", True) == [most]
+    with pytest.raises(ValueError, match=f"token id {most + 1} is too large: at most {most}"):
+        byte_encoder([(most + 1, b"a")])
 
 
 @pytest.mark.alone

@@ -10,7 +10,7 @@ import tiktoken
 from tokenizers import Regex, pre_tokenizers
 
 from tests.tokenizer.texts import ALPHABET
-from tilth.tokenizer import reference, split
+from tilth.tokenizer import reference, split, splitting
 
 ALL = "".join(chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000)
 
@@ -106,3 +106,16 @@ def test_a_missing_package_is_named():
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert "tilth[patterns]" in done.stderr.splitlines()[-1]
+
+
+def test_backtracking_has_a_ceiling(monkeypatch):
+    """Each two letters more take five times as long: 20 take 6 s."""
+    monkeypatch.setattr(splitting, "SECONDS_PER_TEXT", 0.05)
+    with pytest.raises(ValueError, match="backtracks too long at character 2 of a text"):
+        split("cc" + "a" * 100, pattern=r"(?:a|a|aa)+b|\s|\S")
+
+
+def test_a_long_text_is_below_the_ceiling(monkeypatch):
+    monkeypatch.setattr(splitting, "SECONDS_PER_TEXT", 0)
+    text = "ab cd efg 123 naïve " * 20_000
+    assert split(text, pattern=reference.GPT2_PATTERN) == split(text)

@@ -429,3 +429,29 @@ def test_nothing_leaks():
     make(20)
     before = make(10)
     assert make(300) - before < 2000  # pages
+
+
+def test_tokens_and_ids_are_looked_up():
+    tokenizer = Tokenizer({0: b"a", 5: b"\xff", 7: b"ab"}, [], ["<|end|>"])
+    assert len(tokenizer) == 4
+    assert tokenizer.vocab_size == 9
+    for token_id, token in ((0, b"a"), (5, b"\xff"), (7, b"ab"), (8, b"<|end|>")):
+        assert tokenizer.token_to_id(token) == token_id
+        assert tokenizer.id_to_token(token_id) == token
+    assert tokenizer.token_to_id("ab") == 7
+    assert tokenizer.token_to_id("<|end|>") == 8
+    assert tokenizer.token_to_id("b") is None
+    assert tokenizer.token_to_id("\ud800") is None
+    assert tokenizer.id_to_token(1) is None
+    assert tokenizer.id_to_token(-1) is None
+
+
+def test_load_reads_every_format(tmp_path):
+    tokenizer = train_tokenizer(texts=["the cat and the hat"], vocab_size=262)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    tokenizer.save_tiktoken(tmp_path / "ranks.tiktoken")
+    tokenizer.save_files(tmp_path / "vocab.json", tmp_path / "merges.txt")
+    assert Tokenizer.load(tmp_path / "tokenizer.json") == tokenizer
+    assert Tokenizer.load(tmp_path) == tokenizer
+    ranks = Tokenizer.load(tmp_path / "ranks.tiktoken", pattern="gpt2", special_tokens=["<x>"])
+    assert ranks.encode("the hat<x>") == [*tokenizer.encode("the hat"), 262]

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilth.tokenizer import vocabulary as module
+from tilth.tokenizer._core import MAX_VOCAB_SIZE
 from tilth.tokenizer.vocabulary import Vocabulary
 
 TOKENS = {0: b"a", 1: b"b", 5: b"ab", 7: b"<|end|>"}
@@ -40,7 +41,7 @@ def test_holes_and_missing_bytes_are_legal():
         ({"tokens": {True: b"a"}}, "True"),
         ({"tokens": {0.0: b"a"}}, "0.0"),
         ({"tokens": {-1: b"a"}}, "-1"),
-        ({"tokens": {2**31: b"a"}}, "2147483648"),
+        ({"tokens": {2**24: b"a"}}, "16777216"),
         ({"tokens": {0: "a"}}, "token 0"),
         ({"tokens": {0: bytearray(b"a")}}, "token 0"),
         ({"tokens": {3: b""}}, "token 3"),
@@ -79,8 +80,8 @@ def test_faults_are_named_in_one_sentence(parts, culprit):
 
 
 def test_largest_allowed():
-    vocabulary = Vocabulary({2**31 - 1: b"a" * 65_535})
-    assert max(vocabulary.tokens) == 2**31 - 1
+    vocabulary = Vocabulary({2**24 - 1: b"a" * 65_535})
+    assert max(vocabulary.tokens) == 2**24 - 1 == MAX_VOCAB_SIZE - 1
 
 
 def test_special_tokens_are_appended_in_order():

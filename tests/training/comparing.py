@@ -23,7 +23,9 @@ def final_state(folder):
     for name in ("model.safetensors", "optimizer.safetensors"):
         tensors |= safetensors.torch.load_file(checkpoint.folder / name)
     state = checkpoint.state()
-    kept = {name: state[name] for name in ("step", "tokens", "guard", "valid_loss", "packed")}
+    kept = {
+        name: getattr(state, name) for name in ("step", "tokens", "guard", "valid_loss", "packed")
+    }
     return tensors, kept
 
 

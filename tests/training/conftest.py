@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tilth
-from tilth.recipes.config import MachineConfig, OptimizerConfig, TrainingConfig, WatchConfig
+from tilth.config.training import MachineConfig, OptimizerConfig, TrainingConfig, WatchConfig
 
 
 @pytest.fixture(autouse=True)
@@ -39,17 +39,24 @@ def config(data):
             sample_every=4,
             sample_tokens=8,
         ),
-    ).resolved()
+    ).resolve()
 
 
 @pytest.fixture
 def change(config):
-    """Make a changed copy of the config; values of its tables are given as dicts."""
+    """Make a changed copy of the config, open if a value is None.
+
+    Values of its tables are given as dicts.
+    """
 
     def changed(**values):
+        base = config
+        tables = [each for each in values.values() if isinstance(each, dict)]
+        if any(None in each.values() for each in (values, *tables)):
+            base = config.opened()
         for table in ("model", "optimizer", "machine", "watch"):
             if table in values:
-                values[table] = replace(getattr(config, table), **values[table])
-        return replace(config, **values)
+                values[table] = replace(getattr(base, table), **values[table])
+        return replace(base, **values)
 
     return changed

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from tilth.recipes.config import TrainingConfig
+from tilth.config.training import TrainingConfig
 from tilth.training import resume, train
 
 FILE_EVENTS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate"}

@@ -44,3 +44,9 @@ def test_pages_are_not_asked_for_again():
 def test_elsewhere_nothing_is_done(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     assert allocator.keep_freed_memory.__wrapped__() is False
+
+
+def test_docstring():
+    """In a process of its own, as malloc is told for good."""
+    program = "import doctest, tilth.training.allocator as a; print(doctest.testmod(a))"
+    assert python("-c", program) == "TestResults(failed=0, attempted=2)\n"

@@ -67,3 +67,27 @@ def test_it_leaves_no_trace(model, data):
 def test_nothing_to_predict(model, data):
     with pytest.raises(ValueError, match="at least two tokens"):
         evaluate(model, data.valid[:1], data.tokenizer())
+
+
+def test_a_validation_set_that_is_cut_is_an_error(model, data, tmp_path):
+    """The system would end the process by SIGBUS."""
+    path = tmp_path / "valid.npy"
+    np.save(path, np.tile(np.asarray(data.valid), 20))
+    tokens = np.load(path, mmap_mode="r")
+    tokenizer = data.tokenizer()
+    evaluate(model, tokens, tokenizer, max_tokens=100)
+    with path.open("r+b") as file:
+        file.truncate(200)
+    model.train()
+    with pytest.raises(OSError, match="now it has 200; restore it"):
+        evaluate(model, tokens, tokenizer)
+    assert model.training
+
+
+def test_progress_ends_at_the_last_token(model, data):
+    told = []
+    evaluate(
+        model, data.valid[:100], data.tokenizer(), batch_size=2, progress=lambda *x: told.append(x)
+    )
+    assert [done for _, done, _ in told] == [32, 64, 96, 99]
+    assert {(phase, total) for phase, _, total in told} == {("evaluate", 99)}

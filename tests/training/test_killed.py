@@ -35,7 +35,7 @@ def check_killed(config, tmp_path, num_kills, seed):
 
 
 def test_killed_some_times(change, tmp_path):
-    config = change(steps=40, watch={"save_every": 2}).resolved()
+    config = change(steps=40, watch={"save_every": 2}).resolve()
     ends = check_killed(config, tmp_path, num_kills=8, seed=0)
     assert min(ends.values()) > 0
 
@@ -43,7 +43,7 @@ def test_killed_some_times(change, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 def test_killed_two_hundred_times(change, tmp_path, seed):
-    config = change(steps=300, watch={"save_every": 2}).resolved()
+    config = change(steps=300, watch={"save_every": 2}).resolve()
     ends = check_killed(config, tmp_path, num_kills=20, seed=seed)
     print(ends)
 

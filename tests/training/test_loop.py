@@ -19,13 +19,14 @@ import torch
 
 import tilth
 from tests.full_disk import largest_file
+from tests.tampering import first_row, rewrite
 from tests.training.comparing import difference, final_state, losses_of
 from tilth.data import Batches
 from tilth.files import FileError
 from tilth.model import TransformerLM
 from tilth.runs.run import open_run, verify_run
-from tilth.runs.saving import CheckpointWriter
-from tilth.training import extend, loop, resume, train
+from tilth.runs.state import CheckpointWriter
+from tilth.training import extend, loop, preflight, resume, session, train
 
 
 def run_all(records):
@@ -56,14 +57,14 @@ def test_what_a_run_leaves(whole, config):
     assert run.config == config
     assert [checkpoint.step for checkpoint in run.checkpoints()] == [8, 12]
     metrics = run.metrics()
-    assert [record["step"] for record in metrics] == list(range(1, 13))
-    assert [record["tokens"] for record in metrics] == [64 * step for step in range(1, 13)]
-    assert metrics[-1]["lr"] == config.optimizer.min_lr
-    evaluated = [record["step"] for record in metrics if "evaluation" in record]
+    assert [record.step for record in metrics] == list(range(1, 13))
+    assert [record.tokens for record in metrics] == [64 * step for step in range(1, 13)]
+    assert metrics[-1].lr == config.optimizer.min_lr
+    evaluated = [record.step for record in metrics if record.evaluation]
     assert evaluated == [3, 4, 6, 8, 9, 12]
-    assert [record["step"] for record in metrics if "norms" in record] == [5, 10]
-    assert [sample["step"] for sample in run.samples()] == [4, 8, 12]
-    assert all(sample["text"].startswith("Once upon a time") for sample in run.samples())
+    assert [record.step for record in metrics if record.norms] == [5, 10]
+    assert [sample.step for sample in run.samples()] == [4, 8, 12]
+    assert all(sample.text.startswith("Once upon a time") for sample in run.samples())
     assert all(problem is None for _, problem in verify_run(run))
     assert "tilth resume" in (whole / "README.md").read_text()
     assert not list(whole.rglob("*.partial"))
@@ -78,7 +79,7 @@ def test_the_loss_is_that_of_the_model_before_the_step(whole, config, data):
 
 
 def test_it_learns(change, tmp_path):
-    records = run_all(train(change(steps=60).resolved(), tmp_path / "run"))
+    records = run_all(train(change(steps=60).resolve(), tmp_path / "run"))
     assert records[0].loss > 5.6  # log(300) is 5.7
     assert records[-1].evaluation.loss < 5.0
 
@@ -131,7 +132,7 @@ def noise(monkeypatch):
 
 
 def dropped_generators(monkeypatch):
-    monkeypatch.setattr(loop, "set_random_state", lambda _state: None)
+    monkeypatch.setattr(session, "set_random_state", lambda _state: None)
 
 
 def dropped_position(monkeypatch):
@@ -142,18 +143,20 @@ def dropped_position(monkeypatch):
 
 
 def dropped_schedule(monkeypatch):
-    rate, before = loop.learning_rate, 5
-    monkeypatch.setattr(loop, "learning_rate", lambda step, config: rate(step - before, config))
+    rate, before = session.learning_rate, 5
+    monkeypatch.setattr(session, "learning_rate", lambda step, config: rate(step - before, config))
 
 
 def dropped_guard(monkeypatch):
-    monkeypatch.setattr(loop.Guard, "from_dict", lambda values: loop.Guard(values["max_skipped"]))
+    monkeypatch.setattr(
+        session.Guard, "from_dict", lambda values: session.Guard(values["max_skipped"])
+    )
 
 
 def dropped_optimizer(monkeypatch):
-    load_state = loop.load_state
+    load_state = session.load_state
     monkeypatch.setattr(
-        loop, "load_state", lambda checkpoint, model, _: load_state(checkpoint, model)
+        session, "load_state", lambda checkpoint, model, _: load_state(checkpoint, model)
     )
 
 
@@ -224,7 +227,7 @@ def test_a_finished_run_whose_last_checkpoint_is_damaged_is_finished_again(whole
 
 ENDS = """
 import json, os, pathlib, sys, tilth
-from tilth.recipes.config import TrainingConfig
+from tilth.config.training import TrainingConfig
 
 config, out = TrainingConfig.from_dict(json.loads(sys.argv[1])), pathlib.Path(sys.argv[2])
 sessions = [tilth.train(config, out / name) for name in "abc"]
@@ -314,18 +317,18 @@ def test_a_disk_without_space_is_refused_before_the_first_step(config, tmp_path,
 
 def broken_at(monkeypatch, steps):
     """Losses that are not finite at some steps."""
-    accumulate = loop.accumulate_gradients
+    accumulate = session.accumulate_gradients
     taken = iter(range(1, 10**6))
 
     def broken(*arguments):
         loss = accumulate(*arguments)
         return loss * float("nan") if next(taken) in steps else loss
 
-    monkeypatch.setattr(loop, "accumulate_gradients", broken)
+    monkeypatch.setattr(session, "accumulate_gradients", broken)
 
 
 def test_each_step_has_its_own_time(config, tmp_path, monkeypatch):
-    accumulate = loop.accumulate_gradients
+    accumulate = session.accumulate_gradients
 
     def slow_at_three(*arguments):
         if next(taken) == 3:
@@ -333,7 +336,7 @@ def test_each_step_has_its_own_time(config, tmp_path, monkeypatch):
         return accumulate(*arguments)
 
     taken = iter(range(1, 10**6))
-    monkeypatch.setattr(loop, "accumulate_gradients", slow_at_three)
+    monkeypatch.setattr(session, "accumulate_gradients", slow_at_three)
     records = run_all(train(config, tmp_path / "run"))
     assert records[2].step_seconds > 0.3  # the mean of three would be less
     assert 0 < sum(record.step_seconds for record in records) < records[-1].seconds
@@ -377,7 +380,7 @@ def test_a_run_that_diverges_beside_a_full_disk_has_diverged(change, tmp_path, m
 
     monkeypatch.setattr(CheckpointWriter, "_write", fail_late)
     config = change(max_skipped=4, watch={"save_every": 8})
-    with pytest.raises(loop.DivergedError, match="no checkpoint yet"):
+    with pytest.raises(session.DivergedError, match="no checkpoint yet"):
         run_all(train(config, tmp_path / "run"))
 
 
@@ -393,14 +396,14 @@ def test_weights_that_are_not_finite_are_never_saved(change, tmp_path):
 
 
 def test_a_run_that_diverges_says_so(change, tmp_path, monkeypatch):
-    accumulate = loop.accumulate_gradients
+    accumulate = session.accumulate_gradients
     taken = iter(range(1, 10**6))
 
     def runaway(*arguments):
         loss = accumulate(*arguments)
         return loss + 100.0 if next(taken) > 6 else loss
 
-    monkeypatch.setattr(loop, "accumulate_gradients", runaway)
+    monkeypatch.setattr(session, "accumulate_gradients", runaway)
     records = run_all(train(change(), tmp_path / "run"))
     assert [record.is_diverging for record in records] == [False] * 6 + [True] * 6
     assert [bool(record.get("is_diverging")) for record in losses_of(tmp_path / "run")][6:]
@@ -431,7 +434,7 @@ def test_a_finished_run_is_extended_by_its_own_schedule(config, tmp_path):
 def test_a_damaged_end_of_an_extended_run_is_trained_again(whole, tmp_path, caplog):
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
-    extend(folder, 6)  # the config says so, and no step was taken
+    loop.prepare_extension(folder, 6).make_run()  # the config says so, and no step was taken
     weights = open_run(folder).checkpoints()[-1].folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
     run_all(resume(folder))
@@ -443,7 +446,7 @@ def test_a_damaged_end_of_an_extended_run_is_trained_again(whole, tmp_path, capl
 def test_an_extended_run_without_checkpoints_is_refused(whole, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
-    extend(folder, 6)
+    loop.prepare_extension(folder, 6).make_run()
     shutil.rmtree(folder / "checkpoints")
     (folder / "checkpoints").mkdir()
     with pytest.raises(FileError, match="has no checkpoint that is whole; restore one, or begin"):
@@ -453,7 +456,7 @@ def test_an_extended_run_without_checkpoints_is_refused(whole, tmp_path):
 
 def test_the_readme_of_an_extended_run_knows_its_length(whole, tmp_path):
     shutil.copytree(whole, tmp_path / "run")
-    extend(tmp_path / "run", 6)
+    loop.prepare_extension(tmp_path / "run", 6).make_run()
     assert "18 steps of" in (tmp_path / "run" / "README.md").read_text()
 
 
@@ -505,7 +508,7 @@ def test_a_prompt_is_measured_as_it_is_sampled(change, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "machine", [{"device": "cuda:99"}, {"dtype": "float16"}, {"threads": 5_000}]
+    "machine", [{"device": "cuda:99"}, {"dtype": "float16"}, {"threads": 1_000}]
 )
 def test_a_machine_that_is_not_here_is_refused_in_a_sentence(change, whole, tmp_path, machine):
     with pytest.raises(ValueError, match=r"take (cpu|float32|\d+ at most)"):
@@ -591,3 +594,131 @@ def test_the_settings_of_torch_are_put_back(config, tmp_path):
 def test_records_are_lines_of_json(whole):
     for line in (whole / "metrics.jsonl").read_text().splitlines():
         json.loads(line, parse_constant=pytest.fail)
+
+
+# --- a run from elsewhere -------------------------------------------------------------------------
+
+
+def test_a_checkpoint_whose_moments_do_not_fit_is_passed_over(config, tmp_path, caplog):
+    """Its checksums agree, and a fused kernel would write past the end of the moments."""
+    folder = tmp_path / "run"
+    stop_after(train(config, folder), 6)
+    newest = open_run(folder).checkpoints()[-1]
+    rewrite(newest, {"optimizer.safetensors": first_row})
+    (problem,) = [problem for _, problem in verify_run(open_run(folder)) if problem]
+    assert "is of another optimizer (exp_avg of parameter" in problem
+    run_all(resume(folder))
+    assert "is of another optimizer" in caplog.text
+    assert "trying the checkpoint before it" in caplog.text
+
+
+def test_a_checkpoint_with_a_huge_number_is_passed_over(config, tmp_path, caplog):
+    """NumPy has no room for it in the state of its generator."""
+    folder = tmp_path / "run"
+    stop_after(train(config, folder), 6)
+    newest = open_run(folder).checkpoints()[-1]
+    packed = newest.state().packed
+    packed["random"]["numpy"]["$tuple"][3] = 10**30
+    rewrite(newest, packed=packed)
+    run_all(resume(folder))
+    assert "holds another state than it should (Python int too large" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"guard": {}},
+        {"guard": {"max_skipped": 3, "more": 1}},
+        {"guard": []},
+        {"seconds": "long"},
+        {"seconds": -1.0},
+        {"tokens": None},
+        {"valid_loss": {}},
+        {"config": {}},
+        {"config": {"data": 3}},
+        {"config": []},
+        {"versions": []},
+        {"checksums": []},
+        {"step": "6"},
+        {"seconds": {}},
+        {"packed": {"optimizer": {}, "random": [], "scaler": {}}},
+    ],
+)
+def test_a_state_from_elsewhere_is_passed_over(config, tmp_path, caplog, changes):
+    folder = tmp_path / "run"
+    stop_after(train(config, folder), 6)
+    rewrite(open_run(folder).checkpoints()[-1], **changes)
+    run_all(resume(folder))
+    assert "trying the checkpoint before it" in caplog.text
+
+
+# --- nothing before the first step ----------------------------------------------------------------
+
+
+def test_a_discarded_iterator_leaves_nothing_behind(config, tmp_path):
+    steps = train(config, tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+    steps.close()
+    del steps
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_checks_run_at_the_call(config, tmp_path, change):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes").write_text("mine")
+    with pytest.raises(FileExistsError, match="full is not empty"):
+        train(config, tmp_path / "full")
+    with pytest.raises(ValueError, match="the device meta cannot be used"):
+        train(change(machine={"device": "meta"}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_was_filled_before_the_first_step_is_refused(config, tmp_path):
+    steps = train(config, tmp_path / "run")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes").write_text("mine")
+    with pytest.raises(FileExistsError, match="run is not empty"):
+        next(steps)
+
+
+def test_the_folder_is_the_one_of_the_call(config, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    steps = train(config, "run")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    next(steps)
+    steps.close()
+    assert open_run(tmp_path / "run").checkpoints()[-1].step == 1
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_discarded_extension_changes_nothing(whole, tmp_path):
+    folder = shutil.copytree(whole, tmp_path / "run")
+    before = (folder / "config.toml").read_bytes()
+    extend(folder, 5)
+    assert (folder / "config.toml").read_bytes() == before
+    with pytest.raises(ValueError, match="is finished, after 12 steps"):
+        resume(folder)
+
+
+def test_each_check_happens_once(config, tmp_path, monkeypatch):
+    counts = {}
+
+    def counted(module, name):
+        real = getattr(module, name)
+
+        def count(*arguments, **options):
+            counts[name] = counts.get(name, 0) + 1
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(module, name, count)
+
+    for name in ("open_data", "plan", "check_new_run"):
+        counted(loop, name)
+    for name in ("check_data", "check_machine", "check_space", "check_sinks"):
+        counted(preflight, name)
+    prepared = loop.prepare(config, tmp_path / "run", measure=True)
+    assert prepared.plan.config.steps == config.steps
+    next(prepared.train())
+    assert counts == dict.fromkeys(counts, 1)
+    assert len(counts) == 7

@@ -1,7 +1,9 @@
+import time
+
 import pytest
 import torch
 
-from tilth.recipes.config import MachineConfig
+from tilth.config.training import ResolvedMachine
 from tilth.training import machine as machine_module
 from tilth.training.machine import machine_settings, measured_peak, resolve_device, resolve_dtype
 
@@ -32,7 +34,9 @@ def test_precision_follows_the_device(monkeypatch):
 
 def test_settings_hold_inside_and_are_put_back():
     before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    with machine_settings(MachineConfig("cpu", "float32", compile=False, threads=2)) as device:
+    with machine_settings(
+        ResolvedMachine(device="cpu", dtype="float32", compile=False, threads=2)
+    ) as device:
         assert device == torch.device("cpu")
         assert torch.get_num_threads() == 2
         assert torch.are_deterministic_algorithms_enabled()
@@ -41,15 +45,59 @@ def test_settings_hold_inside_and_are_put_back():
     assert torch.utils.deterministic.fill_uninitialized_memory
 
 
-def test_the_peak_is_a_speed():
-    # From the slowest laptop on a bad day to a large server.
-    assert 1e8 < measured_peak(torch.device("cpu"), "float32") < 1e15
+def test_the_peak_is_the_speed_of_the_fastest_product(monkeypatch):
+    """By a clock that only products advance."""
+    now, products = 0.0, []
+    took = [1 / 16, 1 / 32, 1 / 16, 1 / 4]
+
+    class Matrix:
+        def __matmul__(self, other):
+            nonlocal now
+            now += took[len(products)]
+            products.append(other)
+
+    def ones(*shape, dtype, device):
+        assert (shape, dtype, device) == ((2, 1024, 1024), torch.float32, torch.device("cpu"))
+        return Matrix(), Matrix()
+
+    monkeypatch.setattr(machine_module.time, "perf_counter", lambda: now)
+    monkeypatch.setattr(torch, "ones", ones)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 12_345)  # not measured yet
+    expected = 2 * 1024**3 * 32
+    assert measured_peak(torch.device("cpu"), "float32") == expected
+    assert len(products) == 4  # until 0.3 s are over
+    assert measured_peak(torch.device("cpu"), "float32") == expected
+    assert len(products) == 4  # once a process
+    took.append(1.0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 54_321)
+    assert measured_peak(torch.device("cpu"), "float32") == 2 * 1024**3
+
+
+def test_a_peak_is_within_reach_of_a_product_timed_here():
+    machine_module._measure_peak.cache_clear()
+    peak = measured_peak(torch.device("cpu"), "float32")
+    left = torch.ones(1024, 1024)
+    times = []
+    for _ in range(10):
+        then = time.perf_counter()
+        left @ left
+        times.append(time.perf_counter() - then)
+    assert peak == pytest.approx(2 * 1024**3 / min(times), rel=0.9)  # within tenfold
+
+
+@pytest.mark.parametrize("name", ["meta", "privateuseone", "mtia", "xla", "hpu", "", "cpu:x"])
+def test_devices_that_hold_no_numbers_are_one_sentence(name):
+    with pytest.raises(ValueError, match=r"^the device .*; take cpu, or leave it out\.$") as raised:
+        resolve_device(name)
+    assert len(str(raised.value)) < 400
 
 
 def test_a_mode_that_only_warns_is_put_back():
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
-        with machine_settings(MachineConfig("cpu", "float32", compile=False, threads=1)):
+        with machine_settings(
+            ResolvedMachine(device="cpu", dtype="float32", compile=False, threads=1)
+        ):
             assert not torch.is_deterministic_algorithms_warn_only_enabled()
         assert torch.is_deterministic_algorithms_warn_only_enabled()
     finally:

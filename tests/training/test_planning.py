@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from tilth.accounting import account, training_flops
-from tilth.recipes.config import MachineConfig
+from tilth.config.training import MachineConfig, ResolvedMachine
+from tilth.data import Batches
 from tilth.training import planning
 from tilth.training.planning import plan
 
@@ -13,13 +14,15 @@ UNDECIDED = MachineConfig(threads=1, device="cpu")
 
 
 def open_ended(config, **values):
-    return replace(config, machine=UNDECIDED, **values)
+    return replace(config.opened(), machine=UNDECIDED, **values)
 
 
 def test_a_plan_has_no_gaps_and_says_what_it_costs(config, data):
     planned = plan(open_ended(config, steps=50), data)
-    assert planned.config == planned.config.resolved()
-    assert planned.config.machine == MachineConfig("cpu", "float32", compile=False, threads=1)
+    assert planned.config == planned.config.resolve()
+    assert planned.config.machine == ResolvedMachine(
+        device="cpu", dtype="float32", compile=False, threads=1
+    )
     assert planned.config.steps == 50
     assert planned.parameters == 2 * 300 * 16 + 2 * (4 * 16**2 + 3 * 16 * 64) + 5 * 16
     assert planned.flops == 50 * training_flops(config.model, batch_size=4)
@@ -53,7 +56,7 @@ def test_a_budget_is_kept_however_short(config, data, monkeypatch, caplog, secon
     monkeypatch.setattr(planning, "measured_peak", lambda *_: 1e9)
     monkeypatch.setattr(planning, "time", SimpleNamespace(perf_counter=lambda: 0.0))
     undecided = {"evaluate_every": None, "save_every": None, "sample_every": None}
-    watch = replace(config.watch, evaluation_tokens=64 * 60, **undecided)  # 0.2 s each
+    watch = replace(config.opened().watch, evaluation_tokens=64 * 60, **undecided)  # 0.2 s each
     budget = open_ended(config, steps=None, budget_seconds=seconds, watch=watch)
     planned = plan(budget, data)
     assert seconds / 4 < planned.seconds <= seconds
@@ -78,7 +81,7 @@ def test_no_length_at_all(config, data):
 def test_compiling_is_decided_by_measurement(config, data, monkeypatch, compiled_step, compiles):
     """Of 2,000 s, on a machine that has become slow; compiling itself takes 10 s."""
 
-    def time_steps(_config, _data, *, use_compiler):
+    def time_steps(_config, _machine, _data, *, use_compiler):
         return [(1.0, 0.2), (10.0, compiled_step)] if use_compiler else [(1.0, 0.1)]
 
     monkeypatch.setattr(planning, "_time_steps", time_steps)
@@ -90,7 +93,7 @@ def test_compiling_is_decided_by_measurement(config, data, monkeypatch, compiled
 def test_a_short_run_does_not_try_to_compile(config, data, monkeypatch):
     tried = []
 
-    def time_steps(_config, _data, *, use_compiler):
+    def time_steps(_config, _machine, _data, *, use_compiler):
         tried.append(use_compiler)
         return [(1.0, 0.1)]
 
@@ -101,7 +104,7 @@ def test_a_short_run_does_not_try_to_compile(config, data, monkeypatch):
 
 @pytest.mark.parametrize("asked", [None, True])
 def test_a_compiler_that_fails_is_said_and_done_without(config, data, monkeypatch, caplog, asked):
-    def time_steps(_config, _data, *, use_compiler):
+    def time_steps(_config, _machine, _data, *, use_compiler):
         if use_compiler:
             raise RuntimeError("no C++ compiler found\nand so on, for pages")
         return [(1.0, 0.1)]
@@ -109,7 +112,7 @@ def test_a_compiler_that_fails_is_said_and_done_without(config, data, monkeypatc
     monkeypatch.setattr(planning, "_time_steps", time_steps)
     undecided = replace(UNDECIDED, compile=asked)
     with caplog.at_level(logging.WARNING):
-        planned = plan(replace(config, machine=undecided, steps=10_000), data)
+        planned = plan(replace(config.opened(), machine=undecided, steps=10_000), data)
     assert not planned.config.machine.compile
     assert "cannot be compiled (no C++ compiler found); it trains uncompiled" in caplog.text
 
@@ -132,3 +135,26 @@ def test_gradients_of_earlier_microbatches_are_counted(config, data):
     memory = account(replace(config, microbatch_size=2)).memory
     assert memory.accumulates
     assert cut.memory_bytes - planning.PROCESS_BYTES == memory.peak_bytes
+
+
+def test_the_batches_that_are_timed_have_the_order_of_the_run(config, data, monkeypatch):
+    orders = []
+
+    def batches(*arguments, **options):
+        made = Batches(*arguments, **options)
+        orders.append(made.order)
+        return made
+
+    monkeypatch.setattr(planning, "Batches", batches)
+    for order in ("random", "epoch"):
+        plan(open_ended(config, steps=50, order=order), data)
+    assert orders == ["random", "epoch"]
+
+
+def test_the_summary_says_what_a_run_costs(config, data):
+    planned = replace(plan(config, data), flops=3 * 10**9, memory_bytes=2 * 10**9, seconds=90.0)
+    lines = planned.summary().splitlines()
+    assert [line.split()[0] for line in lines] == ["model", "length", "cost", "machine", "time"]
+    assert "12 steps of 64 tokens" in lines[1]
+    assert lines[2] == "cost     3e+09 FLOPs, 2.00 GB of memory"
+    assert "cpu, 1 threads, float32, not compiled" in lines[3]

@@ -28,7 +28,7 @@ def batch(config, rows, seed=0):
 def gradients(model, config, x, y, microbatch_size):
     model.zero_grad()
     loss = accumulate_gradients(
-        make_loss(model, config), x, y, microbatch_size, make_scaler(config)
+        make_loss(model, config.machine), x, y, microbatch_size, make_scaler(config.machine)
     )
     return loss, [parameter.grad.clone() for parameter in model.parameters()]
 
@@ -75,11 +75,11 @@ def test_steps_are_those_of_plain_torch(change, name):
                 adjust_lr_fn="match_rms_adamw",
             )
         )
-    optimizer, scaler = make_optimizer(model, config.optimizer), make_scaler(config)
+    optimizer, scaler = make_optimizer(model, config.optimizer), make_scaler(config.machine)
     for step in range(1, 6):
         x, y = batch(config, 4, seed=step)
         lr = learning_rate(step, config)
-        loss = accumulate_gradients(make_loss(model, config), x, y, 3, scaler).item()
+        loss = accumulate_gradients(make_loss(model, config.machine), x, y, 3, scaler).item()
         norm = update(optimizer, loss, lr, 0.5, scaler)
 
         expected = cross_entropy(theirs(x).flatten(0, 1), y.flatten())
@@ -130,10 +130,10 @@ def test_an_extended_run_has_the_whole_schedule_again(change):
 def test_what_is_not_finite_is_not_applied(config, bad, where):
     torch.manual_seed(0)
     model = TransformerLM(config.model)
-    optimizer, scaler = make_optimizer(model, config.optimizer), make_scaler(config)
+    optimizer, scaler = make_optimizer(model, config.optimizer), make_scaler(config.machine)
     x, y = batch(config, 2)
     before = deepcopy(model.state_dict())
-    loss = accumulate_gradients(make_loss(model, config), x, y, 2, scaler).item()
+    loss = accumulate_gradients(make_loss(model, config.machine), x, y, 2, scaler).item()
     if where == "loss":
         loss = bad
     else:

@@ -30,5 +30,3 @@ from tilth.accounting.memory import textbook_memory as textbook_memory
 from tilth.accounting.memory import training_memory as training_memory
 from tilth.accounting.parameters import Parameters as Parameters
 from tilth.accounting.parameters import count_parameters as count_parameters
-from tilth.accounting.shapes import GPT2_SHAPES as GPT2_SHAPES
-from tilth.accounting.shapes import LLAMA_SHAPES as LLAMA_SHAPES

@@ -14,12 +14,12 @@ Traceback (most recent call last):
 ValueError: batch_size must be at least 1, not 0.
 """
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from os import PathLike
 from typing import Any
 
 from tilth.accounting.activations import Kept, fast_path, textbook
 from tilth.accounting.budget import Optimum, compute_optimal
-from tilth.accounting.checks import check_positive
 from tilth.accounting.flops import (
     Elementwise,
     Product,
@@ -30,6 +30,7 @@ from tilth.accounting.flops import (
     training_flops,
 )
 from tilth.accounting.hardware import (
+    AMOUNT,
     DEFAULT_MFU,
     Cost,
     Hardware,
@@ -48,9 +49,14 @@ from tilth.accounting.memory import (
 )
 from tilth.accounting.parameters import Parameters, count_parameters
 from tilth.accounting.report import render
-from tilth.accounting.shapes import Subject, find_subject, subject_of
-from tilth.model.config import ModelConfig, check_count, check_keys, default_d_ff
-from tilth.recipes import TrainingConfig
+from tilth.accounting.subjects import Subject, find_subject, subject_of
+from tilth.config import TrainingConfig
+from tilth.config.limits import MAX_COUNT
+from tilth.config.model import ModelConfig
+from tilth.files import StrPath
+from tilth.schema import Range, check_float, check_int
+
+COUNT = Range(at_least=1, at_most=MAX_COUNT)
 
 
 @dataclass(frozen=True)
@@ -180,7 +186,7 @@ class Account:
 
 
 def account(
-    subject: str | ModelConfig | TrainingConfig,
+    subject: StrPath | ModelConfig | TrainingConfig,
     *,
     batch_size: int | None = None,
     num_microbatches: int | None = None,
@@ -203,16 +209,16 @@ def account(
     the compute-optimal size. `memory_bytes`, or else that of the hardware, gives the largest batch.
     """
     found = _subject(subject)
-    config = _changed(found.config, changes)
-    batch_size = check_count("batch_size", _first(batch_size, found.batch_size, 1))
-    num_microbatches = check_count(
-        "num_microbatches", _first(num_microbatches, found.num_microbatches)
+    config = found.config.changed(changes)
+    batch_size = check_int("batch_size", _first(batch_size, found.batch_size, 1), COUNT)
+    num_microbatches = check_int(
+        "num_microbatches", _first(num_microbatches, found.num_microbatches), COUNT
     )
     if num_microbatches > batch_size:
         raise ValueError(f"a batch of {batch_size} cannot be cut into {num_microbatches}.")
     steps = _first(steps, found.steps)
     if steps is not None:
-        check_count("steps", steps)
+        steps = check_int("steps", steps, COUNT)
     optimizer = _first(optimizer, found.optimizer, "adamw")
     dtype = _first(dtype, found.dtype, "float32")
     memory = training_memory(
@@ -224,7 +230,7 @@ def account(
     )
     device = find_hardware(hardware) if isinstance(hardware, str) else hardware
     if memory_bytes is not None:
-        check_positive("memory", memory_bytes)
+        check_float("memory", memory_bytes, AMOUNT)
     elif device is not None:
         memory_bytes = device.memory_bytes
     textbook_batch, batch = None, None
@@ -272,9 +278,9 @@ def account(
     )
 
 
-def _subject(subject: str | ModelConfig | TrainingConfig) -> Subject:
-    if isinstance(subject, str):
-        return find_subject(subject)
+def _subject(subject: StrPath | ModelConfig | TrainingConfig) -> Subject:
+    if isinstance(subject, str | PathLike):
+        return find_subject(str(subject))
     if isinstance(subject, ModelConfig):
         return Subject("a model", subject)
     return subject_of(subject.recipe, subject)
@@ -289,22 +295,12 @@ def _notes(found: Subject, config: ModelConfig) -> tuple[str, ...]:
     return found.notes
 
 
-def _changed(config: ModelConfig, changes: dict[str, Any]) -> ModelConfig:
-    """Replace fields; a width that followed from others follows again."""
-    check_keys(ModelConfig, {**config.to_dict(), **changes}, "a model config")
-    if config.d_ff == default_d_ff(config.d_model, config.ffn):
-        changes = {"d_ff": None, **changes}
-    if config.num_kv_heads == config.num_heads:
-        changes = {"num_kv_heads": None, **changes}
-    return replace(config, **changes)
-
-
 def _optimum(
     hours: float | None, device: Hardware | None, cost: Cost | None, dtype: str
 ) -> Optimum | None:
     if hours is None:
         return None
-    check_positive("hours", hours)
+    check_float("hours", hours, AMOUNT)
     if device is None or cost is None:
         raise ValueError("hours need a hardware to be spent on; name one, or this.")
     return compute_optimal(hours * 3600 * device.peak(dtype) * cost.mfu)

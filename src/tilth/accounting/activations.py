@@ -17,7 +17,7 @@ stream, the norms and the softmax stay in float32, and so do the parameters.
 
 from dataclasses import dataclass
 
-from tilth.model.config import ModelConfig
+from tilth.config.model import ModelConfig
 
 DTYPE_BYTES = {"float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
 """Of what a product reads; tf32 is float32 in memory and shorter inside the product."""

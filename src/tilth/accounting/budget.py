@@ -14,7 +14,7 @@ trained for longer.
 import math
 from dataclasses import dataclass
 
-from tilth.accounting.checks import check_positive
+from tilth.schema import POSITIVE, check_float
 
 TOKENS_PER_PARAMETER = 20
 FLOPS_PER_PARAMETER_AND_TOKEN = 6  # two forward, four backward
@@ -31,6 +31,6 @@ class Optimum:
 
 def compute_optimal(flops: float) -> Optimum:
     """The N and D with 6 N D = flops and D = 20 N."""
-    check_positive("flops", flops)
+    flops = check_float("flops", flops, POSITIVE)
     parameters = math.sqrt(flops / (FLOPS_PER_PARAMETER_AND_TOKEN * TOKENS_PER_PARAMETER))
     return Optimum(flops, parameters, TOKENS_PER_PARAMETER * parameters)

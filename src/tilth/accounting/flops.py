@@ -18,7 +18,8 @@ papers, and so does the hardware unless a kernel skips blocks.
 from dataclasses import dataclass
 
 from tilth.accounting.parameters import count_parameters
-from tilth.model.config import ModelConfig, check_count
+from tilth.config.model import ModelConfig
+from tilth.schema import check_int
 
 MUON_ITERATIONS = 5  # of `tilth.optim.muon`, which needs torch: a test compares them
 
@@ -181,6 +182,6 @@ def _times(operations: dict[str, int], elements: int) -> dict[str, int]:
 
 def _rows(config: ModelConfig, batch_size: int, num_tokens: int | None) -> tuple[int, int]:
     """The tokens of all sequences, and those of one."""
-    check_count("batch_size", batch_size)
-    seq = config.context_length if num_tokens is None else check_count("num_tokens", num_tokens)
+    check_int("batch_size", batch_size)
+    seq = config.context_length if num_tokens is None else check_int("num_tokens", num_tokens)
     return batch_size * seq, seq

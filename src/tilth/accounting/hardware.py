@@ -19,12 +19,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilth.accounting.activations import fast_path
-from tilth.accounting.checks import check_choice, check_positive
 from tilth.accounting.flops import optimizer_operations, training_flops
 from tilth.accounting.parameters import count_parameters
-from tilth.model.config import ModelConfig
+from tilth.config.model import ModelConfig
+from tilth.config.threads import usable_cores
+from tilth.schema import Range, check_choice, check_float
 
 DEFAULT_MFU = 0.5
+AMOUNT = Range(above=0.0, at_most=1e18)
+"""Of hours, money and bytes: products of these stay finite."""
 
 # Fitted to steps of models of 1 to 23 million parameters, on a machine with two cores: the model's
 # own products reach this much of the peak of large square ones, and each byte that autograd keeps
@@ -61,50 +64,30 @@ class Hardware:
         return self.flops_per_second[dtype]
 
 
-def _device(
-    name: str, what: str, gigabytes: float, watts: float, source: str, teraflops: dict[str, float]
-) -> Hardware:
-    peaks = {dtype: value * 1e12 for dtype, value in teraflops.items()}
-    return Hardware(name, what, peaks, gigabytes * 1e9, watts, source)
+# Name, description, GB, watts, source, TFLOP/s in float32, tf32, and both kinds of 16 bits (old
+# ones have no tf32 and no bfloat16). Without sparsity, which data sheets include; it doubles them.
+_DEVICES = """
+t4     |NVIDIA T4              |16 |70 |NVIDIA T4 data sheet          |8.1  |     |65
+v100   |NVIDIA V100 SXM2 32 GB |32 |300|NVIDIA V100 data sheet        |15.7 |     |125
+rtx3090|NVIDIA GeForce RTX 3090|24 |350|NVIDIA Ampere GA102 whitepaper|35.6 |35.6 |71
+a100   |NVIDIA A100 SXM 80 GB  |80 |400|NVIDIA A100 data sheet        |19.5 |156  |312
+rtx4090|NVIDIA GeForce RTX 4090|24 |450|NVIDIA Ada GPU whitepaper     |82.6 |82.6 |165.2
+l4     |NVIDIA L4              |24 |72 |NVIDIA L4 data sheet          |30.3 |60   |121
+l40s   |NVIDIA L40S            |48 |350|NVIDIA L40S data sheet        |91.6 |183  |362
+h100   |NVIDIA H100 SXM        |80 |700|NVIDIA H100 data sheet        |67   |494.7|989.4
+h200   |NVIDIA H200 SXM        |141|700|NVIDIA H200 data sheet        |67   |494.7|989.4
+mi300x |AMD Instinct MI300X    |192|750|AMD Instinct MI300X data sheet|163.4|653.7|1307.4
+"""
 
 
-def _tensor_cores(float32: float, tf32: float, half: float) -> dict[str, float]:
-    return {"float32": float32, "tf32": tf32, "bfloat16": half, "float16": half}
+def _device(row: str) -> Hardware:
+    name, what, gigabytes, watts, source, float32, tf32, half = map(str.strip, row.split("|"))
+    teraflops = {"float32": float32, "tf32": tf32, "bfloat16": tf32 and half, "float16": half}
+    peaks = {dtype: float(peak) * 1e12 for dtype, peak in teraflops.items() if peak}
+    return Hardware(name, what, peaks, int(gigabytes) * 1e9, int(watts), source)
 
 
-# Without sparsity, which data sheets like to include and which doubles the number.
-_HOPPER = _tensor_cores(67, 494.7, 989.4)
-_VOLTA, _TURING = {"float32": 15.7, "float16": 125}, {"float32": 8.1, "float16": 65}
-HARDWARE = {
-    device.name: device
-    for device in (
-        _device("t4", "NVIDIA T4", 16, 70, "NVIDIA T4 data sheet", _TURING),
-        _device("v100", "NVIDIA V100 SXM2 32 GB", 32, 300, "NVIDIA V100 data sheet", _VOLTA),
-        _device(
-            *("rtx3090", "NVIDIA GeForce RTX 3090", 24, 350, "NVIDIA Ampere GA102 whitepaper"),
-            _tensor_cores(35.6, 35.6, 71),
-        ),
-        _device(
-            *("a100", "NVIDIA A100 SXM 80 GB", 80, 400, "NVIDIA A100 data sheet"),
-            _tensor_cores(19.5, 156, 312),
-        ),
-        _device(
-            *("rtx4090", "NVIDIA GeForce RTX 4090", 24, 450, "NVIDIA Ada GPU whitepaper"),
-            _tensor_cores(82.6, 82.6, 165.2),
-        ),
-        _device("l4", "NVIDIA L4", 24, 72, "NVIDIA L4 data sheet", _tensor_cores(30.3, 60, 121)),
-        _device(
-            *("l40s", "NVIDIA L40S", 48, 350, "NVIDIA L40S data sheet"),
-            _tensor_cores(91.6, 183, 362),
-        ),
-        _device("h100", "NVIDIA H100 SXM", 80, 700, "NVIDIA H100 data sheet", _HOPPER),
-        _device("h200", "NVIDIA H200 SXM", 141, 700, "NVIDIA H200 data sheet", _HOPPER),
-        _device(
-            *("mi300x", "AMD Instinct MI300X", 192, 750, "AMD Instinct MI300X data sheet"),
-            _tensor_cores(163.4, 653.7, 1307.4),
-        ),
-    )
-}
+HARDWARE = {device.name: device for device in map(_device, _DEVICES.strip().splitlines())}
 """By name."""
 
 
@@ -135,9 +118,7 @@ def cost_of(
     price_per_hour: float | None = None,
 ) -> Cost:
     """The time of so many operations at a share of the peak, with its energy and its price."""
-    check_positive("mfu", mfu)
-    if mfu > 1:
-        raise ValueError(f"mfu is a share of the peak, 1 at most, not {mfu}.")
+    check_float("mfu", mfu, Range(at_least=1e-9, at_most=1.0))
     return _cost(run_flops / (hardware.peak(dtype) * mfu), mfu, hardware, price_per_hour)
 
 
@@ -173,7 +154,7 @@ def cost_of_steps(
 
 def _cost(seconds: float, mfu: float, hardware: Hardware, price_per_hour: float | None) -> Cost:
     if price_per_hour is not None:
-        check_positive("price", price_per_hour)
+        check_float("price", price_per_hour, AMOUNT)
     hours = seconds / 3600
     return Cost(
         seconds,
@@ -204,7 +185,7 @@ def measure_machine(clock: Callable[[], float] = time.perf_counter) -> Hardware:
         "this",
         f"this machine, {threads} threads",
         {"float32": 2 * PRODUCT_SIZE**3 / product_seconds},
-        memory_bytes=float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
+        memory_bytes=float(host_memory_bytes()),
         watts=None,
         source=f"measured: numpy products of {PRODUCT_SIZE} x {PRODUCT_SIZE}, and copies",
         bytes_per_second=2 * COPY_BYTES / copy_seconds,
@@ -216,8 +197,7 @@ def _count_threads() -> int:
     asked = os.environ.get("OMP_NUM_THREADS", "")
     if asked.isdecimal() and int(asked) > 0:
         return int(asked)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return cores or 1
+    return usable_cores()
 
 
 def _best_seconds(work: Callable[[], object], clock: Callable[[], float]) -> float:
@@ -227,3 +207,8 @@ def _best_seconds(work: Callable[[], object], clock: Callable[[], float]) -> flo
         work()
         seconds.append(clock() - began)
     return min(seconds)
+
+
+def host_memory_bytes() -> int:
+    """The physical memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

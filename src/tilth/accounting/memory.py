@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tilth.accounting.activations import DTYPE_BYTES, WIDE, fast_path, textbook
-from tilth.accounting.checks import check_choice
 from tilth.accounting.parameters import count_parameters, count_tensors
-from tilth.model.config import ModelConfig, check_count
+from tilth.config.model import ModelConfig
+from tilth.schema import check_choice, check_int
 
 OPTIMIZERS = ("adamw", "muon", "sgd")
 # Of `tilth.optim`, which needs torch: a test compares them.
@@ -89,8 +89,8 @@ def training_memory(
     num_microbatches: int = 1,
 ) -> TrainingMemory:
     """Add up what training holds with this many sequences at a time."""
-    check_count("microbatch_size", microbatch_size)
-    check_count("num_microbatches", num_microbatches)
+    check_int("microbatch_size", microbatch_size)
+    check_int("num_microbatches", num_microbatches)
     check_choice("dtype", dtype, DTYPE_BYTES)
     total = count_parameters(config).total
     is_rotated = config.position == "rope"
@@ -167,7 +167,7 @@ def largest_batch(
 
 def cache_bytes(config: ModelConfig, batch_size: int = 1, dtype: str = "float32") -> int:
     """The keys and values of `context_length` tokens, which generation keeps in every layer."""
-    check_count("batch_size", batch_size)
+    check_int("batch_size", batch_size)
     check_choice("dtype", dtype, DTYPE_BYTES)
     width = 2 * config.num_kv_heads * config.d_head
     return batch_size * config.num_layers * config.context_length * width * DTYPE_BYTES[dtype]

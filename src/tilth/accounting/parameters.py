@@ -3,7 +3,7 @@
 What enters: a `ModelConfig`. What leaves: counts that a test holds equal to the model's own, for
 every variant.
 
->>> from tilth.model.config import ModelConfig
+>>> from tilth.config.model import ModelConfig
 >>> config = ModelConfig(50_257, 1024, d_model=1600, num_layers=48, num_heads=25, d_ff=6400)
 >>> count_parameters(config).total
 2127057600
@@ -11,7 +11,7 @@ every variant.
 
 from dataclasses import astuple, dataclass
 
-from tilth.model.config import ModelConfig
+from tilth.config.model import ModelConfig
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,13 @@ plotly) or a picture (`.png`, by matplotlib). Both come with the extra `report`.
 import io
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from tilth.accounting.flops import flops_by_component
-from tilth.accounting.shapes import GPT2_SHAPES
+from tilth.config import GPT2_SHAPES
+from tilth.config.model import ModelConfig
+from tilth.errors import import_extra
 from tilth.files import atomic_write
-from tilth.model.config import ModelConfig
 
 CONTEXTS = [1024 * 2**power for power in range(8)]  # 1k to 128k
 # Distinct in grey and to those who see no red: the palette of Okabe and Ito.
@@ -63,19 +62,13 @@ def save_picture(path: Path, name: str, config: ModelConfig, *, overwrite: bool 
         file.write(data)
 
 
-def _extra(module: str) -> Any:  # noqa: ANN401, neither is always there to give types
-    try:
-        return import_module(module)
-    except ImportError:
-        raise ValueError('A picture needs an extra: pip install "tilth[report]".') from None
-
-
 def _percent(rows: Shares, component: str) -> list[float]:
     return [100 * flops[component] / sum(flops.values()) for flops in rows.values()]
 
 
 def _page(panels: Mapping[str, Shares]) -> bytes:
-    graph_objects, subplots = _extra("plotly.graph_objects"), _extra("plotly.subplots")
+    graph_objects = import_extra("plotly.graph_objects", "A picture")
+    subplots = import_extra("plotly.subplots", "A picture")
     figure = subplots.make_subplots(
         cols=len(panels), subplot_titles=list(panels), shared_yaxes=True
     )
@@ -101,7 +94,8 @@ def _page(panels: Mapping[str, Shares]) -> bytes:
 
 def _png(panels: Mapping[str, Shares]) -> bytes:
     # Without pyplot, which would keep every figure.
-    figure = _extra("matplotlib.figure").Figure(figsize=(11, 4.8), layout="constrained")
+    figures = import_extra("matplotlib.figure", "A picture")
+    figure = figures.Figure(figsize=(11, 4.8), layout="constrained")
     all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, (title, rows) in zip(all_axes, panels.items(), strict=True):
         bottom = [0.0] * len(rows)

@@ -3,10 +3,6 @@
 What enters: the plain values of an `Account`. What leaves: the text of its tables, or the same in
 colour on a terminal.
 
->>> big(4_513_336_524_800), size(8_508_230_400)
-('4.513e12', '8.51 GB')
->>> duration(6584 * 86400)
-'6,584 days (18.0 years)'
 """
 
 import io
@@ -16,6 +12,8 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+
+from tilth.formatting import format_bytes, format_duration, scientific
 
 WIDTH = 100  # of text that goes to a file
 COMPONENTS = {
@@ -59,39 +57,18 @@ def shares_table(title: str, first_column: str, rows: Mapping[str, dict[str, int
     return table
 
 
-def big(number: float) -> str:
-    """Four digits and a power of ten."""
-    return f"{number:.3e}".replace("e+", "e").replace("e0", "e")
-
-
 def plain(number: float) -> str:
-    """At least three digits, and never a power of ten where one can read the number."""
+    """At least three digits, and never a power of ten where one can read the number.
+
+    >>> plain(12345.6), plain(0.12345)
+    ('12,346', '0.123')
+    """
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
-
-
-def size(number_bytes: float) -> str:
-    """Bytes in the unit that fits, by thousands."""
-    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if abs(number_bytes) >= scale:
-            return f"{number_bytes / scale:,.2f} {unit}"
-    return f"{number_bytes:.0f} bytes"
 
 
 def share(part: float, whole: float) -> str:
     """A percentage."""
     return f"{part / whole:.1%}"
-
-
-def duration(seconds: float) -> str:
-    """A time as people say it."""
-    days = seconds / 86400
-    if days >= 2:
-        years = f" ({days / 365.25:.1f} years)" if days >= 730 else ""
-        return f"{days:,.0f} days{years}" if days >= 10 else f"{days:.1f} days"
-    for unit, scale in (("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * scale:
-            return f"{seconds / scale:.1f} {unit}"
-    return f"{seconds:.3g} s"
 
 
 def _heading(values: Mapping[str, Any]) -> Iterable[str]:
@@ -121,7 +98,7 @@ def _parameters(values: Mapping[str, Any]) -> Table:
     table.add_row("all, trainable", f"{total:,}", "100.0%")
     table.add_row("without the embedding", f"{parameters['without_embedding']:,}")
     table.add_row("without embedding and head", f"{parameters['without_embedding_and_head']:,}")
-    table.add_row("bytes in float32", f"{parameters['bytes']:,}", size(parameters["bytes"]))
+    table.add_row("bytes in float32", f"{parameters['bytes']:,}", format_bytes(parameters["bytes"]))
     table.add_row("", "", f"{parameters['bytes'] / 2**power:,.2f} {unit}")
     return table
 
@@ -166,7 +143,7 @@ def _operations(values: Mapping[str, Any]) -> Table:
         steps, run_tokens = training["steps"], training["tokens"]
         rows.append((f"{steps:,} steps, {run_tokens:,} tokens", flops["per_run"]))
     for name, number in rows:
-        table.add_row(name, f"{number:,}", big(number))
+        table.add_row(name, f"{number:,}", scientific(number))
     per_parameter = flops["optimizer_total"] / values["parameters"]["total"]
     table.caption = f"{optimizer}: {per_parameter:,.4g} operations for each parameter"
     return table
@@ -190,23 +167,27 @@ def _memory(values: Mapping[str, Any]) -> Table:
         by_us, once_by_us = _sums(ours["activations"], component)
         table.add_row(
             f"activations: {component}",
-            size(by_book * batch_size + once_by_book),
-            size(by_us * batch_size + once_by_us),
-            size(once_by_us) if once_by_us else "",
+            format_bytes(by_book * batch_size + once_by_book),
+            format_bytes(by_us * batch_size + once_by_us),
+            format_bytes(once_by_us) if once_by_us else "",
         )
     always = (("parameters", "parameters_bytes"), ("gradients", "gradients_bytes"))
     for name, key in always:
-        table.add_row(name, size(ours[key]), size(ours[key]))
+        table.add_row(name, format_bytes(ours[key]), format_bytes(ours[key]))
     moments = textbook["once_bytes"] - ours["parameters_bytes"] - ours["gradients_bytes"]
     table.add_row(
-        f"{training['optimizer']}'s state", size(moments), size(ours["optimizer_state_bytes"])
+        f"{training['optimizer']}'s state",
+        format_bytes(moments),
+        format_bytes(ours["optimizer_state_bytes"]),
     )
     table.add_section()
     table.add_row(
-        "all at once, or the worst moment", size(textbook["bytes"]), size(ours["peak_bytes"])
+        "all at once, or the worst moment",
+        format_bytes(textbook["bytes"]),
+        format_bytes(ours["peak_bytes"]),
     )
     if memory["limit_bytes"] is not None:
-        limit = size(memory["limit_bytes"])
+        limit = format_bytes(memory["limit_bytes"])
         largest = (str(each["largest_batch"]) for each in (textbook, ours))
         table.add_row(f"the most sequences in {limit}", *largest)
     return table
@@ -222,7 +203,7 @@ def _memory_notes(values: Mapping[str, Any]) -> Iterable[str]:
         "itself."
     )
     yield (
-        f"Generating: {size(memory['cache_bytes'])} of keys and values for one sequence of "
+        f"Generating: {format_bytes(memory['cache_bytes'])} of keys and values for one sequence of "
         f"{values['model']['context_length']:,} tokens."
     )
 
@@ -236,7 +217,7 @@ def _time(values: Mapping[str, Any]) -> Table:
     table.add_row("peak", f"{peak / 1e12:,.4g} TFLOP/s in {training['dtype']}")
     table.add_row("which is from", hardware["source"])
     table.add_row("reached (MFU)", f"{cost['mfu']:.0%}")
-    table.add_row("time", duration(cost["seconds"]))
+    table.add_row("time", format_duration(cost["seconds"]))
     table.add_row("hours", plain(cost["seconds"] / 3600))
     if cost["energy_kwh"] is not None:
         table.add_row("energy", f"{plain(cost['energy_kwh'])} kWh at {hardware['watts']:.0f} W")
@@ -247,9 +228,9 @@ def _time(values: Mapping[str, Any]) -> Table:
 
 def _optimum(optimum: Mapping[str, float]) -> Iterable[str]:
     yield (
-        f"These hours are {big(optimum['flops'])} FLOPs. By Hoffmann et al. (2022), an estimate, "
-        f"they are best spent on {big(optimum['parameters'])} parameters and "
-        f"{big(optimum['tokens'])} tokens, 20 for each."
+        f"These hours are {scientific(optimum['flops'])} FLOPs. By Hoffmann et al. (2022), "
+        f"an estimate, they are best spent on {scientific(optimum['parameters'])} parameters and "
+        f"{scientific(optimum['tokens'])} tokens, 20 for each."
     )
 
 

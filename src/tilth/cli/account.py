@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from cyclopts import Parameter
 
-from tilth.cli.corpus import parse_size
 from tilth.cli.options import Json
 from tilth.cli.overrides import changes, overrides_of
-from tilth.model.config import ModelConfig
+from tilth.config.model import ModelConfig
+from tilth.formatting import parse_bytes
 
 if TYPE_CHECKING:
     ModelOverrides: TypeAlias = Any
@@ -88,7 +88,7 @@ def account(
         mfu=mfu,
         hours=hours,
         price_per_hour=price,
-        memory_bytes=None if memory is None else parse_size(memory),
+        memory_bytes=None if memory is None else parse_bytes(memory),
         recompute=recompute,
         **changes(model),
     )

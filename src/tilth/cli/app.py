@@ -3,28 +3,30 @@
 | exit code | what happened |
 |---|---|
 | 0 | it worked |
-| 1 | whoever read our output stopped reading |
-| 2 | the user can mend it: one sentence on stderr (`--debug` shows the traceback) |
+| 1 | the reader of the output closed the pipe |
+| 2 | an error that the user can correct: one sentence on stderr |
+| 70 | a bug in tilth: one sentence on stderr |
 | 130, 143 | Ctrl-C, SIGTERM; open files were taken back |
 
-Anything else is a bug in tilth and shows its traceback.
+`--debug` shows the traceback of an error.
 """
 
 import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable
-from difflib import get_close_matches
+from collections.abc import Iterable, Sequence
 from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO, cast
 
 from cyclopts import App, CycloptsError, Parameter, UnknownOptionError
 
 from tilth import __version__
 from tilth.cli.whole_numbers import convert_exactly
+from tilth.errors import is_out_of_memory, missing_extra
+from tilth.formatting import printable, suggestion
 
 app = App(
     name="tilth",
@@ -46,6 +48,7 @@ app.command("tilth.cli.corpus:app", name="corpus", help="Text: stories, download
 app.command("tilth.cli.tokenizer:app", name="tokenizer", help="Text to token ids and back.")
 app.command("tilth.cli.tokenize:tokenize", help="A corpus and a tokenizer to token files.")
 app.command("tilth.cli.account:account", help="What a model costs, before it is paid.")
+app.command("tilth.cli.config:app", name="config", help="Config files: their schema.")
 app.command("tilth.cli.train:train", help="Token files and a recipe to a run directory.")
 app.command("tilth.cli.train:resume", help="Go on with a run that was stopped.")
 app.command("tilth.cli.runs:runs", help="The runs in a folder, and how they stand.")
@@ -86,22 +89,18 @@ def _launch(
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
-    import tomllib
+    from tilth.files import read_toml
 
-    try:
-        return tomllib.loads(path.read_bytes().decode("utf-8"))
-    except FileNotFoundError:
+    if not path.exists():
         siblings = [file.name for file in path.parent.glob("*")]
-        raise FileNotFoundError(
-            f"There is no config file {path}.{_suggestion(path.name, siblings)}"
-        ) from None
-    except ValueError as error:  # not TOML, or not UTF-8
-        raise ValueError(f"The config file {path} is not TOML: {error}.") from None
+        hint = _suggestion(path.name, siblings)
+        raise FileNotFoundError(f"There is no config file {path}.{hint}")
+    return read_toml(path)
 
 
 def _suggestion(wrong: str, names: Iterable[str]) -> str:
-    nearest = get_close_matches(wrong, names, n=1)
-    return f" Did you mean {nearest[0]}?" if nearest else ""
+    hint = suggestion(wrong, names, "")
+    return f" {hint[0].upper()}{hint[1:]}" if hint else ""
 
 
 def main() -> None:
@@ -113,8 +112,31 @@ def main() -> None:
     sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a file name may be no UTF-8
+    if sys.stdout.isatty():
+        sys.stdout = cast(TextIO, EscapedTerminal(sys.stdout))
+    if sys.stderr.isatty():
+        sys.stderr = cast(TextIO, EscapedTerminal(sys.stderr))
     logging.basicConfig(format="note: %(message)s", stream=sys.stderr)
-    sys.exit(_exit_code_of(app.meta))
+    sys.exit(run())
+
+
+class EscapedTerminal:
+    """A terminal on which control characters of foreign text are shown, not obeyed.
+
+    File names, special tokens and generated text may hold escape sequences. What rich draws goes to
+    the stream itself: rich looks for it under this name.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.rich_proxied_file = stream
+
+    def write(self, text: str) -> int:
+        """Write text with its control characters, line ends and tabs apart, escaped."""
+        self.rich_proxied_file.write(printable(text, keep="\n\t"))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401, whatever the stream has
+        return getattr(self.rich_proxied_file, name)
 
 
 def _exit_on_sigterm(_signal_number: int, _frame: FrameType | None) -> None:
@@ -124,9 +146,12 @@ def _exit_on_sigterm(_signal_number: int, _frame: FrameType | None) -> None:
     sys.exit(128 + signal.SIGTERM)
 
 
-def _exit_code_of(command: Callable[[], object]) -> int:
+def run(words: Sequence[str] | None = None) -> int:
+    """Run the command line `words` (default: of this process) and return its exit code."""
+    words = sys.argv[1:] if words is None else list(words)
+    app.config = ()  # a config file belongs to one call
     try:
-        command()
+        app.meta(words)
         sys.stdout.flush()
     except BrokenPipeError:
         # Python flushes stdout once more at exit: let that go nowhere.
@@ -135,23 +160,35 @@ def _exit_code_of(command: Callable[[], object]) -> int:
     except KeyboardInterrupt:
         print("tilth: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
-    except (CycloptsError, ValueError, OSError, MemoryError) as error:
-        if "--debug" in sys.argv:
+    except Exception as error:
+        if "--debug" in words:
             raise
-        print(f"tilth: {_sentence(error)}", file=sys.stderr)
-        return 2
+        sentence, code = _explained(error)
+        print(f"tilth: {printable(sentence)}", file=sys.stderr)  # it may quote a file
+        return code
     return 0
 
 
-def _sentence(error: Exception) -> str:
-    """What went wrong, in the user's words."""
+def _explained(error: Exception) -> tuple[str, int]:
+    """The sentence for an error, and the exit code: 2 where the user can correct it, else 70."""
     if isinstance(error, UnknownOptionError) and error.token.source != "cli":
-        return _unknown_key(error)
+        return _unknown_key(error), 2
+    if is_out_of_memory(error):
+        hint = "take a smaller model, batch or context, or close other programs"
+        return f"Out of memory: {_first_line(error)}; {hint}.", 2
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{error.filename}: {error.strerror}."
-    if isinstance(error, MemoryError):
-        return f"Out of memory. {error}".strip()
-    return str(error) or type(error).__name__
+        return f"{error.filename}: {error.strerror}.", 2
+    if isinstance(error, CycloptsError | ValueError | OSError):
+        return str(error) or type(error).__name__, 2
+    if sentence := missing_extra(error):
+        return sentence, 2
+    name = type(error).__name__
+    hint = "this is a bug in tilth; run the command again with --debug and report its output"
+    return f"internal error ({name}: {_first_line(error)}); {hint}.", 70
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 def _unknown_key(error: UnknownOptionError) -> str:

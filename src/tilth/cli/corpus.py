@@ -1,25 +1,19 @@
 """`tilth corpus`: text to learn from: made, fetched, or looked at."""
 
 import json as json_module
-import re
 import sys
 import time
 from collections import Counter
-from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
 from tilth.cli.options import CorpusPaths, Field, Json, OnError, Overwrite, Separator
+from tilth.formatting import parse_bytes, printable
 
 app = App(name="corpus", help="Text to learn from: stories, named downloads, your own.")
 
-UNITS = {"b": 1} | {
-    f"{letter}{ending}": base**power
-    for power, letter in enumerate("kmgt", 1)
-    for ending, base in (("b", 1000), ("ib", 1024))
-}
 SHOWN_SENTENCES = 5  # about skipped documents
 SHOWN_SOURCES = 10
 SAMPLE_BYTES = 4096  # enough for some lines in any script
@@ -41,7 +35,7 @@ def stories(
     from tilth.corpus.stories import write_stories
     from tilth.files import check_target
 
-    size_bytes = parse_size(size)
+    size_bytes = parse_bytes(size)
     check_target(out, overwrite=overwrite)
     began = time.monotonic()
     with progress() as report:
@@ -169,20 +163,11 @@ def info(
             print(f"    {line}")
 
 
-def parse_size(text: str) -> int:
-    """A number of bytes, in the units that people write."""
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([a-z]*)", text.strip().lower())
-    if match is None or (match[2] and match[2] not in UNITS):
-        raise ValueError(f"{text!r} is not a size; write 500kB, 50MB, 1.5GB, 64MiB, or bytes.")
-    return int(Decimal(match[1]) * UNITS[match[2] or "b"])
-
-
 def _beginning(text: bytes) -> list[str]:
     """The first lines that say something, for people."""
     # The cut may have gone through a character.
     lines = text.decode("utf-8", "ignore").splitlines()
-    shown = []
-    for line in [line for line in lines if line.strip()][:SAMPLE_LINES]:
-        cut = line if len(line) <= SAMPLE_CHARACTERS else line[:SAMPLE_CHARACTERS] + "…"
-        shown.append("".join(c if c.isprintable() else repr(c)[1:-1] for c in cut))
-    return shown
+    return [
+        printable(line[:SAMPLE_CHARACTERS] + "…" * (len(line) > SAMPLE_CHARACTERS))
+        for line in [line for line in lines if line.strip()][:SAMPLE_LINES]
+    ]

@@ -16,7 +16,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tilth.cli.training_view import Show
-    from tilth.recipes import TrainingConfig
+    from tilth.config import ResolvedConfig, TrainingConfig
     from tilth.runs import StepRecord
 
 END = "<|endoftext|>"
@@ -52,43 +52,21 @@ FULL = Sizes(stories_bytes=20_000_000, vocab_size=4_000, recipe="small")
 QUICK = Sizes(stories_bytes=5_000_000, vocab_size=2_000, recipe="tiny", steps=700)
 
 
-@dataclass(frozen=True)
 class Demo:
     """A demo, and where its stages leave what they make."""
 
-    folder: Path
-    sizes: Sizes
-    seed: int
-    console: "Console"
-
-    @property
-    def stories(self) -> Path:
-        """The text."""
-        return self.folder / "stories.txt"
-
-    @property
-    def tokenizer(self) -> Path:
-        """The tokenizer that was learned from it."""
-        return self.folder / "tokenizer.json"
-
-    @property
-    def data(self) -> Path:
-        """The token files."""
-        return self.folder / "data"
-
-    @property
-    def run(self) -> Path:
-        """The training."""
-        return self.folder / "run"
-
-    @property
-    def report(self) -> Path:
-        """The page about it."""
-        return self.folder / "report.html"
+    def __init__(self, folder: Path, sizes: Sizes, seed: int, console: "Console") -> None:
+        self.folder, self.sizes, self.seed, self.console = folder, sizes, seed, console
+        self.stories = folder / "stories.txt"
+        self.tokenizer = folder / "tokenizer.json"
+        self.data = folder / "data"
+        self.run = folder / "run"
+        self.report = folder / "report.html"
 
     def config(self) -> "TrainingConfig":
         """How it is trained: the recipe, for these token files."""
-        from tilth.recipes import RECIPES, MachineConfig
+        from tilth.config import MachineConfig
+        from tilth.recipes import RECIPES
 
         config = RECIPES[self.sizes.recipe](self.data, steps=self.sizes.steps)
         # Compiling takes a silent minute, to gain less in a run of this length.
@@ -116,7 +94,7 @@ def demo(
     """
     from rich.console import Console
 
-    from tilth.accounting.report import duration
+    from tilth.formatting import format_duration
 
     # Two default folders, so that neither demo stands in the way of the other.
     folder = out or Path("demo-quick" if quick else "demo")
@@ -129,14 +107,14 @@ def demo(
         console.print(f"What is finished in {folder} is not made again.")
     else:
         console.print(f"It all goes to {folder}. Stopped (Ctrl-C), the same command goes on.")
-    began = time.monotonic()
+    made, began = Demo(folder, sizes, seed, console), time.monotonic()
     for number, (title, stage) in enumerate(STAGES, start=1):
         console.print(f"\n{number}. {title}", style="bold")
         then = time.monotonic()
-        result = stage(Demo(folder, sizes, seed, console))
-        console.print(f"{INDENT}{result} ({duration(round(time.monotonic() - then, 1))})")
-    console.print(f"\nDone in {duration(round(time.monotonic() - began))}. Next, try:\n")
-    for command in _next_commands(Demo(folder, sizes, seed, console)):
+        result = stage(made)
+        console.print(f"{INDENT}{result} ({format_duration(round(time.monotonic() - then, 1))})")
+    console.print(f"\nDone in {format_duration(round(time.monotonic() - began))}. Next, try:\n")
+    for command in _next_commands(made):
         console.print(f"{INDENT}{command}")
     console.print(f"\nWrote {folder}")
 
@@ -186,7 +164,7 @@ def write_token_files(demo: Demo) -> str:
 def account_for_model(demo: Demo) -> str:
     """What it will cost, before it is paid."""
     import tilth
-    from tilth.accounting.report import big, size
+    from tilth.formatting import format_bytes, scientific
 
     account = tilth.account(demo.config())
     model, parameters = account.config, account.parameters
@@ -197,19 +175,25 @@ def account_for_model(demo: Demo) -> str:
         f"blocks {parameters.without_embedding_and_head:,}, head {parameters.head:,}"
     )
     return (
-        f"{account.run_tokens:,} tokens cost {big(account.run_flops)} FLOPs, "
-        f"{size(account.memory.peak_bytes)} of memory"
+        f"{account.run_tokens:,} tokens cost {scientific(account.run_flops)} FLOPs, "
+        f"{format_bytes(account.memory.peak_bytes)} of memory"
     )
 
 
 def train_model(demo: Demo) -> str:
     """Predict the next token, see how wrong that was, move every parameter a little, repeat."""
     import tilth
+    from tilth.cli.training_view import drive
+    from tilth.training.loop import prepare, prepare_resume
 
     if not demo.run.exists():
-        _watch(tilth.train(demo.config(), demo.run), demo.run)
+        prepared = prepare(demo.config(), demo.run)
     elif not tilth.open_run(demo.run).is_finished:
-        _watch(tilth.resume(demo.run, data=demo.data), demo.run)
+        prepared = prepare_resume(demo.run, data=demo.data)
+    else:
+        prepared = None
+    if prepared is not None:
+        drive(prepared, _view(prepared.config), "the same command goes on from there")
     config = tilth.open_run(demo.run).config
     return f"{config.steps:,} steps of {config.tokens_per_step:,} tokens: {demo.run}"
 
@@ -228,14 +212,13 @@ def evaluate_model(demo: Demo) -> str:
 def tell_stories(demo: Demo) -> str:
     """Draw a token, append it, predict again, until the model says that the story is over."""
     import tilth
-    from tilth.generation import load_decoder
 
-    model = load_decoder(demo.run)
+    model = tilth.load(demo.run)
     tokens, began = 0, time.monotonic()
     for beginning in BEGINNINGS:
-        text = tilth.generate(model, beginning, temperature=0.4, max_tokens=400, seed=demo.seed)
+        text = model.generate(beginning, temperature=0.4, max_tokens=400, seed=demo.seed)
         _print_story(demo.console, beginning, beginning + "".join(text))
-        tokens += text.tokens.num_tokens
+        tokens += len(text.token_ids)
     return f"{tokens:,} tokens, {tokens / (time.monotonic() - began):,.0f} a second"
 
 
@@ -243,7 +226,7 @@ def write_report(demo: Demo) -> str:
     """Learning curves, samples, costs and commands, as a page and as Markdown."""
     from importlib.util import find_spec
 
-    from tilth.lab.report import read_report, save_report
+    from tilth.report.writing import read_report, save_report
     from tilth.runs.metrics import METRICS
 
     if not (find_spec("plotly") and find_spec("matplotlib")):
@@ -292,27 +275,8 @@ def _claim(folder: Path, sizes: Sizes, seed: int) -> bool:
     return False
 
 
-def _watch(records: "Iterator[StepRecord]", run: Path) -> None:
-    """Show each step; at the first signal leave the loop, which saves, and end."""
-    from tilth.cli.signals import first_signal, say
-    from tilth.runs import open_run
-
-    config = open_run(run).config
-    with first_signal() as signals, closing(records), _view(config) as show:  # type: ignore[type-var]  # a generator
-        for record in records:
-            show(record)
-            if signals:
-                break
-    if signals:
-        say(
-            f"tilth: stopped after step {record.step:,} of {config.steps:,}, which is saved; the "
-            "same command goes on from there"
-        )
-        sys.exit(128 + signals[0])
-
-
 @contextmanager
-def _view(config: "TrainingConfig") -> "Iterator[Show]":
+def _view(config: "ResolvedConfig") -> "Iterator[Show]":
     """The panel of `tilth train` where it can be drawn; elsewhere a line at each evaluation."""
     from tilth.cli.training_view import panel_console, training_view
 
@@ -324,17 +288,16 @@ def _view(config: "TrainingConfig") -> "Iterator[Show]":
 
 
 def _show_milestone(record: "StepRecord") -> None:
-    from tilth.accounting.report import duration
-    from tilth.cli.training_view import harmless
+    from tilth.formatting import format_duration, printable
 
     lines = []
     if record.evaluation is not None:
-        gone = duration(round(record.seconds))
+        gone = format_duration(round(record.seconds))
         lines.append(
             f"step {record.step:>5,}: validation loss {record.evaluation.loss:.3f} after {gone}"
         )
     if record.sample is not None:
-        lines.append(textwrap.shorten(harmless(record.sample), WIDTH - 12, placeholder=" ..."))
+        lines.append(textwrap.shorten(printable(record.sample), WIDTH - 12, placeholder=" ..."))
     for line in lines:
         print(f"{INDENT}{line}", file=sys.stderr, flush=True)
 
@@ -343,11 +306,11 @@ def _print_story(console: "Console", beginning: str, story: str) -> None:
     """Print a story in lines that fit, what was given in bold."""
     from rich.text import Text
 
-    from tilth.cli.training_view import harmless
+    from tilth.formatting import printable
 
     width = min(WIDTH, console.width)
     paragraphs = [
-        textwrap.fill(harmless(line), width, initial_indent=INDENT, subsequent_indent=INDENT)
+        textwrap.fill(printable(line), width, initial_indent=INDENT, subsequent_indent=INDENT)
         for line in map(str.strip, story.strip().split("\n"))
     ]
     text = Text("\n".join(paragraphs) + "\n")

@@ -1,7 +1,7 @@
 """`tilth evaluate`: how well a run predicts text."""
 
 import json as json_module
-import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +29,7 @@ def evaluate(
     """Predict the validation set: loss, perplexity, and bits per byte, which compare tokenizers."""
     from tilth.cli.progress import progress
     from tilth.runs import open_run
+    from tilth.runs.metrics import finite_or_none
     from tilth.training.evaluation import evaluate_run
 
     opened = open_run(run)
@@ -37,17 +38,9 @@ def evaluate(
             opened, data=data, step=step, max_tokens=max_tokens, device=device, progress=report
         )
     if json:
-        results = {
-            "run": str(run),
-            "step": checkpoint.step,
-            "loss": found.loss,
-            "perplexity": found.perplexity,
-            "bits_per_byte": found.bits_per_byte,
-            "tokens": found.tokens,
-        }
-        # JSON has no word for what is not finite: a loss above 709, or no byte of text at all.
-        finite = {k: None if v in (math.inf, -math.inf) else v for k, v in results.items()}
-        print(json_module.dumps(finite, allow_nan=False))
+        # Null for what is not finite: a loss of damaged weights, or no byte of text at all.
+        values = {name: finite_or_none(value) for name, value in asdict(found).items()}
+        print(json_module.dumps({"run": str(run), "step": checkpoint.step, **values}))
         return
     print(f"{checkpoint.name}, {found.tokens:,} tokens of validation")
     print(f"loss           {found.loss:.4f} nats per token")

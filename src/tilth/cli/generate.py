@@ -6,16 +6,21 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from tilth.cli.options import Json, Threads
+from tilth.formatting import printable
+from tilth.generation.sampling import Sampling
 
 if TYPE_CHECKING:
-    from tilth.generation import LoadedModel, TextStream
+    from tilth.generation import TextStream
+    from tilth.tokenizer import Tokenizer
 
+DEFAULT = Sampling()
 REASONS = {
     "end token": "at the end token",
     "limit": "at --max-tokens",
@@ -36,24 +41,7 @@ def generate(
         ),
     ] = "",
     max_tokens: Annotated[int, Parameter(help="Write at most this many tokens.")] = 256,
-    temperature: Annotated[
-        float,
-        Parameter(
-            help="Below 1 the likely become likelier, which suits a small run (0.4, say); 0 always "
-            "takes the likeliest."
-        ),
-    ] = 1.0,
-    top_k: Annotated[int | None, Parameter(help="Choose from the k likeliest tokens.")] = None,
-    top_p: Annotated[
-        float, Parameter(help="Choose from the smallest set of tokens whose mass reaches p.")
-    ] = 1.0,
-    min_p: Annotated[
-        float, Parameter(help="Choose from tokens at least this share as likely as the likeliest.")
-    ] = 0.0,
-    repetition_penalty: Annotated[
-        float, Parameter(help="Above 1, what stands in the context already becomes less likely.")
-    ] = 1.0,
-    seed: Annotated[int, Parameter(help="Where chance begins: equal seeds, equal text.")] = 0,
+    sampling: Annotated[Sampling, Parameter(name="*")] = DEFAULT,
     samples: Annotated[int, Parameter(help="Write so many texts.")] = 1,
     stop: Annotated[
         list[str] | None,
@@ -93,8 +81,7 @@ def generate(
 
     The text goes to stdout, behind the prompt; why it ended goes to stderr.
     """
-    from tilth.generation import TextStream, generate_tokens, load_decoder
-    from tilth.generation.context import PromptError
+    from tilth.generation import PromptError, load
 
     if samples < 1:
         raise ValueError(f"--samples is {samples}; write 1 text or more.")
@@ -102,42 +89,36 @@ def generate(
         raise ValueError("--interactive asks for the prompts; leave --prompt and --json out.")
     written = sys.stdin.buffer.read() if prompt == "-" else os.fsencode(prompt)
     prompt = _decoded(written, ends_line=prompt == "-")
+    model = load(run, step=step, device=device, quantize=quantize, threads=threads)
 
-    def streams(model: "LoadedModel", prompt: str) -> Iterator[TextStream]:
+    def streams(prompt: str) -> Iterator["TextStream"]:
         for sample_index in range(samples):
-            tokens = generate_tokens(
-                model,
+            yield model.generate(
                 prompt,
                 max_tokens=max_tokens,
-                temperature=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                min_p=min_p,
-                repetition_penalty=repetition_penalty,
-                seed=seed,
+                stop=stop or (),
                 sample_index=sample_index,
-                alternatives=alternatives,
-                allow_special=allow_special,
                 past_context=past_context,
+                allow_special=allow_special,
+                alternatives=alternatives if json else None,
+                **asdict(sampling),
             )
-            yield TextStream(tokens, stop or (), keep_scores=json)
 
-    model = load_decoder(run, step=step, device=device, quantize=quantize, threads=threads)
     if json:
-        texts = [_as_dict(model, stream) for stream in streams(model, prompt)]
-        print(json_module.dumps({"prompt": prompt, "seed": seed, "samples": texts}))
+        texts = [_as_dict(model.tokenizer, stream) for stream in streams(prompt)]
+        print(json_module.dumps({"prompt": prompt, "seed": sampling.seed, "samples": texts}))
         return
     if not interactive:
-        _write(prompt, streams(model, prompt))
+        _write(prompt, streams(prompt))
         return
     with suppress(PromptError):
-        next(streams(model, ""))  # refuses bad values before it asks
+        next(streams(""))  # refuses bad values before it asks
     while line := _asked():
         try:
             prompt = _decoded(line, ends_line=True)
-            _write(prompt, streams(model, prompt))
+            _write(prompt, streams(prompt))
         except PromptError as error:  # the next may do
-            print(f"tilth: {error}", file=sys.stderr)
+            print(f"tilth: {printable(str(error))}", file=sys.stderr)
         except KeyboardInterrupt:  # enough of this one
             print("\nstopped by Ctrl-C", file=sys.stderr)
 
@@ -152,7 +133,7 @@ def _write(prompt: str, streams: Iterator["TextStream"]) -> None:
             print(text, end="", flush=True)
         seconds = time.perf_counter() - began
         print(flush=True)
-        num_tokens = stream.tokens.num_tokens
+        num_tokens = len(stream.token_ids)
         reason = REASONS[stream.stop_reason or "limit"]
         rate = f", {num_tokens / seconds:,.0f} tokens/s" if num_tokens else ""
         print(f"stopped {reason} after {num_tokens} tokens{rate}", file=sys.stderr)
@@ -167,7 +148,7 @@ def _asked() -> bytes:
 
 def _decoded(prompt: bytes, *, ends_line: bool) -> str:
     """The text of a prompt, whatever the locale says."""
-    from tilth.generation.context import PromptError
+    from tilth.generation import PromptError
 
     if ends_line:
         prompt = prompt.removesuffix(b"\n").removesuffix(b"\r")
@@ -179,11 +160,11 @@ def _decoded(prompt: bytes, *, ends_line: bool) -> str:
         ) from error
 
 
-def _as_dict(model: "LoadedModel", stream: "TextStream") -> dict[str, Any]:
+def _as_dict(tokenizer: "Tokenizer", stream: "TextStream") -> dict[str, Any]:
     """A whole text with its tokens, for JSON."""
 
     def token(token_id: int, log_probability: float) -> dict[str, Any]:
-        text = model.tokenizer.decode([token_id])
+        text = tokenizer.decode([token_id])
         return {"id": token_id, "text": text, "log_probability": log_probability}
 
     text = "".join(stream)
@@ -192,6 +173,6 @@ def _as_dict(model: "LoadedModel", stream: "TextStream") -> dict[str, Any]:
             **token(each.id, each.log_probability),
             "alternatives": [token(*alternative) for alternative in each.alternatives],
         }
-        for each in stream.scored_tokens or ()
+        for each in stream.scored_tokens
     ]
     return {"text": text, "stop_reason": stream.stop_reason, "tokens": tokens}

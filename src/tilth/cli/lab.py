@@ -2,30 +2,22 @@
 
 import json as json_module
 import math
-import os
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
 from tilth.cli.lab_view import report_labs, watch
 from tilth.cli.overrides import dotted
-from tilth.cli.train import (
-    MachineOverrides,
-    ModelOverrides,
-    OptimizerOverrides,
-    WatchOverrides,
-    recipe_of,
-    seconds_of,
-)
-from tilth.recipes.changing import changed
-from tilth.recipes.config import TrainingConfig, differences
+from tilth.cli.signals import say
+from tilth.cli.train import MachineOverrides, ModelOverrides, OptimizerOverrides, WatchOverrides
 
 if TYPE_CHECKING:
-    from tilth.lab.experiment import Question
+    from tilth.lab import Plan
+    from tilth.lab.planning import Options as PlanOptions
 
 app = App(name="lab", help="Experiments that explain training.")
 app.command("tilth.cli.lab_search:search", help="The best values of any fields, by Optuna.")
@@ -34,8 +26,7 @@ DataFolder = Annotated[Path, Parameter(help="The folder that `tilth tokenize` wr
 DataFolders = Annotated[
     list[Path], Parameter(negative=(), help="Folders that `tilth tokenize` wrote; two or more.")
 ]
-EVALUATION_TOKENS = 32_768  # half of a usual evaluation: trials are short
-SOME_STEPS = 10_000  # until the budget has become steps
+TABLES = ("model", "optimizer", "machine", "watch")
 
 
 @Parameter(name="*")
@@ -66,52 +57,37 @@ class Options:
     machine: Annotated[MachineOverrides | None, Parameter(group="Machine")] = None
     watch: Annotated[WatchOverrides | None, Parameter(group="Watching")] = None
 
+    def given(self) -> "PlanOptions":
+        """The options that were given, as `tilth.lab.plan` takes them."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        tables = {table: values.pop(table) for table in TABLES}
+        del values["dry_run"]
+        options: PlanOptions = {name: v for name, v in values.items() if v is not None}  # type: ignore[assignment]
+        return {**options, "changes": dotted(tables), "command": _command(), "tell": say}
 
-@app.command(name="lr")
-def learning_rates(*, data: DataFolder, options: Options | None = None) -> None:
+
+@app.command(name=["learning-rate", "lr"])
+def learning_rate(*, data: DataFolder, options: Options | None = None) -> None:
     """Sweep the learning rate, from far too small to divergent, then finer around the best."""
-    options = options or Options()
-    from tilth.lab.learning_rates import LearningRates
-
-    seeds = _seeds(options)
-    _ask(lambda base: LearningRates(base, seeds), "lr", data, options)
+    _ask("learning-rate", data, options)
 
 
-@app.command(name="batch-size")
-def batch_sizes(*, data: DataFolder, options: Options | None = None) -> None:
+@app.command
+def batch_size(*, data: DataFolder, options: Options | None = None) -> None:
     """Sweep the batch size, from 1 to what memory allows, at equal tokens and at equal time."""
-    options = options or Options()
-    from tilth.lab.batch_sizes import BatchSizes
-
-    seeds = _seeds(options)
-    _ask(
-        lambda base: BatchSizes(base, seeds),
-        "batch-size",
-        data,
-        options,
-        by_clock=BatchSizes.by_clock,
-    )
+    _ask("batch-size", data, options)
 
 
 @app.command
 def ablations(*, data: DataFolder, options: Options | None = None) -> None:
     """Take the parts of the model away one by one, over several seeds (three by default)."""
-    options = options or Options()
-    from tilth.lab.ablations import Ablations
-
-    seeds = _seeds(options, 3)
-    _ask(lambda base: Ablations(base, seeds), "ablations", data, options)
+    _ask("ablations", data, options)
 
 
 @app.command
 def corpora(*, data: DataFolders, options: Options | None = None) -> None:
     """Train one model on each of several texts, and ask each about the others'."""
-    options = options or Options()
-    from tilth.lab.corpora import Corpora
-
-    seeds = _seeds(options)
-    out = options.out or Path("lab/corpora")
-    _ask(lambda base: Corpora(base, seeds, data, out), "corpora", data[0], options)
+    _ask("corpora", data, options)
 
 
 @app.command
@@ -127,25 +103,11 @@ def shape(
 
     They are written to lab/shape/depth, context and vocabulary, with one report.
     """
-    options = options or Options()
-    from tilth.lab.folder import check_folder
-    from tilth.lab.shapes import Context, Depth, Vocabulary
+    from tilth.lab import plan_shape
 
-    seeds = _seeds(options)
-    folder = options.out or Path("lab/shape")
-    third = replace(options, budget=f"{seconds_of(options.budget) / 3}s")
-    questions: dict[str, Callable[[TrainingConfig], Question]] = {
-        "depth": lambda base: Depth(base, seeds),
-        "context": lambda base: Context(base, seeds),
-        "vocabulary": lambda base: Vocabulary(base, seeds, folder / "vocabulary", max_bytes),
-    }
-    check_folder(folder, "shape", tuple(questions))
-    for name, question in questions.items():
-        print(f"{name}:", file=sys.stderr)
-        of_three = replace(third, out=folder / name)
-        _ask(question, name, data, of_three, by_clock=name == "context", is_last=False)
-    if not options.dry_run:
-        report_labs([folder / name for name in questions], folder)
+    options = options or Options()
+    given: PlanOptions = {**options.given(), "max_bytes": max_bytes}
+    _run(plan_shape(data, **given), options, options.out or Path("lab/shape"))
 
 
 @app.command
@@ -159,12 +121,9 @@ def tokenizers(
     seed: Annotated[int, Parameter(help="Which ten documents are drawn.")] = 0,
 ) -> None:
     """Compare the tokenizers of several data folders, each on its own text and on the others'."""
-    from tilth.lab.folder import check_folder, new_lab, save_lab
-    from tilth.lab.tokenizers import compare_tokenizers
+    from tilth.lab import tokenizers as compare
 
-    check_folder(out, "tokenizers")
-    lab = compare_tokenizers(data, max_bytes=max_bytes, seed=seed, tell=_tell)
-    save_lab(new_lab(out, lab.name), replace(lab, command=_command()))
+    compare(data, out=out, max_bytes=max_bytes, seed=seed, command=_command(), tell=say)
     report_labs([out], out)
 
 
@@ -177,165 +136,32 @@ def own(
     options: Options | None = None,
 ) -> None:
     """Answer a question of your own (`tilth lab mine.toml`), or a built-in one by its name."""
+    _ask(question, data, options)
+
+
+def _ask(question: str | Path, data: Path | list[Path], options: Options | None) -> None:
+    from tilth.lab import plan
+
     options = options or Options()
-    from tilth.lab.own import Own, read_own
-
-    if question.suffix != ".toml":
-        names = ", ".join(name for name in app if not name.startswith("-"))
-        raise ValueError(
-            f"There is no question {str(question)!r}: there are {names}, and any TOML file of your "
-            "own."
-        )
-    asked = read_own(question)
-    if "steps" in asked.base:
-        raise ValueError(f"{question} gives steps in [base]; leave them out, and give --steps.")
-    if asked.varies_steps and options.steps is None:
-        raise ValueError(
-            f"{question} varies steps, which a budget of time would decide; give --steps as well, "
-            "or leave steps out of it."
-        )
-    options = replace(options, recipe=options.recipe or asked.recipe)
-    _ask(lambda base: Own(asked, base, options.seeds), question.stem, data, options, asked.base)
+    planned = plan(question, data, **options.given())
+    _run([planned], options, planned.out)
 
 
-# --- asking ---------------------------------------------------------------------------------------
-
-
-def _ask(
-    make: "Callable[[TrainingConfig], Question]",
-    name: str,
-    data: Path,
-    options: Options,
-    base_changes: Mapping[str, Any] | None = None,
-    *,
-    by_clock: bool = False,
-    is_last: bool = True,
-) -> None:
-    """Decide how long the trials are, then train what is missing, and write the report."""
-    from tilth.lab.folder import LAB, check_folder
-
-    out = options.out or Path("lab") / name
-    check_folder(out, name)
-    if options.workers < 1:
-        raise ValueError(f"workers is {options.workers}; take at least one.")
-    if by_clock and options.workers > 1:
-        _tell("this question compares times, so its trials run one at a time")
-        options = replace(options, workers=1)
-    base = changed(_base(data, options), base_changes or {})
-    seconds = None
-    if (out / LAB).exists():
-        base = _same_base(out, base, options)
-    else:
-        base, seconds = _with_length(make, base, options)
-    question = make(base)
-    if options.dry_run:
-        print(describe(question, seconds, options.workers))
-        return
-    _train(question, out, options.workers)
-    if is_last:
-        report_labs([out], out)
-
-
-def _seeds(options: Options, default: int = 1) -> int:
-    return default if options.seeds is None else options.seeds
-
-
-def _base(data: Path, options: Options) -> TrainingConfig:
-    recipe = recipe_of(options.recipe or "small")
-    steps = SOME_STEPS if options.steps is None else options.steps
-    config: TrainingConfig = recipe(data, size=options.size, steps=steps)
-    values: dict[str, Any] = {
-        "watch.evaluation_tokens": EVALUATION_TOKENS,
-        "watch.norms_every": 0,
-        "watch.keep_checkpoints": 1,
-    }
-    if options.workers > 1:
-        values["machine.threads"] = max(1, (os.cpu_count() or 1) // options.workers)
-    own = {"batch_size": options.batch_size, "seed": options.seed}
-    values |= {name: value for name, value in own.items() if value is not None}
-    tables = ("model", "optimizer", "machine", "watch")
-    values |= dotted({table: getattr(options, table) for table in tables})
-    return changed(config, values)
-
-
-def _same_base(out: Path, base: TrainingConfig, options: Options) -> TrainingConfig:
-    """The base of a lab that has begun, if it is what is asked for."""
-    from tilth.lab.folder import load_lab
-
-    old = TrainingConfig.from_dict(load_lab(out).base)
-    steps = old.steps if options.steps is None else base.steps
-    given = dotted({"machine": options.machine})
-    for name, (then, now) in differences(old, replace(base, steps=steps)).items():
-        if name == "data" or (name.startswith("machine.") and name not in given):
-            continue  # it may have moved; and what the first call decided holds
-        raise ValueError(
-            f"{out} was begun with {name} = {then}, and {now} is asked for; ask as before, or name "
-            "another --out."
-        )
-    return replace(old, data=base.data)
-
-
-def _with_length(
-    make: "Callable[[TrainingConfig], Question]", base: TrainingConfig, options: Options
-) -> tuple[TrainingConfig, float]:
-    """The base with its steps and machine, and how long it will take."""
-    from tilth.data import open_data
-    from tilth.training import plan
-
-    wanted = base
-    if options.steps is None:
-        cost = make(replace(base, steps=SOME_STEPS)).cost()
-        # Evaluations, samples and starts take their part too.
-        seconds = 0.9 * seconds_of(options.budget) * options.workers / cost
-        wanted = replace(base, steps=None, budget_seconds=seconds)  # type: ignore[arg-type]
-    planned = plan(wanted, open_data(base.data))
-    found = planned.config
-    return replace(base, steps=found.steps, machine=found.machine), planned.seconds
-
-
-def describe(question: "Question", seconds: float | None, workers: int = 1) -> str:
-    """The trials and what they cost, by the accounting; the time by one measurement of the base."""
-    from tilth.accounting import count_parameters, training_flops
-    from tilth.accounting.report import big, duration
-    from tilth.lab.experiment import relative_cost
-
-    lines = [question.asks, ""]
-    setups = question.setups({})
-    width = max(len(setup.label) for setup in setups)
-    head = ("trial", "steps", "tokens", "parameters", "FLOPs", "time")
-    lines.append(
-        f"{head[0]:{width}} {head[1]:>8} {head[2]:>12} {head[3]:>12} {head[4]:>12} {head[5]:>10}"
-    )
-    for setup in setups:
-        config = setup.config
-        flops = config.steps * training_flops(config.model, config.batch_size)
-        share = relative_cost(config, question.base)
-        time = "–" if seconds is None else duration(seconds * share)
-        lines.append(
-            f"{setup.label:{width}} {config.steps:8,} {config.tokens:12,} "
-            f"{count_parameters(config.model).total:12,} {big(flops):>12} {time:>10}"
-        )
-    expected = "" if seconds is None else duration(seconds * question.cost() / workers)
-    total = f", about {expected} in all" if expected else ""
-    known = sum(relative_cost(setup.config, question.base) for setup in setups)
-    later = " and those that their outcomes lead to" if question.cost() > 1.01 * known else ""
-    lines += ["", f"{len(setups)} trials{later}{total}; nothing was trained."]
-    return "\n".join(lines)
-
-
-def _train(question: "Question", out: Path, workers: int) -> None:
-    from tilth.lab.running import run_question
-
-    command = _command()
-    watch(run_question(question, out, command=command, workers=workers, tell=_tell), command)
+def _run(plans: "Iterable[Plan]", options: Options, out: Path) -> None:
+    """Print the plans, or train them and write one report."""
+    labs = []
+    for planned in plans:
+        if options.dry_run:
+            print(planned)
+            continue
+        watch(planned.run(), planned.command)
+        labs.append(planned.out)
+    if labs:
+        report_labs(labs, out)
 
 
 def _command() -> tuple[str, ...]:
     return ("tilth", *sys.argv[1:])
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 @app.command
@@ -350,12 +176,9 @@ def sgd(
     json: Annotated[bool, Parameter(name="--json", negative=(), help="Print JSON.")] = False,
 ) -> None:
     """SGD on mean(w**2), from w = 5 randn(10, 10): what a learning rate that is too large does."""
-    from tilth.lab.sgd import as_lab, curve, descend
+    from tilth.lab import sgd as answer
+    from tilth.lab.questions.sgd import as_text, descend
 
-    if out is not None:
-        from tilth.lab.folder import check_folder, new_lab, save_lab
-
-        check_folder(out, "sgd")
     losses = {rate: descend(rate, steps, seed) for rate in lr}
     if json:
         # JSON has no infinity: a loss beyond float32 is null.
@@ -365,10 +188,8 @@ def sgd(
         ]
         print(json_module.dumps({"steps": steps, "seed": seed, "runs": rows}))
         return
-    print("step" + "".join(f"{f'lr {rate:g}':>12}" for rate in losses))
-    for step in range(steps + 1):
-        print(f"{step:4}" + "".join(f"{line[step]:12.4g}" for line in losses.values()))
-    print(f"\n{curve(losses)}", end="")
     if out is not None:
-        save_lab(new_lab(out, "sgd"), replace(as_lab(losses), command=_command()))
+        answer(lr, steps=steps, seed=seed, out=out, command=_command())
+    print(as_text(losses), end="")
+    if out is not None:
         report_labs([out], out)

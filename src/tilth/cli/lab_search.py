@@ -2,23 +2,15 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 from tilth.cli.lab_view import report_labs, watch
 from tilth.cli.overrides import dotted
-from tilth.cli.train import (
-    MachineOverrides,
-    ModelOverrides,
-    OptimizerOverrides,
-    recipe_of,
-    seconds_of,
-)
-
-if TYPE_CHECKING:
-    from tilth.lab.cluster import Resources
-    from tilth.lab.search import Search, SearchPlan
+from tilth.cli.signals import say
+from tilth.cli.train import MachineOverrides, ModelOverrides, OptimizerOverrides
+from tilth.formatting import parse_duration
 
 
 def search(
@@ -73,14 +65,15 @@ def search(
     The same command in another terminal, or on another machine that shares the folder, takes part;
     stopped (Ctrl-C) and called again it goes on with the trial that it was in.
     """
-    from tilth.lab.search import Search
+    from tilth.lab import Search
+    from tilth.recipes import recipe_named
 
-    seconds = seconds_of(budget) if steps is None else None
+    seconds = parse_duration(budget) if steps is None else None
     own = {"batch_size": batch_size, "seed": seed}
     fixed = {name: value for name, value in own.items() if value is not None}
     fixed |= dotted({"model": model, "optimizer": optimizer, "machine": machine})
     asked = Search(
-        recipe_of(recipe)(data, size=size, steps=steps, budget_seconds=seconds),
+        recipe_named(recipe)(data, size=size, steps=steps, budget_seconds=seconds),
         vary,
         out,
         fixed=fixed,
@@ -88,53 +81,16 @@ def search(
         command=("tilth", *sys.argv[1:]),
     )
     if dry_run:
-        print(describe(asked, asked.plan()))
+        print(asked.describe(asked.plan()))
     elif cluster is not None:
-        from tilth.lab.cluster import Resources
+        from tilth.lab.cluster import Resources, submit
 
-        _submit(asked, cluster, jobs, Resources(seconds_of(time), partition, gpus, cpus))
+        resources = Resources(parse_duration(time), partition, gpus, cpus)
+        ids = " ".join(job.job_id for job in submit(asked, cluster, jobs, resources))
+        print(f"Submitted {ids}")
+        look = "squeue --me" if cluster == "slurm" else f"ps {ids}"
+        say(f"watch them: `{look}`, their logs in {out}/jobs, and `tilth report {out}`")
+        print(f"Wrote {out}/jobs")
     else:
         watch(asked.run(), asked.command)
-        report_labs([asked.folder], asked.folder)
-
-
-def describe(asked: "Search", plan: "SearchPlan") -> str:
-    """What a search will cost, in some lines."""
-    from tilth.accounting.report import big, duration
-
-    machine = plan.machine
-    compiling = "compiled" if machine["compile"] else "not compiled"
-    tokens = plan.steps * asked.own.tokens_per_step
-    lines = [f"varies   {varied}" for varied in asked.space]
-    lines += [
-        f"trials   {asked.trials}, each of {plan.steps:,} steps ({tokens:,} tokens in the first)",
-        f"cost     {big(plan.flops)} FLOPs in all, if none is stopped early",
-        f"machine  {machine['device']}, {machine['threads']} threads, {machine['dtype']}, "
-        f"{compiling}",
-        f"time     {duration(plan.seconds)} expected, in one process",
-    ]
-    if asked.possible < 1.0:
-        lines.append(
-            f"note     {1.0 - asked.possible:.0%} of values drawn at random do not fit together: "
-            "such trials fail at once"
-        )
-    return "\n".join(lines)
-
-
-def _submit(
-    asked: "Search", cluster: Literal["slurm", "local"], number: int, resources: "Resources"
-) -> None:
-    from tilth.lab.cluster import Worker, submit
-    from tilth.lab.search import JOBS
-
-    asked.check_folder()
-    folder = asked.folder / JOBS
-    submitted = submit(Worker(asked), folder, cluster, number, resources)
-    ids = " ".join(job.job_id for job in submitted)
-    print(f"Submitted {ids}")
-    watch = "squeue --me" if cluster == "slurm" else f"ps {ids}"
-    print(
-        f"watch them: `{watch}`, their logs in {folder}, and `tilth report {asked.folder}`",
-        file=sys.stderr,
-    )
-    print(f"Wrote {folder}")
+        report_labs([out], out)

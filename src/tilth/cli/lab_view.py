@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 from tilth.cli.signals import first_signal, say
 
 if TYPE_CHECKING:
-    from tilth.lab.running import Event
+    from tilth.lab.runner import Event
 
 Show = Callable[["Event"], None]
 
 
 def watch(events: "Iterator[Event]", command: Sequence[str]) -> None:
     """Show what happens; on the first signal leave, which saves, and say how to go on."""
-    from tilth.lab.running import WorkerLostError
+    from tilth.lab.workers import WorkerLostError
 
     signals: list[int] = []
     try:
@@ -47,12 +47,12 @@ def watch(events: "Iterator[Event]", command: Sequence[str]) -> None:
 
 def report_labs(labs: Sequence[Path], out: Path) -> None:
     """Print the answers, and write the page."""
-    from tilth.lab.folder import load_lab
-    from tilth.lab.report import read_report, save_report
+    from tilth.report.lab_file import load_lab
+    from tilth.report.writing import read_report, save_report
 
     for lab in labs:
         print(load_lab(lab).answer or "There is no answer yet: other processes are at work.")
-    if not all(map(find_spec, ("plotly", "matplotlib"))):
+    if not all(map(find_spec, ("plotly", "matplotlib", "jinja2"))):
         print('The report needs an extra: pip install "tilth[report]", then `tilth report`.')
         return
     written = save_report(read_report(list(labs)), out / "report.html", overwrite=True)
@@ -76,9 +76,9 @@ def lab_view() -> Iterator[Show]:
         def show(event: "Event") -> None:
             part = 0.0
             if event.record is not None:
-                part = event.record.step / event.setup.config.steps
+                part = event.record.step / event.trial.config.known_steps
                 loss = "–" if event.record.loss is None else f"{event.record.loss:.3f}"
-                said = f"{event.done + 1}/{event.known}  {event.setup.label[:30]}  loss {loss}"
+                said = f"{event.done + 1}/{event.known}  {event.trial.label[:30]}  loss {loss}"
                 progress.update(task, description=said)
             else:
                 console.print(_ended(event), markup=False)
@@ -91,17 +91,17 @@ def _lines() -> Show:
     began = time.monotonic()
 
     def show(event: "Event") -> None:
-        if event.outcome is not None:
+        if event.result is not None:
             say(f"{_ended(event)}, {time.monotonic() - began:.0f} s so far")
 
     return show
 
 
 def _ended(event: "Event") -> str:
-    outcome = event.outcome
-    assert outcome is not None
-    if outcome.state == "finished" and outcome.bits_per_byte is not None:
-        said = f"{outcome.bits_per_byte:.4f} bits per byte"
-    else:
-        said = f"{outcome.state} after {outcome.steps:,} steps"
-    return f"{event.done:3} of {event.known}  {event.setup.label}: {said}"
+    result = event.result
+    said = ""
+    if result is not None:
+        said = f"{result.state} after {result.steps:,} steps"
+        if result.state == "finished" and result.bits_per_byte is not None:
+            said = f"{result.bits_per_byte:.4f} bits per byte"
+    return f"{event.done:3} of {event.known}  {event.trial.label}: {said}"

@@ -4,7 +4,7 @@ What enters: one of the frozen config dataclasses. What leaves: a dataclass with
 types, each None unless it was given, whose help is the docstring of the config's own field: a verb
 takes it as a parameter, and there is no second list of the fields to keep.
 
->>> from tilth.recipes.config import MachineConfig
+>>> from tilth.config.training import MachineConfig
 >>> MachineOverrides = overrides_of(MachineConfig)
 >>> changes(MachineOverrides(threads=2))
 {'threads': 2}
@@ -15,27 +15,25 @@ In a verb, `machine: Annotated[MachineOverrides | None, Parameter(group="Machine
 `--machine.threads 2`, `--machine.compile` and `--machine.no-compile`, and `[machine]` in --config.
 """
 
-import ast
-import inspect
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import field, fields, make_dataclass
-from functools import cache
-from itertools import pairwise
 from typing import Annotated, Any, Never, get_args, get_type_hints
 
 from cyclopts import Parameter, Token
 
 from tilth.cli.whole_numbers import convert_exactly
+from tilth.schema import descriptions
 
 
 def overrides_of(config_class: type[Any]) -> type[Any]:
     """The dataclass of a config's fields in which every one may be left out."""
-    types = get_type_hints(config_class, include_extras=True)
-    docstrings = _field_docstrings(config_class)
+    types = get_type_hints(config_class)
+    texts = descriptions(config_class)
+    missing = types.keys() - texts.keys()
+    assert not missing, f"{config_class.__name__} has fields without a docstring: {missing}"
     optional = [
-        (name, Annotated[types[name] | None, _flag(types[name], docstring)], field(default=None))
-        for name, docstring in docstrings.items()
+        (name, Annotated[types[name] | None, _flag(types[name], text)], field(default=None))
+        for name, text in texts.items()
     ]
     name = config_class.__name__.removesuffix("Config") + "Overrides"
     overrides = make_dataclass(name, optional, frozen=True)
@@ -43,6 +41,11 @@ def overrides_of(config_class: type[Any]) -> type[Any]:
     # fields to cyclopts.
     overrides.__module__ = __name__
     return Parameter(converter=_refuse_a_bare_value)(overrides)
+
+
+def flag_of(config_class: type[Any], name: str) -> Parameter:
+    """The flag of one field of a config, with the field's docstring as its help."""
+    return _flag(get_type_hints(config_class)[name], descriptions(config_class)[name])
 
 
 def changes(overrides: Any) -> dict[str, Any]:  # noqa: ANN401, an instance of what we made, or None
@@ -73,25 +76,3 @@ def _refuse_a_bare_value(overrides: type[Any], _tokens: Sequence[Token]) -> Neve
     """Cyclopts would take `--model 3` for the first field of all."""
     names = ", ".join(each.name for each in fields(overrides))
     raise ValueError(f"it has values of its own; give one of those by name: {names}.")
-
-
-def _field_docstrings(config_class: type[Any]) -> dict[str, str]:
-    """By field, the string that follows it in the source; Python itself throws it away."""
-    body = _definitions(config_class.__module__)[config_class.__name__].body
-    found = {}
-    for statement, next_one in pairwise(body):
-        match statement, next_one:
-            case (
-                ast.AnnAssign(target=ast.Name(id=name)),
-                ast.Expr(value=ast.Constant(value=str(text))),
-            ):
-                found[name] = text
-    missing = {each.name for each in fields(config_class)} - found.keys()
-    assert not missing, f"{config_class.__name__} has fields without a docstring: {missing}"
-    return found
-
-
-@cache  # three configs stand in one module; `inspect.getsource` of a class would parse it each time
-def _definitions(module: str) -> dict[str, ast.ClassDef]:
-    tree = ast.parse(inspect.getsource(sys.modules[module]))
-    return {each.name: each for each in tree.body if isinstance(each, ast.ClassDef)}

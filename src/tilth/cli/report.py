@@ -35,13 +35,13 @@ def report(
 
     The page opens without a network; the Markdown is for a pull request or a paper.
     """
-    from tilth.cli.training_view import harmless
     from tilth.files import check_target
-    from tilth.lab.report import read_report, save_report
+    from tilth.formatting import printable
+    from tilth.report.writing import read_report, save_report
 
     check_target(out, overwrite=overwrite)
     found = read_report(folders, title)
     written = save_report(found, out, overwrite=overwrite)
     for section in found.sections:
-        print(harmless(section.answer))
+        print(printable(section.answer))
     print(f"Wrote {', '.join(map(str, written))}")

@@ -1,6 +1,7 @@
 """`tilth runs`: the runs in a folder, and how they stand."""
 
 import json as json_module
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -10,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from tilth.cli.options import Json
-from tilth.cli.training_view import harmless
-from tilth.runs.metrics import METRICS
+from tilth.formatting import printable
+from tilth.runs.metrics import METRICS, finite_or_none
 
 if TYPE_CHECKING:
     from tilth.runs import Run
 
+MANIFEST = "manifest.json"
 HEADINGS = ("name", "state", "step", "loss", "valid", "best", "bits/byte", "tokens/s", "age")
 
 
@@ -74,28 +76,27 @@ def _row(path: Path, folder: Path) -> dict[str, Any]:
     name = path.resolve().name if path == folder else str(path.relative_to(folder))
     try:
         return {"name": name, **_standing(open_run(path))}
-    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
+    except (OSError, ValueError) as error:
         # One damaged run says so in its row, and hides none of the others.
         return {"name": name, "state": "damaged", "problem": str(error)}
 
 
 def _standing(run: "Run") -> dict[str, Any]:
-    metrics = run.metrics()
-    evaluations = [record["evaluation"] for record in metrics if "evaluation" in record]
-    losses = [record["loss"] for record in metrics if "loss" in record]
+    records = run.metrics()
+    evaluations = [record.evaluation for record in records if record.evaluation is not None]
+    losses = [record.loss for record in records if record.loss is not None]
     checkpoints = run.checkpoints()
-    log = run.folder / METRICS
-    last_active = (log if metrics else run.folder / "manifest.json").stat().st_mtime
+    last_active = (run.folder / (METRICS if records else MANIFEST)).stat().st_mtime
     return {
         "state": "running" if run.is_running else "finished" if run.is_finished else "stopped",
-        "step": metrics[-1]["step"] if metrics else 0,
+        "step": records[-1].step if records else 0,
         "steps": run.config.steps,
         "checkpoint_step": checkpoints[-1].step if checkpoints else None,
-        "loss": float(losses[-1]) if losses else None,
-        "valid_loss": float(evaluations[-1]["loss"]) if evaluations else None,
-        "best_valid_loss": min((float(each["loss"]) for each in evaluations), default=None),
-        "bits_per_byte": evaluations[-1]["bits_per_byte"] if evaluations else None,
-        "tokens_per_second": float(metrics[-1]["tokens_per_second"]) if metrics else None,
+        "loss": losses[-1] if losses else None,
+        "valid_loss": finite_or_none(evaluations[-1].loss) if evaluations else None,
+        "best_valid_loss": finite_or_none(min((e.loss for e in evaluations), default=math.inf)),
+        "bits_per_byte": finite_or_none(evaluations[-1].bits_per_byte) if evaluations else None,
+        "tokens_per_second": records[-1].tokens_per_second if records else None,
         "age_seconds": max(0.0, time.time() - last_active),
     }
 
@@ -106,11 +107,11 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
     for cells, row in zip(table, [{}, *rows], strict=True):
         numbers = (f"  {cell:>{width}}" for cell, width in zip(cells[2:], widths, strict=True))
         line = f"{cells[0]:<{name}}  {cells[1]:<{state}}{''.join(numbers)}".rstrip()
-        print(f"{line}: {harmless(row['problem'])}" if "problem" in row else line)
+        print(f"{line}: {printable(row['problem'])}" if "problem" in row else line)
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    begin = (harmless(row["name"]), row["state"])
+    begin = (printable(row["name"]), row["state"])
     if "problem" in row:
         return begin + ("",) * (len(HEADINGS) - len(begin))
     numbers = (

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tilth.cli.options import CorpusPaths, Field, Json, OnError, Overwrite, Separator, Threads
+from tilth.cli.options import CorpusPaths, Field, Json, OnError, Overwrite, Separator, Threads, utf8
 
 
 def tokenize(
@@ -28,7 +28,7 @@ def tokenize(
         ),
     ] = None,
     end_token: Annotated[
-        str, Parameter(help="The special token behind each document.")
+        str, Parameter(help="The special token behind each document.", converter=utf8)
     ] = "<|endoftext|>",
     separator: Separator = "<|endoftext|>",
     field: Field = "text",
@@ -41,9 +41,10 @@ def tokenize(
 
     Documents go to validation by a hash of their text. Killed and called again, it goes on.
     """
-    from tilth.accounting.report import size
     from tilth.cli.progress import progress
     from tilth.data import tokenize
+    from tilth.formatting import format_bytes
+    from tilth.schema import plain
     from tilth.tokenizer import Tokenizer
 
     began = time.monotonic()
@@ -69,13 +70,13 @@ def tokenize(
             progress=watch,
         )
     seconds = time.monotonic() - began
-    sources = data.manifest["sources"]
-    read_bytes = sum(source["size_bytes"] for source in sources) - sum(first_reports)
-    skipped = sum(source["skipped"] for source in sources)
+    sources = data.manifest.sources
+    read_bytes = sum(source.size_bytes for source in sources) - sum(first_reports)
+    skipped = sum(source.skipped for source in sources)
     if json:
         results = {
-            "splits": data.manifest["splits"],
-            "dtype": data.manifest["dtype"],
+            "splits": plain(data.manifest.splits),
+            "dtype": data.manifest.dtype,
             "fingerprint": data.fingerprint,
             "skipped": skipped,
             "seconds": seconds,
@@ -83,13 +84,13 @@ def tokenize(
         }
         print(json_module.dumps(results))
         return
-    for split, counts in data.manifest["splits"].items():
-        per_token = counts["text_bytes"] / max(1, counts["tokens"] - counts["documents"])
+    for split, counts in data.manifest.splits.items():
+        per_token = counts.text_bytes / max(1, counts.tokens - counts.documents)
         print(
-            f"{split}  {counts['documents']:>12,} documents  {counts['tokens']:>16,} tokens  "
-            f"{size(counts['text_bytes']):>11} of text  {per_token:.2f} bytes per token"
+            f"{split}  {counts.documents:>12,} documents  {counts.tokens:>16,} tokens  "
+            f"{format_bytes(counts.text_bytes):>11} of text  {per_token:.2f} bytes per token"
         )
     if skipped:
         print(f"skipped {skipped:,} documents that are no text")
-    print(f"{size(read_bytes)} in {seconds:.1f} s: {read_bytes / 1e6 / seconds:,.0f} MB/s")
+    print(f"{format_bytes(read_bytes)} in {seconds:.1f} s: {read_bytes / 1e6 / seconds:,.0f} MB/s")
     print(f"Wrote {out}")

@@ -5,19 +5,19 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from tilth.cli.options import CorpusPaths, Field, Json, OnError, Overwrite, Separator, Threads
+from tilth.cli.options import CorpusPaths, Field, Json, OnError, Overwrite, Separator, Threads, utf8
+from tilth.formatting import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from tilth.tokenizer import Tokenizer
-
-SAMPLE_BYTES = 10_000_000  # of a corpus, to measure compression on
 
 app = App(name="tokenizer", help="Text to token ids and back: train, inspect, compare, convert.")
 
@@ -27,10 +27,25 @@ TokenizerPath = Annotated[
 ]
 Special = Annotated[
     list[str],
-    Parameter(name="--special", negative=(), help="A special token, such as '<|endoftext|>'."),
+    Parameter(
+        name="--special",
+        negative=(),
+        help="A special token, such as '<|endoftext|>'.",
+        converter=utf8,
+    ),
 ]
 Pattern = Annotated[
-    str, Parameter(help="How text is cut: gpt2, cl100k, or a pattern for the regex package.")
+    str,
+    Parameter(
+        help="How text is cut: gpt2, cl100k, or a pattern for the regex package.", converter=utf8
+    ),
+]
+RanksPattern = Annotated[
+    str | None,
+    Parameter(
+        help="How text is cut, for a .tiktoken: gpt2, cl100k, or one for the regex package.",
+        converter=utf8,
+    ),
 ]
 Out = Annotated[Path, Parameter(help="What to write.")]
 
@@ -63,7 +78,7 @@ def train(
     from tilth.cli.progress import progress
     from tilth.files import check_target
     from tilth.tokenizer import inspection, train_tokenizer
-    from tilth.tokenizer.oniguruma import check_read_alike
+    from tilth.tokenizer.formats.oniguruma import check_read_alike
     from tilth.tokenizer.splitting import NATIVE_PATTERNS
     from tilth.tokenizer.training import SEPARATOR
 
@@ -71,14 +86,13 @@ def train(
     check_target(out, overwrite=overwrite)
     if pattern not in NATIVE_PATTERNS:
         check_read_alike(pattern)
-    phases = Stopwatch()
+    began = {"count": time.perf_counter()}
     with progress() as report:
 
         def watch(phase: str, done: int, total: int) -> None:
-            phases.enter(phase)
+            began.setdefault(phase, time.perf_counter())
             report(phase, done, total)
 
-        phases.enter("count")
         tokenizer = train_tokenizer(
             corpus,
             vocab_size,
@@ -90,33 +104,33 @@ def train(
             threads=threads,
             progress=watch,
         )
-    phases.enter("save")
+    began["save"] = time.perf_counter()
     tokenizer.save(out, overwrite=overwrite)
-    phases.enter("")
-
+    times = pairwise([*began.values(), time.perf_counter()])
+    seconds = {phase: end - start for phase, (start, end) in zip(began, times, strict=True)}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     peak_bytes = peak if sys.platform == "darwin" else peak * 1024
-    sample = _beginning(corpus, separator or SEPARATOR, field)
-    results: dict[str, Any] = {
-        "tokens": len(tokenizer.vocab),
+    sample = inspection.beginning_of(corpus, separator or SEPARATOR, field)
+    longest = [inspection.visible(token) for _, token in inspection.longest_tokens(tokenizer)]
+    ratio = inspection.bytes_per_token(tokenizer, sample) if sample else None
+    results = {
+        "tokens": len(tokenizer),
         "merges": len(tokenizer.merges),
-        "seconds": phases.seconds,
+        "seconds": seconds,
         "peak_bytes": peak_bytes,
-        "bytes_per_token": inspection.bytes_per_token(tokenizer, sample) if sample else None,
-        "longest_tokens": [_shown(token) for _, token in inspection.longest_tokens(tokenizer)],
+        "bytes_per_token": ratio,
+        "longest_tokens": longest,
         "wrote": str(out),
     }
     if json:
-        print(json_module.dumps(results, ensure_ascii=False))
+        print(json_module.dumps(results))
         return
-    seconds = ", ".join(f"{phase} {value:.2f}" for phase, value in phases.seconds.items())
-    print(f"tokens           {results['tokens']:,} ({results['merges']:,} merges)")
-    print(f"seconds          {seconds}")
+    print(f"tokens           {len(tokenizer):,} ({len(tokenizer.merges):,} merges)")
+    print("seconds         ", ", ".join(f"{phase} {took:.2f}" for phase, took in seconds.items()))
     print(f"peak memory      {peak_bytes / 1e6:,.0f} MB")
-    if sample:  # a pipe is read once
-        ratio = results["bytes_per_token"]
+    if ratio is not None:  # a pipe is read once
         print(f"bytes per token  {ratio:.2f} on the first {len(sample):,} bytes")
-    print(f"longest tokens   {'  '.join(results['longest_tokens'])}")
+    print(f"longest tokens   {'  '.join(longest)}")
     print(f"Wrote {out}")
 
 
@@ -125,8 +139,10 @@ def inspect(
     tokenizer: TokenizerPath,
     /,
     *,
-    text: Annotated[str | None, Parameter(help="Show what this text becomes.")] = None,
-    pattern: Pattern = "gpt2",
+    text: Annotated[
+        str | None, Parameter(help="Show what this text becomes.", converter=utf8)
+    ] = None,
+    pattern: RanksPattern = None,
     special: Special = [],  # noqa: B006
     json: Json = False,
 ) -> None:
@@ -136,44 +152,34 @@ def inspect(
     from tilth.tokenizer import inspection
 
     opened = _open(tokenizer, pattern, special)
-    pieces = None
-    if text is not None:
-        ids = opened.encode(text)
-        pieces = [(token_id, opened.decode_bytes([token_id])) for token_id in ids]
-    lengths = inspection.lengths(opened)
-    longest = inspection.longest_tokens(opened)
+    ids = None if text is None else opened.encode(text)
+    pieces = [opened.decode_bytes([token_id]) for token_id in ids or ()]
+    results = inspection.inspect(opened)
     if json:
-        results = {
-            "tokens": len(opened.vocab),
-            "merges": len(opened.merges),
-            "pattern": opened.pattern,
-            "special_tokens": dict(opened.special_tokens),
-            "fingerprint": opened.fingerprint,
-            "share_of_non_ascii": inspection.share_of_non_ascii(opened),
-            "lengths": lengths,
-            "longest_tokens": [{"id": i, "token": _shown(token)} for i, token in longest],
-        }
-        if pieces is not None:
-            results["text"] = [{"id": i, "token": _shown(token)} for i, token in pieces]
-        print(json_module.dumps(results, ensure_ascii=False))
+        if ids is not None:
+            shown = map(inspection.visible, pieces)
+            results["text"] = [
+                {"id": i, "token": token} for i, token in zip(ids, shown, strict=True)
+            ]
+        print(json_module.dumps(results))
         return
-    console = Console(highlight=False, soft_wrap=True)
     specials = ", ".join(f"{token} ({i})" for token, i in opened.special_tokens.items()) or "none"
     _print_rows(
-        ("tokens", f"{len(opened.vocab):,} ({len(opened.merges):,} merges)"),
-        ("pattern", opened.pattern),
-        ("special tokens", specials),
-        ("non-ASCII tokens", f"{inspection.share_of_non_ascii(opened):.1%}"),
+        ("tokens", f"{len(opened):,} ({len(opened.merges):,} merges)"),
+        ("pattern", printable(opened.pattern)),
+        ("special tokens", printable(specials)),
+        ("non-ASCII tokens", f"{results['share_of_non_ascii']:.1%}"),
         ("fingerprint", opened.fingerprint[:16]),
         (
             "lengths in bytes",
-            "  ".join(f"{length}: {count:,}" for length, count in lengths.items()),
+            "  ".join(f"{length}: {count:,}" for length, count in results["lengths"].items()),
         ),
-        ("longest tokens", "  ".join(_shown(token) for _, token in longest)),
+        ("longest tokens", "  ".join(entry["token"] for entry in results["longest_tokens"])),
     )
-    if pieces is not None:
-        print_pieces(console, [token for _, token in pieces])
-        console.print(f"{' '.join(str(i) for i, _ in pieces)}", markup=False)
+    if ids is not None:
+        console = Console(highlight=False, soft_wrap=True)
+        print_pieces(console, pieces)
+        console.print(" ".join(map(str, ids)), markup=False)
 
 
 @app.command
@@ -182,39 +188,19 @@ def compare(
     /,
     *,
     text: Annotated[list[Path], Parameter(negative=(), help="Texts to encode with each.")],
+    pattern: RanksPattern = None,
     json: Json = False,
 ) -> None:
     """Compare tokenizers: what they share, how far each compresses each text, how fast."""
-    from itertools import combinations
-
+    from tilth.files import read_bytes
     from tilth.tokenizer import inspection
 
-    if len(tokenizers) < 2:
-        raise ValueError("A comparison takes at least two tokenizers.")
-    opened = {str(path): _open(path, "gpt2", []) for path in tokenizers}
-    texts = {str(path): path.read_bytes() for path in text}
-    whole = b"".join(texts.values())
-    results: dict[str, Any] = {
-        "merges": {name: len(tokenizer.merges) for name, tokenizer in opened.items()},
-        "shared_merges": {
-            f"{a} and {b}": inspection.shared_merges(opened[a], opened[b])
-            for a, b in combinations(opened, 2)
-        },
-        "share_of_non_ascii": {n: inspection.share_of_non_ascii(t) for n, t in opened.items()},
-        "bytes_per_token": {
-            name: {file: inspection.bytes_per_token(t, data) for file, data in texts.items()}
-            for name, t in opened.items()
-        },
-    }
-    speeds = {name: inspection.encoding_speed(t, whole) for name, t in opened.items()}
-    results["bytes_per_second"] = {n: speed.bytes_per_second for n, speed in speeds.items()}
-    results["tokens_per_second"] = {n: speed.tokens_per_second for n, speed in speeds.items()}
-    results["hours_for_the_pile"] = {n: speed.hours_for_the_pile for n, speed in speeds.items()}
+    opened = {str(path): _open(path, pattern, []) for path in tokenizers}
+    results = inspection.compare(opened, {str(path): read_bytes(path) for path in text})
     if json:
         print(json_module.dumps(results))
         return
     for name in opened:
-        speed = speeds[name]
         print(name)
         _print_rows(
             ("  merges", f"{results['merges'][name]:,}"),
@@ -223,9 +209,9 @@ def compare(
                 (f"  bytes per token of {file}", f"{ratio:.3f}")
                 for file, ratio in results["bytes_per_token"][name].items()
             ),
-            ("  one thread", f"{speed.bytes_per_second / 1e6:,.0f} MB/s"),
-            ("", f"{speed.tokens_per_second / 1e6:,.1f} million tokens/s"),
-            ("  the Pile, 825 GB", f"{speed.hours_for_the_pile:.2f} hours"),
+            ("  one thread", f"{results['bytes_per_second'][name] / 1e6:,.0f} MB/s"),
+            ("", f"{results['tokens_per_second'][name] / 1e6:,.1f} million tokens/s"),
+            ("  the Pile, 825 GB", f"{results['hours_for_the_pile'][name]:.2f} hours"),
         )
     for pair, count in results["shared_merges"].items():
         print(f"{pair} share {count:,} merges")
@@ -239,7 +225,7 @@ def encode(
     allow_special: Annotated[
         bool, Parameter(negative=(), help="Recognise special tokens in the text.")
     ] = False,
-    pattern: Pattern = "gpt2",
+    pattern: RanksPattern = None,
     special: Special = [],  # noqa: B006
 ) -> None:
     """Encode the text on stdin; ids go to stdout, separated by blanks."""
@@ -260,7 +246,7 @@ def decode(
     tokenizer: TokenizerPath,
     /,
     *,
-    pattern: Pattern = "gpt2",
+    pattern: RanksPattern = None,
     special: Special = [],  # noqa: B006
 ) -> None:
     """Decode the ids on stdin, separated by white space; their bytes go to stdout."""
@@ -282,45 +268,21 @@ def convert(
     out: Annotated[
         Path, Parameter(help="NAME.json, NAME.tiktoken, or a folder for vocab.json and merges.txt.")
     ],
-    pattern: Pattern = "gpt2",
+    pattern: RanksPattern = None,
     special: Special = [],  # noqa: B006
     overwrite: Overwrite = False,
 ) -> None:
     """Write a tokenizer in another tool's format; the name of --out says which."""
-    opened = _open(tokenizer, pattern, special)
-    if out.suffix == ".json":
-        opened.save(out, overwrite=overwrite)
-    elif out.suffix == ".tiktoken":
-        opened.save_tiktoken(out, overwrite=overwrite)
-    else:
-        out.mkdir(exist_ok=True)
-        opened.save_files(out / "vocab.json", out / "merges.txt", overwrite=overwrite)
+    from tilth.tokenizer.formats import save
+
+    save(_open(tokenizer, pattern, special).vocabulary, out, overwrite=overwrite)
     print(f"Wrote {out}")
 
 
-class Stopwatch:
-    """Seconds spent in each of several phases, one after the other."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._phase = ""
-        self._start = time.perf_counter()
-
-    def enter(self, phase: str) -> None:
-        """End the phase that was, unless it is this one."""
-        if phase == self._phase:
-            return
-        now = time.perf_counter()
-        if self._phase:
-            self.seconds[self._phase] = now - self._start
-        self._phase, self._start = phase, now
-
-
-def _open(path: Path, pattern: str, special: list[str]) -> "Tokenizer":
+def _open(path: Path, pattern: str | None, special: list[str]) -> "Tokenizer":
     from tilth.tokenizer import Tokenizer
-    from tilth.tokenizer.formats import load
 
-    return Tokenizer.from_vocabulary(load(path, pattern=pattern, special_tokens=special))
+    return Tokenizer.load(path, pattern=pattern, special_tokens=special)
 
 
 def _stdin_parts() -> Iterator[bytes]:
@@ -328,41 +290,19 @@ def _stdin_parts() -> Iterator[bytes]:
         yield part
 
 
-def _beginning(paths: list[Path], separator: str, field: str) -> bytes:
-    """The first bytes of a corpus, to measure compression on; a pipe has none any more."""
-    from tilth.corpus import Corpus
-    from tilth.corpus.listing import compression_of, kind_of
-
-    beginning = b""
-    for path in paths:
-        if path.is_file() and kind_of(path) == "text" and not compression_of(path):
-            with path.open("rb") as file:  # it may be one document of any size
-                beginning += file.read(max(0, SAMPLE_BYTES - len(beginning)))
-        elif path.is_file() or path.is_dir():
-            for block in Corpus(path, separator=separator, field=field, on_error="skip").blocks():
-                beginning += separator.encode().join(block.documents().texts)
-                if len(beginning) >= SAMPLE_BYTES:
-                    break
-    return beginning[:SAMPLE_BYTES]
-
-
 def print_pieces(console: "Console", pieces: Sequence[bytes]) -> None:
     """Pieces or tokens side by side: where there are colours with these, else with | between."""
+    from tilth.tokenizer.inspection import visible
+
     if console.color_system is not None and not console.no_color:
         for number, piece in enumerate(pieces):
             # Both read on a dark and on a light terminal.
             colour = "light_goldenrod2" if number % 2 else "dark_sea_green2"
             style = f"grey11 on {colour}"
-            console.print(_shown(piece, blank=" "), style=style, markup=False, end="")
+            console.print(visible(piece, blank=" "), style=style, markup=False, end="")
         console.print()
     else:
-        console.print("|".join(_shown(piece, blank=" ") for piece in pieces), markup=False)
-
-
-def _shown(token: bytes, blank: str = "␣") -> str:
-    """A token for people: its text where it is text, and white space that can be seen."""
-    text = token.decode("utf-8", "backslashreplace").replace(" ", blank)
-    return "".join(c if c.isprintable() else "⏎" if c == "\n" else repr(c)[1:-1] for c in text)
+        console.print("|".join(visible(piece, blank=" ") for piece in pieces), markup=False)
 
 
 def _print_rows(*rows: tuple[str, str]) -> None:

@@ -15,15 +15,19 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, TextIO
 
-from tilth.recipes.config import TrainingConfig
+from tilth.cli.signals import first_signal, say, silence_stderr
+from tilth.config.training import ResolvedConfig
+from tilth.formatting import printable
 from tilth.runs.metrics import Evaluation, StepRecord
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+
+    from tilth.training.loop import PreparedRun
 
 SECONDS_BETWEEN_LINES = 5.0
 DRAWINGS_PER_SECOND = 4  # each takes 1 ms from the training
@@ -34,8 +38,30 @@ WIDTH = 80
 Show = Callable[[StepRecord], None]
 
 
+def drive(
+    prepared: "PreparedRun", view: AbstractContextManager[Show], hint: str
+) -> StepRecord | None:
+    """Train and show each step; return the last one.
+
+    The first signal leaves the loop, which saves, and ends the process; the second acts at once.
+    """
+    steps, record = prepared.config.steps, None
+    with first_signal() as signals, view as show, closing(prepared.train()) as records:
+        for record in records:
+            try:
+                show(record)
+            except OSError:  # nobody looks any more, which is no reason to stop
+                silence_stderr()
+            if signals:
+                break
+    if signals and record is not None and record.step < steps:
+        say(f"tilth: stopped after step {record.step:,} of {steps:,}, which is saved; {hint}")
+        sys.exit(128 + signals[0])
+    return record
+
+
 @contextmanager
-def training_view(config: TrainingConfig) -> Iterator[Show]:
+def training_view(config: ResolvedConfig) -> Iterator[Show]:
     """Yield the function that shows each step."""
     if (console := panel_console()) is not None:
         with _panel(config, console) as show:
@@ -54,17 +80,10 @@ def panel_console() -> "Console | None":
     return console if console.is_terminal and not console.is_dumb_terminal else None
 
 
-def harmless(text: str) -> str:
-    """The text with everything that is not printable, line ends too, as Python's escapes."""
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
-    )
-
-
 class _Standing:
     """Where a run stands: its last step, and what is remembered of those before."""
 
-    def __init__(self, config: TrainingConfig) -> None:
+    def __init__(self, config: ResolvedConfig) -> None:
         self.config = config
         self.record: StepRecord | None = None
         self.first: StepRecord | None = None
@@ -151,7 +170,7 @@ def _clock(seconds: float) -> str:
 # --- plain lines ----------------------------------------------------------------------------------
 
 
-def _lines(config: TrainingConfig) -> Show:
+def _lines(config: ResolvedConfig) -> Show:
     standing = _Standing(config)
     last_line = -SECONDS_BETWEEN_LINES
 
@@ -159,7 +178,7 @@ def _lines(config: TrainingConfig) -> Show:
         nonlocal last_line
         lines = standing.see(record)
         if record.sample is not None:
-            sample = harmless(record.sample[:SAMPLE_CHARACTERS])
+            sample = printable(record.sample[:SAMPLE_CHARACTERS])
             more = "…" if len(record.sample) > SAMPLE_CHARACTERS else ""
             lines.append(f"step {record.step:,}: sample: {sample}{more}")
         now = time.monotonic()
@@ -187,7 +206,7 @@ def _line(standing: _Standing, step: int) -> str:
 
 
 @contextmanager
-def _panel(config: TrainingConfig, console: "Console") -> Iterator[Show]:
+def _panel(config: ResolvedConfig, console: "Console") -> Iterator[Show]:
     from rich.live import Live
     from rich.padding import Padding
     from rich.text import Text
@@ -198,7 +217,7 @@ def _panel(config: TrainingConfig, console: "Console") -> Iterator[Show]:
         for event in standing.see(record):
             console.print(Text(event))
         if record.sample is not None:
-            lines = [harmless(line) for line in record.sample.split("\n")]
+            lines = [printable(line) for line in record.sample.split("\n")]
             console.print(Text(f"step {record.step:,}: sample:"))
             console.print(Padding(Text("\n".join(lines)), (0, 0, 0, 4)))
 
@@ -251,7 +270,7 @@ def _drawing(standing: _Standing, console: "Console") -> "RenderableType":
         lines.append(Text(text, style="bold"))
     return Panel(
         Text("\n", no_wrap=True, overflow="ellipsis").join(lines),
-        title=Text(harmless(config.recipe)[: width // 2]),  # a longer one would widen it
+        title=Text(printable(config.recipe)[: width // 2]),  # a longer one would widen it
         title_align="left",
         subtitle=Text(standing.times()),
         subtitle_align="right",

@@ -5,8 +5,8 @@ leaves: files of text, a `Corpus`, which is a stream of documents, and `SAMPLE`,
 several scripts.
 """
 
-from tilth.corpus.documents import Block, Corpus, Documents, Position
 from tilth.corpus.listing import Source
+from tilth.corpus.readers import Block, Corpus, Documents, Position
 from tilth.corpus.sample import SAMPLE
 from tilth.corpus.sources import fetch
 

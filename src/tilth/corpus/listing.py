@@ -25,11 +25,11 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from tilth.files import FileError, StrPath
+from tilth.formatting import nearest_name
 
 Kind = Literal["text", "json lines", "parquet", "folder"]
 Compression = Literal["", "gz", "zst"]
@@ -165,5 +165,5 @@ def _suggestion(path: Path) -> str:
         siblings = [sibling.name for sibling in path.parent.iterdir()]
     except OSError:
         return f"there is no folder {path.parent} that can be read"
-    nearest = get_close_matches(path.name, siblings, n=1)
-    return f"did you mean {path.with_name(nearest[0])}?" if nearest else "check the path"
+    nearest = nearest_name(path.name, siblings)
+    return f"did you mean {path.with_name(nearest)}?" if nearest else "check the path"

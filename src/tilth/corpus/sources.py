@@ -9,18 +9,18 @@ is interrupted; the next fetch goes on behind them. (`hf_hub_download` throws aw
 ['openwebtext', 'tinystories']
 """
 
-import fcntl
 import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from tilth.files import DISK_FULL, FileError, Progress, StrPath, checksum
+from tilth.errors import import_extra
+from tilth.files import DISK_FULL, FileError, Progress, StrPath, checksum, try_lock
+from tilth.formatting import suggestion
 
 BUILT_IN = "tilth corpus stories --size 50MB --out stories.txt"
 
@@ -46,11 +46,12 @@ def fetch(name: str, folder: StrPath, *, progress: Progress | None = None) -> li
     `progress` hears of the phase "fetch", in bytes.
     """
     if name not in NAMED:
-        nearest = get_close_matches(str(name), NAMED, n=1)
-        hint = f"did you mean {nearest[0]}?" if nearest else f"there are {' and '.join(NAMED)}"
+        hint = suggestion(name, NAMED, f"there are {' and '.join(NAMED)}")
         raise ValueError(f"There is no corpus named {name!r}; {hint}")
     repository, files = NAMED[name]
-    hub = _import_hub()
+    hub = import_extra("huggingface_hub", "Fetching")
+    for module in ("errors", "file_download", "utils"):
+        import_extra(f"huggingface_hub.{module}", "Fetching")
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file; name a folder for the corpus")
@@ -89,8 +90,10 @@ class _Remote(NamedTuple):
         """Whether a file is a copy of it."""
         # Of large files the hub's tag is the SHA-256; of small ones it is git's own hash.
         has_sha256 = re.fullmatch("[0-9a-f]{64}", self.tag)
-        return path.stat().st_size == self.size_bytes and (
-            not has_sha256 or checksum(path) == self.tag
+        return (
+            path.is_file()
+            and path.stat().st_size == self.size_bytes
+            and (not has_sha256 or checksum(path) == self.tag)
         )
 
 
@@ -129,12 +132,13 @@ def _fetch_file(hub: Any, remote: _Remote, folder: Path, tell: Callable[[int], N
 @contextmanager
 def _opened_alone(path: Path) -> Iterator[BinaryIO]:
     """The bytes that are here already, open at their end, for one process at a time."""
+    # To open a pipe would wait for its other end; a link may lead to a file of the user.
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise FileError(path, "is not a regular file", "remove it, and fetch again")
     with path.open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(file):
             hint = "wait for it, or stop it"
-            raise FileError(path, "is being written by another fetch", hint) from None
+            raise FileError(path, "is being written by another fetch", hint)
         yield file
 
 
@@ -155,16 +159,6 @@ class _Bar:
 
     def __exit__(self, *_error: object) -> None:
         pass
-
-
-def _import_hub() -> Any:  # noqa: ANN401, a module
-    try:
-        import huggingface_hub.errors  # noqa: PLC0415, an extra
-        import huggingface_hub.file_download  # noqa: PLC0415
-        import huggingface_hub.utils  # noqa: PLC0415
-    except ModuleNotFoundError:
-        raise ValueError('Fetching needs an extra: pip install "tilth[fetch]".') from None
-    return huggingface_hub
 
 
 @contextmanager

@@ -13,12 +13,11 @@ other of the two, read as a memory map. There is no header: whoever reads must k
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilth.files import FileError, StrPath, atomic_write
+from tilth.files import FileError, StrPath, atomic_write, open_regular
 
 if TYPE_CHECKING:
     from jaxtyping import Integer
@@ -33,18 +32,14 @@ def load_bin(path: StrPath, dtype: DTypeLike = np.uint16) -> Integer[np.memmap, 
     dtype = np.dtype(dtype).newbyteorder("<")
     if dtype.kind not in "iu":
         raise ValueError(f"{dtype.name} holds no ids; give an integer dtype.")
-    try:
-        with Path(path).open("rb") as file:
-            size_bytes = os.fstat(file.fileno()).st_size
-            if size_bytes == 0:
-                raise FileError(path, "holds no tokens", "make it again, or restore a copy")
-            if size_bytes % dtype.itemsize:
-                problem = f"has {size_bytes} bytes, which is no whole number of {dtype.name} ids"
-                raise FileError(path, problem, "restore a copy, or give the dtype of its ids")
-            return np.memmap(file, dtype=dtype, mode="r")
-    except OSError as error:
-        hint = "check the path and its permissions"
-        raise FileError(path, f"cannot be opened ({error.strerror})", hint) from error
+    with open_regular(path) as file:
+        size_bytes = os.fstat(file.fileno()).st_size
+        if size_bytes == 0:
+            raise FileError(path, "holds no tokens", "make it again, or restore a copy")
+        if size_bytes % dtype.itemsize:
+            problem = f"has {size_bytes} bytes, which is no whole number of {dtype.name} ids"
+            raise FileError(path, problem, "restore a copy, or give the dtype of its ids")
+        return np.memmap(file, dtype=dtype, mode="r")
 
 
 def save_bin(tokens: ArrayLike, path: StrPath, *, overwrite: bool = False) -> None:

@@ -24,15 +24,17 @@ each time: names, sizes, dtypes, fingerprints. `verify` reads every byte.
 """
 
 import hashlib
-import json
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
-from tilth.files import FileError, StrPath, load_manifest
+from tilth.config.model import END_TOKEN
+from tilth.files import FileError, StrPath, checked, checksum_of, load_manifest, open_regular
+from tilth.schema import Range, Sha256, plain, shown
+from tilth.tokenizer._core import MAX_VOCAB_SIZE
 
 if TYPE_CHECKING:
     from tilth.tokenizer import Tokenizer
@@ -59,9 +61,96 @@ def documents_file(split: Split) -> str:
     return f"{split}_documents.npy"
 
 
+FILES = (*map(ids_file, SPLITS), *map(documents_file, SPLITS), TOKENIZER)
+"""The files that a manifest lists, in the order of their checks."""
+
+
 def dtype_of(vocab_size: int) -> str:
     """The smallest dtype that holds every id of a vocabulary."""
     return "uint16" if vocab_size <= 1 << 16 else "uint32"
+
+
+# --- the manifest ---------------------------------------------------------------------------------
+
+Number = Annotated[int, Range(at_least=0, below=2**63)]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a split holds."""
+
+    documents: Number = 0
+    tokens: Number = 0
+    text_bytes: Number = 0
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(
+            self.documents + other.documents,
+            self.tokens + other.tokens,
+            self.text_bytes + other.text_bytes,
+        )
+
+    def size_bytes(self, dtype: str) -> tuple[int, int]:
+        """The sizes of the file of ids and of the file of documents."""
+        ids_bytes = HEADER_BYTES + self.tokens * np.dtype(dtype).itemsize
+        return ids_bytes, HEADER_BYTES + 8 * (self.documents + 1)
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """A file of a data folder, with the checksum of every 16 MiB."""
+
+    size_bytes: Number
+    sha256: tuple[Sha256, ...]
+
+
+@dataclass(frozen=True)
+class SourceEntry:
+    """A source of the corpus, as it was read."""
+
+    path: str
+    kind: str
+    size_bytes: Number
+    documents: Number
+    skipped: Number
+
+
+@dataclass(frozen=True)
+class DataManifest:
+    """The manifest of a data folder; it agrees with itself."""
+
+    dtype: Literal["uint16", "uint32"]
+    vocab_size: Annotated[int, Range(at_least=1, at_most=MAX_VOCAB_SIZE)]
+    end_token_id: Number
+    tokenizer_fingerprint: Sha256
+    splits: dict[Split, Counts]
+    sources: tuple[SourceEntry, ...]
+    files: dict[str, FileEntry]
+    end_token: str = END_TOKEN
+    valid_share: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype != dtype_of(self.vocab_size):
+            raise ValueError(f"dtype is {self.dtype} for a vocabulary of {self.vocab_size}.")
+        if self.end_token_id >= self.vocab_size:
+            raise ValueError(f"end_token_id {self.end_token_id} is outside the vocabulary.")
+        if set(self.splits) != set(SPLITS):
+            raise ValueError(f"splits are {shown([*self.splits])} instead of {list(SPLITS)}.")
+        if set(self.files) != set(FILES):
+            raise ValueError(f"files are {shown([*self.files])} instead of {list(FILES)}.")
+        for name, file in self.files.items():
+            if len(file.sha256) != -(-file.size_bytes // BLOCK_BYTES):
+                raise ValueError(f"files.{name} has {len(file.sha256)} checksums.")
+        for split, counts in self.splits.items():
+            if counts.tokens < counts.documents or (counts.tokens and not counts.documents):
+                raise ValueError(f"splits.{split} has fewer tokens than documents, or only tokens.")
+            names = (ids_file(split), documents_file(split))
+            for name, size_bytes in zip(names, counts.size_bytes(self.dtype), strict=True):
+                if self.files[name].size_bytes != size_bytes:
+                    raise ValueError(f"files.{name}.size_bytes does not agree with its split.")
+
+
+# --- the folder -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -69,24 +158,29 @@ class Data:
     """An open data folder; the arrays are memory maps that nothing has been read of yet."""
 
     folder: Path
-    manifest: dict[str, Any] = field(repr=False)
+    manifest: DataManifest = field(repr=False)
     train: Array = field(repr=False)
     valid: Array = field(repr=False)
 
     @property
     def vocab_size(self) -> int:
         """One more than the largest id that the tokenizer has."""
-        return int(self.manifest["vocab_size"])
+        return self.manifest.vocab_size
+
+    @property
+    def end_token(self) -> str:
+        """The special token behind each document."""
+        return self.manifest.end_token
 
     @property
     def end_token_id(self) -> int:
         """The id behind each document."""
-        return int(self.manifest["end_token_id"])
+        return self.manifest.end_token_id
 
     @property
     def tokenizer_fingerprint(self) -> str:
         """The fingerprint of the tokenizer that made the ids."""
-        return str(self.manifest["tokenizer_fingerprint"])
+        return self.manifest.tokenizer_fingerprint
 
     @property
     def fingerprint(self) -> str:
@@ -99,11 +193,11 @@ class Data:
 
     def num_documents(self, split: Split) -> int:
         """How many documents a split has."""
-        return int(self.manifest["splits"][split]["documents"])
+        return self.manifest.splits[split].documents
 
     def text_bytes(self, split: Split) -> int:
         """The bytes of text that became a split's ids: what bits per byte are counted over."""
-        return int(self.manifest["splits"][split]["text_bytes"])
+        return self.manifest.splits[split].text_bytes
 
     def tokenizer(self) -> "Tokenizer":
         """The tokenizer that made the ids."""
@@ -111,6 +205,10 @@ class Data:
 
         tokenizer = Tokenizer.load(self.folder / TOKENIZER)
         self.check_tokenizer(tokenizer)
+        end_id = tokenizer.special_tokens.get(self.end_token)
+        if (tokenizer.vocab_size, end_id) != (self.vocab_size, self.end_token_id):
+            problem = f"does not agree with its {TOKENIZER} (vocabulary or end token)"
+            raise FileError(self.folder / MANIFEST, problem, "restore a copy, or tokenize again")
         return tokenizer
 
     def check_tokenizer(self, tokenizer: "Tokenizer") -> None:
@@ -127,8 +225,8 @@ class Data:
 def open_data(folder: StrPath) -> Data:
     """Open a data folder, once names, sizes, dtypes and fingerprints are right."""
     folder = Path(folder)
-    manifest = load_checked_manifest(folder)
-    for name in manifest["files"]:
+    manifest = load_data_manifest(folder)
+    for name in manifest.files:
         check_size(folder, name, manifest)
     train, valid = (_open_array(folder, ids_file(split), manifest) for split in SPLITS)
     for split in SPLITS:
@@ -136,7 +234,7 @@ def open_data(folder: StrPath) -> Data:
     return Data(folder, manifest, train, valid)
 
 
-def load_checked_manifest(folder: Path) -> dict[str, Any]:
+def load_data_manifest(folder: Path) -> DataManifest:
     """The manifest of a data folder, if it is the one that was written, to the last letter."""
     path = folder / MANIFEST
     if not folder.is_dir():
@@ -145,35 +243,31 @@ def load_checked_manifest(folder: Path) -> dict[str, Any]:
         raise FileError(
             folder, f"has no {MANIFEST}", "name a data folder, or finish `tilth tokenize`"
         )
-    manifest = load_manifest(path, kind=KIND, version=VERSION)
-    if manifest.pop("checksum", None) != checksum_of(manifest):
+    content = load_manifest(path, kind=KIND, version=VERSION)
+    if content.pop("checksum", None) != checksum_of(content):
         raise FileError(path, "was changed or damaged", "restore a copy, or tokenize again")
-    return manifest
-
-
-def checksum_of(content: dict[str, Any]) -> str:
-    """A checksum of a JSON value."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return checked(DataManifest, content, path)
 
 
 def block_checksum(path: Path, start: int) -> str:
     """The SHA-256 of the block of a file that begins at `start`."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         file.seek(start)
         return hashlib.sha256(file.read(BLOCK_BYTES)).hexdigest()
 
 
-def fingerprint_of(manifest: dict[str, Any]) -> str:
+def fingerprint_of(manifest: DataManifest) -> str:
     """What two data folders share if they hold the same ids, wherever their text came from."""
+    content = plain(manifest)
     keys = ("dtype", "vocab_size", "end_token_id", "tokenizer_fingerprint", "splits")
-    arrays = {name: file for name, file in manifest["files"].items() if name != TOKENIZER}
-    return checksum_of({"files": arrays} | {key: manifest[key] for key in keys})
+    arrays = {name: file for name, file in content["files"].items() if name != TOKENIZER}
+    return checksum_of({"files": arrays} | {key: content[key] for key in keys})
 
 
-def check_size(folder: Path, name: str, manifest: dict[str, Any]) -> None:
+def check_size(folder: Path, name: str, manifest: DataManifest) -> None:
     """Refuse a file that is missing or longer or shorter than it was written."""
     path = folder / name
-    expected = manifest["files"][name]["size_bytes"]
+    expected = manifest.files[name].size_bytes
     try:
         size_bytes = path.stat().st_size
     except FileNotFoundError:
@@ -194,20 +288,14 @@ def array_header(dtype: str, length: int) -> bytes:
     return header.getvalue()
 
 
-def expected_header(name: str, manifest: dict[str, Any]) -> bytes:
-    """The header that an array of a data folder must have."""
-    for split in SPLITS:
-        if name == ids_file(split):
-            return array_header(manifest["dtype"], manifest["splits"][split]["tokens"])
-        if name == documents_file(split):
-            return array_header("uint64", manifest["splits"][split]["documents"] + 1)
-    raise AssertionError(f"{name} is no array")
-
-
-def _open_array(folder: Path, name: str, manifest: dict[str, Any]) -> Array:
+def _open_array(folder: Path, name: str, manifest: DataManifest) -> Array:
+    headers: dict[str, tuple[str, int]] = {}
+    for split, counts in manifest.splits.items():
+        headers[ids_file(split)] = (manifest.dtype, counts.tokens)
+        headers[documents_file(split)] = ("uint64", counts.documents + 1)
     path = folder / name
-    with path.open("rb") as file:
-        if file.read(HEADER_BYTES) != expected_header(name, manifest):
+    with open_regular(path) as file:
+        if file.read(HEADER_BYTES) != array_header(*headers[name]):
             raise FileError(
                 path, "does not begin as its manifest says", "restore a copy, or tokenize again"
             )

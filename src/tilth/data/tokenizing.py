@@ -14,6 +14,7 @@ real names by renames, the manifest last.
 """
 
 import itertools
+import json
 import logging
 import os
 import threading
@@ -28,23 +29,24 @@ from typing import Any
 
 import numpy as np
 
+from tilth.config.threads import checked_threads
 from tilth.corpus import Block, Corpus, Position
-from tilth.data.partial import Counts, PartialArrays, State, clear, load_journal, partial_folder
+from tilth.data.partial import PartialArrays, State, clear, load_journal, partial_folder
 from tilth.data.token_files import (
     BLOCK_BYTES,
+    FILES,
     KIND,
     MANIFEST,
     SPLITS,
     TOKENIZER,
     VERSION,
     Array,
+    Counts,
     Data,
     Split,
     block_checksum,
-    checksum_of,
-    documents_file,
     dtype_of,
-    ids_file,
+    load_data_manifest,
     open_data,
 )
 from tilth.files import (
@@ -52,20 +54,19 @@ from tilth.files import (
     FileError,
     Progress,
     StrPath,
-    load_manifest,
+    checksum_of,
+    read_bytes,
     save_manifest,
     sync_folder,
 )
 from tilth.tokenizer import Tokenizer
 from tilth.tokenizer._core import text_hashes
-from tilth.tokenizer.tokenizer import checked_threads
 
 VALID_SHARE = 0.01
 BYTES_AHEAD = 4 << 20  # for each thread, so that none ever waits for the reader
 MOST_BYTES_AHEAD = 64 << 20
 LONG_BLOCK_BYTES = 8 << 20  # one document, most likely: all threads share it
 SHOWN_SENTENCES = 5  # of skipped documents: the manifest counts them all
-FILES = (*map(ids_file, SPLITS), *map(documents_file, SPLITS), TOKENIZER)
 
 log = logging.getLogger(__name__)
 
@@ -114,12 +115,23 @@ def tokenize(
     out = Path(out)
     _check_target(job, out, overwrite)
     with _explained(out), partial_folder(out) as partial:
-        is_publishing = (partial / MANIFEST).exists() and load_journal(partial, job.identity())
-        if not is_publishing:
+        if not _is_publishing(job, partial):
             _check_target(job, out, overwrite)  # again: another process may have finished just now
             _write_partial(job, partial)
         _publish(partial, out)
         return open_data(out)
+
+
+def _is_publishing(job: "_Job", partial: Path) -> bool:
+    """Whether a killed call ended between the last block and the last rename."""
+    if not (partial / MANIFEST).exists():
+        return False
+    state = load_journal(partial, job.identity(), job.num_sources, job.bytes_before[-1])
+    try:
+        splits = load_data_manifest(partial).splits
+    except FileError:
+        return False
+    return state is not None and splits == state.splits
 
 
 @dataclass(frozen=True)
@@ -149,9 +161,14 @@ class _Job:
         return [0, *itertools.accumulate(part.corpus.size_bytes for part in self.parts)]
 
     @cached_property
+    def num_sources(self) -> list[int]:
+        """The number of sources in each part."""
+        return [len(part.corpus.sources) for part in self.parts]
+
+    @cached_property
     def sources_before(self) -> list[int]:
         """The number of sources in the parts before each, and in all."""
-        return [0, *itertools.accumulate(len(part.corpus.sources) for part in self.parts)]
+        return [0, *itertools.accumulate(self.num_sources)]
 
     def identity(self) -> dict[str, Any]:
         """What must be the same for partial work to be of use."""
@@ -187,6 +204,7 @@ def _check_target(job: _Job, out: Path, overwrite: bool) -> None:
                     "the next time; name a folder elsewhere"
                 )
     if overwrite:
+        _check_kind(out)
         return
     hint = "name another folder, or pass --overwrite (in Python, overwrite=True)"
     if (out / MANIFEST).exists():
@@ -195,6 +213,17 @@ def _check_target(job: _Job, out: Path, overwrite: bool) -> None:
         for name in FILES:
             if (out / name).exists():
                 raise FileExistsError(f"{out / name} already exists; {hint}")
+
+
+def _check_kind(out: Path) -> None:
+    """Refuse to overwrite a folder of another kind, such as a run; a torn manifest may go."""
+    try:
+        content = json.loads(read_bytes(out / MANIFEST))
+    except (ValueError, RecursionError):  # no such file too
+        return
+    if not isinstance(content, dict) or content.get("format") != KIND:
+        problem = f"has a {MANIFEST} that is not of token files"
+        raise FileError(out, problem, "name another folder")
 
 
 @contextmanager
@@ -216,7 +245,7 @@ def _explained(out: Path) -> Iterator[None]:
 def _write_partial(job: _Job, partial: Path) -> None:
     """Everything up to a partial folder whose files only have to be renamed."""
     dtype = dtype_of(job.tokenizer.vocab_size)
-    arrays = PartialArrays(partial, job.identity(), dtype, job.sources_before[-1])
+    arrays = PartialArrays(partial, job.identity(), dtype, job.num_sources, job.bytes_before[-1])
     try:
         job.tokenizer.save(partial / TOKENIZER, overwrite=True)  # first: a file may not hold it
         _encode_all(job, arrays)
@@ -262,7 +291,7 @@ def _encode_all(job: _Job, arrays: PartialArrays) -> None:
 
 def _blocks_from(job: _Job, state: State) -> Iterator[tuple[int, Block]]:
     for number, part in enumerate(job.parts[state.part :], state.part):
-        start = state.position if number == state.part else Position(0, 0)
+        start = Position(*state.position) if number == state.part else Position(0, 0)
         for block in part.corpus.blocks(start):
             yield number, block
             del block
@@ -277,9 +306,8 @@ class _EncodedBlock:
     end: Position
     read_bytes: int
     skipped: list[str]
-    ids: dict[Split, Array]
-    ends: dict[Split, Array]
-    counts: dict[Split, Counts]
+    splits: dict[Split, tuple[Array, Array, Counts]]
+    """The ids, where each document ends in them, and how much that is."""
 
 
 class _StoppedError(Exception):
@@ -301,44 +329,29 @@ def _encode(job: _Job, part: int, block: Block) -> _EncodedBlock:
             check=check,
         )
     except ValueError as error:
-        source = job.parts[part].corpus.sources[block.start.source]
+        path = job.parts[part].corpus.sources[block.start.source].path
         hint = "use a tokenizer that has all 256 bytes"
-        raise FileError(source.path, str(error), hint) from error
+        raise FileError(path, str(error), hint) from error
     hashes = text_hashes(found.texts)
     is_valid = hashes >> np.uint64(32) < round(job.parts[part].valid_share * 2**32)
     text_bytes = np.fromiter(map(len, found.texts), np.uint64, len(found.texts))
-    encoded = _EncodedBlock(
-        part=part,
-        source=job.sources_before[part] + block.start.source,
-        end=block.end,
-        read_bytes=job.bytes_before[part] + block.read_bytes,
-        skipped=found.skipped,
-        ids={},
-        ends={},
-        counts={},
-    )
-    rows = _rows_by_split(ids, ends, is_valid)
+    splits: dict[Split, tuple[Array, Array, Counts]] = {}
     lengths = np.diff(ends, prepend=np.uint64(0))
-    for split in SPLITS:
+    for split, rows in _rows_by_split(ids, ends, is_valid).items():
         is_here = is_valid if split == "valid" else ~is_valid
-        encoded.ids[split] = np.concatenate([ids[:0], *rows[split]])
-        encoded.ends[split] = np.cumsum(lengths[is_here], dtype=np.uint64)
-        encoded.counts[split] = Counts(
-            documents=int(is_here.sum()),
-            tokens=len(encoded.ids[split]),
-            text_bytes=int(text_bytes[is_here].sum()),
-        )
-    return encoded
+        own = np.concatenate([ids[:0], *rows])
+        counts = Counts(int(is_here.sum()), len(own), int(text_bytes[is_here].sum()))
+        splits[split] = (own, np.cumsum(lengths[is_here], dtype=np.uint64), counts)
+    source = job.sources_before[part] + block.start.source
+    read_bytes = job.bytes_before[part] + block.read_bytes
+    return _EncodedBlock(part, source, block.end, read_bytes, found.skipped, splits)
 
 
 def _rows_by_split(ids: Array, ends: Array, is_valid: Array) -> dict[Split, list[Array]]:
     """The ids of each split, those of documents that stand side by side in one row."""
     rows: dict[Split, list[Array]] = {"train": [], "valid": []}
-    if not len(ends):
-        return rows
-    last_ones = [*np.flatnonzero(np.diff(is_valid)).tolist(), len(ends) - 1]
     start = 0
-    for last in last_ones:
+    for last in [*np.flatnonzero(np.diff(is_valid)).tolist(), len(ends) - 1] if len(ends) else []:
         end = int(ends[last])
         rows["valid" if is_valid[last] else "train"].append(ids[start:end])
         start = end
@@ -352,22 +365,16 @@ def _append(encoded: _EncodedBlock, arrays: PartialArrays) -> None:
         log.warning("Skipped: %s.", sentence)
     num_documents = 0
     splits = dict(state.splits)
-    for split, counts in encoded.counts.items():
-        arrays.append(split, encoded.ids[split], encoded.ends[split])
+    for split, (ids, ends, counts) in encoded.splits.items():
+        arrays.append(split, ids, ends)
         splits[split] += counts
         num_documents += counts.documents
     sources = list(state.sources)
     documents, skipped = sources[encoded.source]
     sources[encoded.source] = (documents + num_documents, skipped + len(encoded.skipped))
+    total = state.skipped + len(encoded.skipped)
     arrays.advance(
-        State(
-            part=encoded.part,
-            position=encoded.end,
-            read_bytes=encoded.read_bytes,
-            skipped=state.skipped + len(encoded.skipped),
-            splits=splits,
-            sources=tuple(sources),
-        )
+        State(encoded.part, encoded.end, encoded.read_bytes, total, splits, tuple(sources))
     )
 
 
@@ -423,9 +430,8 @@ def _checksums(job: _Job, folder: Path) -> dict[str, Any]:
 
 def _publish(partial: Path, out: Path) -> None:
     """Move the files to their real names; killed here, the next call goes on."""
-    names = load_manifest(partial / MANIFEST, kind=KIND, version=VERSION)["files"]
     (out / MANIFEST).unlink(missing_ok=True)  # of what is overwritten: it is about to be untrue
-    for name in names:
+    for name in FILES:
         with suppress(FileNotFoundError):  # moved before the kill
             (partial / name).rename(out / name)
     sync_folder(out)

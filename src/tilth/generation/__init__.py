@@ -1,8 +1,7 @@
-"""A run directory and a prompt to text.
+"""A trained model and a prompt to text.
 
-What enters: the weights and the tokenizer of a run, and a prompt. What leaves: text as it comes, or
-tokens with their log-probabilities, or the score of a given text. Names are loaded when first used:
-what runs on a CPU needs no torch.
+`load` makes a `LanguageModel` of a run directory; its methods stream text, continue batches of
+prompts and score given texts. Names are loaded when first used: a CPU needs no torch.
 
 >>> from tilth.generation import Sampling, next_token_distribution
 >>> ids, probabilities = next_token_distribution([0.0, 1.0, 3.0], Sampling(top_k=2))

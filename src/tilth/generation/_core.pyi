@@ -7,6 +7,10 @@ import numpy
 from numpy.typing import NDArray
 
 
+MAX_THREADS: int = 1024
+
+MAX_DIMENSION: int = 2147483647
+
 def runnable_kernels() -> list[str]:
     """The kinds of arithmetic that this processor has, the quickest last."""
 
@@ -20,7 +24,7 @@ def draw(scores: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C'
 class Network:
     """Weights, laid out for the processor; see network.hpp."""
 
-    def __init__(self, weights: dict[str, object], *, vocab_size: int, context_length: int, d_model: int, num_layers: int, num_heads: int, num_kv_heads: int, d_ff: int, rope_theta: float, norm: str, has_rope: bool, is_gated: bool, is_tied: bool, has_qk_norm: bool, is_int8: bool) -> None: ...
+    def __init__(self, weights: dict[str, object], *, vocab_size: int, context_length: int, d_model: int, num_layers: int, num_heads: int, num_kv_heads: int, d_ff: int, rope_theta: float, norm_epsilon: float, norm: str, has_rope: bool, is_gated: bool, is_tied: bool, has_qk_norm: bool, is_int8: bool) -> None: ...
 
 class Decoder:
     """Token ids to logits; see decoder.hpp."""

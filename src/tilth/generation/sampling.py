@@ -2,7 +2,7 @@
 
 What enters: the logits of one position, and `Sampling`. What leaves: the tokens that may come next
 with their probabilities, and one of them. Chance depends on (seed, sample index, position) alone,
-so equal logits give equal choices. Without torch, which `sample` alone needs.
+so equal logits give equal choices. Without torch.
 
 >>> logits = np.log([0.5, 0.3, 0.15, 0.05])
 >>> ids, probabilities = next_token_distribution(logits, Sampling(top_p=0.7))
@@ -18,39 +18,39 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
 from tilth.generation import _core
-from tilth.generation.context import END_TOKEN, Context, check_max_tokens, prompt_ids
+from tilth.schema import AT_LEAST_1, POSITIVE, Range, Share, check
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
     from numpy.typing import ArrayLike
-
-    from tilth.model import TransformerLM
-    from tilth.tokenizer import Tokenizer
 
     Distribution = tuple[Int[np.ndarray, " kept"], Float[np.ndarray, " kept"]]
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is chosen; each filter acts on what the one before it left."""
+    """How the next token is chosen; each filter acts on the tokens that the one before it kept.
 
-    temperature: float = 1.0
-    """Divides the logits: below 1 the likely become likelier; 0 takes the likeliest, always."""
-    top_k: int | None = None
+    The only list of these options: `LanguageModel.generate` and `tilth generate` take its fields.
+    """
+
+    temperature: Annotated[float, Range(at_least=0.0)] = 1.0
+    """Divides the logits: below 1 favours likely tokens (0.4 suits a small run); 0 is greedy."""
+    top_k: Annotated[int, AT_LEAST_1] | None = None
     """Keep the k likeliest tokens; default: all."""
-    top_p: float = 1.0
+    top_p: Share = 1.0
     """Keep the smallest set of likeliest tokens whose mass reaches p, and at least one."""
-    min_p: float = 0.0
+    min_p: Share = 0.0
     """Keep the tokens that are at least this share as likely as the likeliest."""
-    repetition_penalty: float = 1.0
+    repetition_penalty: Annotated[float, POSITIVE] = 1.0
     """Divides the positive logits of tokens in the context, and multiplies the negative ones."""
-    seed: int = 0
-    """Where chance begins, from 0 to 2**64 - 1."""
+    seed: Annotated[int, Range(at_least=0, at_most=2**64 - 1)] = 0
+    """Random seed, from 0 to 2**64 - 1: equal seeds, equal text."""
 
     @property
     def is_greedy(self) -> bool:
@@ -58,21 +58,7 @@ class Sampling:
         return self.temperature == 0 or self.top_k == 1 or self.top_p == 0
 
     def __post_init__(self) -> None:
-        # `not` in front, so that NaN fails every one of them.
-        if not 0 <= self.temperature < math.inf:
-            raise ValueError(f"temperature is {self.temperature}; give 0 or a positive number.")
-        if self.top_k is not None and operator.index(self.top_k) < 1:
-            raise ValueError(f"top_k is {self.top_k}; keep 1 token or more.")
-        for name in ("top_p", "min_p"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; give a number from 0 to 1.")
-        if not 0 < self.repetition_penalty < math.inf:
-            raise ValueError(
-                f"repetition_penalty is {self.repetition_penalty}; give a positive number, where 1 "
-                "changes nothing."
-            )
-        if not 0 <= operator.index(self.seed) < 2**64:
-            raise ValueError(f"the seed is {self.seed}; give one from 0 to 2**64 - 1.")
+        check(self)
 
 
 def next_token_distribution(
@@ -149,10 +135,10 @@ def choose(
     return _core.draw(
         np.ascontiguousarray(scores),
         largest=float(scores[likeliest]),
-        temperature=float(sampling.temperature),
-        top_k=min(int(sampling.top_k or 0), len(scores)),
-        top_p=float(sampling.top_p),
-        min_p=float(sampling.min_p),
+        temperature=sampling.temperature,
+        top_k=min(sampling.top_k or 0, len(scores)),
+        top_p=sampling.top_p,
+        min_p=sampling.min_p,
         unit=random_unit(sampling.seed, sample_index, position),
     )
 
@@ -171,57 +157,3 @@ def _scrambled(bits: int) -> int:
     bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
     bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EB % 2**64
     return bits ^ (bits >> 31)
-
-
-def sample(
-    model: TransformerLM,
-    tokenizer: Tokenizer,
-    prompt: str,
-    *,
-    max_tokens: int = 256,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float = 1.0,
-    min_p: float = 0.0,
-    repetition_penalty: float = 1.0,
-    seed: int = 0,
-    sample_index: int = 0,
-    allow_special: bool = False,
-) -> str:
-    """Continue a prompt with a model in training, up to the end token or `max_tokens`.
-
-    Without a cache: every token reads the whole context again. On any device; neither torch's
-    random state nor the model's mode is changed. Returns the text behind the prompt.
-    """
-    import torch  # noqa: PLC0415, the rest of this file works without it
-
-    check_max_tokens(max_tokens)
-    sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
-    length = model.config.context_length
-    context = Context(prompt_ids(tokenizer, prompt, length, allow_special=allow_special), length)
-    device = model.token_embeddings.weight.device
-    end_id = tokenizer.special_tokens.get(END_TOKEN)
-    start = len(context.ids)
-    written: list[int] = []
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        while len(written) < max_tokens:
-            with torch.no_grad():
-                ids = torch.tensor([context.ids], device=device)
-                logits = model.hidden(ids)[0, -1] @ model.head_weight.T
-            token_id = choose(
-                logits[: tokenizer.vocab_size].float().cpu().numpy(),
-                sampling,
-                sample_index=sample_index,
-                position=start + len(written),
-                previous_ids=context.ids,
-            )
-            if token_id == end_id:
-                break
-            written.append(token_id)
-            context.append(token_id)
-    finally:
-        for module, training in modes:
-            module.training = training
-    return tokenizer.decode(written)

@@ -1,5 +1,9 @@
-"""Experiments that explain training.
+"""Experiments that explain training: a question to trials, and their results to an answer.
 
-What enters: a question, and the few numbers that it depends on. What leaves: the answer as numbers,
-for a table, a curve or JSON.
+lab = tilth.lab.learning_rate("data/stories", budget="20m", out="lab/lr")
+print(lab.answer)
 """
+
+from tilth.lazy import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

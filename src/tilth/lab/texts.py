@@ -1,7 +1,6 @@
-r"""The text of a data folder again, and the same text by another tokenizer.
+r"""The documents of a data folder, and a data folder of the same documents by another tokenizer.
 
-What enters: a data folder. What leaves: its documents, as byte-level BPE loses nothing; or a data
-folder of the same documents whose tokenizer, learnt from their train split, has another size.
+Byte-level BPE is lossless, so token files hold their text.
 
 >>> import tempfile
 >>> from tilth.tokenizer import train_tokenizer
@@ -18,7 +17,7 @@ folder of the same documents whose tokenizer, learnt from their train split, has
 
 import itertools
 import json
-import shutil
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,7 +56,7 @@ def retokenize(data: Data, folder: StrPath, vocab_size: int, max_bytes: int = MO
     made_from = {"data": data.fingerprint, "vocab_size": vocab_size, "max_bytes": max_bytes}
     if _is_finished(folder, made_from):
         return open_data(folder)
-    end_token = data.manifest["end_token"]
+    end_token = data.end_token
     tokenizer = train_tokenizer(
         vocab_size=vocab_size,
         special_tokens=[end_token],
@@ -68,8 +67,7 @@ def retokenize(data: Data, folder: StrPath, vocab_size: int, max_bytes: int = MO
     # Before the token files: so a manifest.json beside it is always of what it says.
     path = folder / MADE_FROM
     save_manifest(path, made_from, kind=KIND, version=VERSION, overwrite=True)
-    texts = folder / ".texts"
-    texts.mkdir(exist_ok=True)
+    texts = _texts_folder(folder)
     try:
         train, valid = (_write_lines(data, split, max_bytes, texts) for split in SPLITS)
         # Overwrite: what a call left that was killed while it renamed its files.
@@ -77,7 +75,22 @@ def retokenize(data: Data, folder: StrPath, vocab_size: int, max_bytes: int = MO
             train, tokenizer, folder, valid_corpus=valid, end_token=end_token, overwrite=True
         )
     finally:
-        shutil.rmtree(texts)
+        for split in SPLITS:
+            (texts / f"{split}.jsonl").unlink(missing_ok=True)
+        texts.rmdir()
+
+
+def _texts_folder(folder: Path) -> Path:
+    """The folder of temporary texts; never a link, and never one with files of somebody else."""
+    texts = folder / ".texts"
+    if not texts.is_symlink():
+        texts.mkdir(exist_ok=True)
+        own = re.compile(rf"\.?({'|'.join(SPLITS)})\.jsonl(\.[0-9a-f]+\.partial)?")
+        if all(own.fullmatch(path.name) for path in texts.iterdir()):
+            for path in texts.iterdir():  # what a killed process left
+                path.unlink()
+            return texts
+    raise FileExistsError(f"{texts} is a link or holds other files; move it away.")
 
 
 def _is_finished(folder: Path, made_from: dict[str, object]) -> bool:

@@ -1,7 +1,7 @@
 from tilth.model.attention import MultiHeadSelfAttention as MultiHeadSelfAttention
 from tilth.model.attention import RotaryPositionalEmbedding as RotaryPositionalEmbedding
 from tilth.model.attention import scaled_dot_product_attention as scaled_dot_product_attention
-from tilth.model.config import ModelConfig as ModelConfig
+from tilth.model.cache import KeyValueCache as KeyValueCache
 from tilth.model.layers import Embedding as Embedding
 from tilth.model.layers import Linear as Linear
 from tilth.model.layers import RMSNorm as RMSNorm
@@ -9,5 +9,8 @@ from tilth.model.layers import SiLUFeedForward as SiLUFeedForward
 from tilth.model.layers import SwiGLU as SwiGLU
 from tilth.model.layers import silu as silu
 from tilth.model.layers import softmax as softmax
+from tilth.model.loss import chunked_cross_entropy as chunked_cross_entropy
+from tilth.model.loss import cross_entropy as cross_entropy
+from tilth.model.loss import perplexity as perplexity
 from tilth.model.transformer import TransformerBlock as TransformerBlock
 from tilth.model.transformer import TransformerLM as TransformerLM

@@ -21,12 +21,16 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.functional import scaled_dot_product_attention as fused_attention
 
+from tilth.accounting.hardware import host_memory_bytes
+from tilth.formatting import format_bytes
 from tilth.model.layers import Device, Linear, RMSNorm, at_least_float32, look_up, project, softmax
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jaxtyping import Bool, Float, Int
+
+    from tilth.model.cache import LayerCache
 
 
 def scaled_dot_product_attention(
@@ -85,6 +89,12 @@ class RotaryPositionalEmbedding(Module):
         """
         # On the CPU, as not every device has float64; on meta there is nothing to compute.
         where = "meta" if torch.device(device).type == "meta" else "cpu"
+        needed, present = 16 * self.max_seq_len * self.d_k, host_memory_bytes()
+        if where == "cpu" and needed > present:
+            raise MemoryError(
+                f"the rotation tables of {self.max_seq_len:,} positions take "
+                f"{format_bytes(needed)}, and this machine has {format_bytes(present)}"
+            )
         exponents = torch.arange(0, self.d_k, 2, dtype=torch.float64, device=where) / self.d_k
         positions = torch.arange(self.max_seq_len, dtype=torch.float64, device=where)
         angles = torch.outer(positions, self.theta**-exponents)  # (max_seq_len, d_k / 2)
@@ -199,13 +209,17 @@ class MultiHeadSelfAttention(Module):
         self,
         x: Float[Tensor, "*batch seq d_model"],
         token_positions: Int[Tensor, "*#batch seq"] | None = None,
+        cache: LayerCache | None = None,
     ) -> Float[Tensor, "*batch seq d_model"]:
-        """Let each token read from itself and those before it."""
+        """Let each token read from itself and those before it, those in the cache included."""
         q, k, v = self.queries_keys_values(x, token_positions)
         group = self.num_heads // self.num_kv_heads
-        if group > 1:  # query heads 0 to group-1 read key/value head 0, and so on
+        if cache is None and group > 1:  # query heads 0 to group-1 read key/value head 0, and so on
             k, v = k.repeat_interleave(group, dim=-3), v.repeat_interleave(group, dim=-3)
-        if self.fast:
+        if cache is not None:
+            k, v = cache.update(k, v)
+            mixed = fused_attention(q, k, v, attn_mask=cache.visible, enable_gqa=group > 1)
+        elif self.fast:
             mixed = fused_attention(q, k, v, is_causal=True)
         else:
             seq = x.shape[-2]

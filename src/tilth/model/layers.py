@@ -22,6 +22,8 @@ from torch.nn import Module, Parameter
 from torch.nn.functional import silu as fused_silu
 from torch.nn.init import trunc_normal_
 
+from tilth.config.model import NORM_EPSILON
+
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
@@ -125,7 +127,7 @@ class RMSNorm(Module):
     def __init__(
         self,
         d_model: int,
-        eps: float = 1e-5,
+        eps: float = NORM_EPSILON,
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:

@@ -21,8 +21,9 @@ import torch
 from torch import Tensor
 from torch.nn import Module, ModuleList
 
+from tilth.config.model import ModelConfig
+from tilth.config.parameters import drop_tied_head
 from tilth.model.attention import MultiHeadSelfAttention, RotaryPositionalEmbedding
-from tilth.model.config import ModelConfig
 from tilth.model.layers import (
     Device,
     Embedding,
@@ -34,7 +35,11 @@ from tilth.model.layers import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from jaxtyping import Float, Int
+
+    from tilth.model.cache import LayerCache
 
 
 class TransformerBlock(Module):
@@ -51,8 +56,7 @@ class TransformerBlock(Module):
         """Make a block; blocks of one model share their `rope`, one alone makes its own."""
         super().__init__()
         self.norm = config.norm
-        if rope is None and config.position == "rope":
-            rope = make_rope(config, device, dtype)
+        rope = rope or make_rope(config, device, dtype)
         if config.norm != "none":
             self.ln1 = RMSNorm(config.d_model, device=device, dtype=dtype)
         self.attn = MultiHeadSelfAttention(
@@ -73,18 +77,19 @@ class TransformerBlock(Module):
         self,
         x: Float[Tensor, "*batch seq d_model"],
         token_positions: Int[Tensor, "*#batch seq"] | None = None,
+        cache: LayerCache | None = None,
     ) -> Float[Tensor, "*batch seq d_model"]:
-        """Take the stream one block further."""
+        """Take the stream one block further; `cache` holds the keys and values of tokens before."""
         if self.norm == "pre":
             # The stream itself is never normalised: gradients reach every layer undiminished, and
             # training needs less warm-up (Xiong et al. 2020).
-            x = x + self.attn(self.ln1(x), token_positions)
+            x = x + self.attn(self.ln1(x), token_positions, cache)
             x = x + self.ffn(self.ln2(x))
         elif self.norm == "post":  # as in the original Transformer (Vaswani et al. 2017)
-            x = self.ln1(x + self.attn(x, token_positions))
+            x = self.ln1(x + self.attn(x, token_positions, cache))
             x = self.ln2(x + self.ffn(x))
         else:
-            x = x + self.attn(x, token_positions)
+            x = x + self.attn(x, token_positions, cache)
             x = x + self.ffn(x)
         return x
 
@@ -102,7 +107,7 @@ class TransformerLM(Module):
         super().__init__()
         self.config = config
         self.token_embeddings = Embedding(config.vocab_size, config.d_model, device, dtype)
-        rope = make_rope(config, device, dtype) if config.position == "rope" else None
+        rope = make_rope(config, device, dtype)
         self.layers = ModuleList(
             TransformerBlock(config, device, dtype, rope=rope) for _ in range(config.num_layers)
         )
@@ -137,16 +142,20 @@ class TransformerLM(Module):
         self,
         token_ids: Int[Tensor, "*batch seq"],
         token_positions: Int[Tensor, "*#batch seq"] | None = None,
+        cache: Sequence[LayerCache] | None = None,
     ) -> Float[Tensor, "*batch seq d_model"]:
-        """Return what `head_weight` is applied to: the loss takes it in chunks, to save memory."""
+        """Return what `head_weight` is applied to: the loss takes it in chunks, to save memory.
+
+        `cache` has one `LayerCache` a layer: see `KeyValueCache`.
+        """
         if token_ids.shape[-1] > self.config.context_length:
             raise ValueError(
                 f"the sequence has {token_ids.shape[-1]} tokens, and the context length is "
                 f"{self.config.context_length}; cut it, or train a model with a longer one."
             )
         x: Tensor = self.token_embeddings(token_ids)
-        for layer in self.layers:
-            x = layer(x, token_positions)
+        for index, layer in enumerate(self.layers):
+            x = layer(x, token_positions, None if cache is None else cache[index])
         return x if self.ln_final is None else self.ln_final(x)
 
     def use_fast_path(self, fast: bool) -> Self:
@@ -160,16 +169,15 @@ class TransformerLM(Module):
 def _drop_tied_head(
     _module: Module, state_dict: dict[str, Tensor], prefix: str, *_arguments: object
 ) -> None:
-    """Others write a tied matrix under both of its names; one of them is enough."""
-    name, embedding = f"{prefix}lm_head.weight", state_dict.get(f"{prefix}token_embeddings.weight")
-    if name in state_dict and embedding is not None and torch.equal(state_dict[name], embedding):
-        del state_dict[name]
+    drop_tied_head(state_dict, prefix)
 
 
 def make_rope(
     config: ModelConfig, device: Device, dtype: torch.dtype | None
-) -> RotaryPositionalEmbedding:
-    """Make the rotation that all blocks of a model share."""
+) -> RotaryPositionalEmbedding | None:
+    """Make the rotation that all blocks of a model share; None without one."""
+    if config.position != "rope":
+        return None
     return RotaryPositionalEmbedding(
         config.rope_theta, config.d_head, config.context_length, device, dtype
     )

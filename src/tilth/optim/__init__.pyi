@@ -1,9 +1,6 @@
 from tilth.optim.adamw import AdamW as AdamW
 from tilth.optim.adamw import decay_groups as decay_groups
 from tilth.optim.clipping import clip_gradients as clip_gradients
-from tilth.optim.loss import chunked_cross_entropy as chunked_cross_entropy
-from tilth.optim.loss import cross_entropy as cross_entropy
-from tilth.optim.loss import perplexity as perplexity
 from tilth.optim.muon import Muon as Muon
 from tilth.optim.muon import muon_groups as muon_groups
 from tilth.optim.schedule import constant_schedule as constant_schedule

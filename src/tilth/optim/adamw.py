@@ -19,9 +19,10 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import Module, Parameter
+from torch.nn import Module
 from torch.optim.optimizer import ParamsT
 
+from tilth.optim.groups import group_names
 from tilth.optim.optimizer import GroupOptimizer
 
 FUSED_DEVICES = {"cpu", "cuda", "mps"}
@@ -73,6 +74,10 @@ class AdamW(GroupOptimizer):
     ) -> None:
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, {**defaults, "fused": fused, **self.more_defaults})
+
+    def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+        """The count of steps and the two moments."""
+        return ("step", "exp_avg", "exp_avg_sq")
 
     def update_group(self, group: dict[str, Any], pairs: list[tuple[Tensor, Tensor]]) -> None:
         """Update all parameters of a group, those with a fused kernel together."""
@@ -127,25 +132,21 @@ class AdamW(GroupOptimizer):
 
 
 def decay_groups(model: Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Two groups of a model's parameters: matrices, which decay, and the rest, which does not.
+    """Two groups of a model's parameters: matrices, which decay, and the rest, which does not."""
+    return parameter_groups(model, weight_decay, "adamw")
 
-    The gain of a norm and the rows of the embedding are scales that the next norm would undo, or
-    rows that most steps do not touch: pulling them to 0 is no simpler model.
-    """
-    decayed: list[tuple[str, Parameter]] = []
-    kept: list[tuple[str, Parameter]] = []
-    for name, parameter in model.named_parameters():
-        (decayed if decays(name, parameter) else kept).append((name, parameter))
-    groups = [
-        {"params": decayed, "weight_decay": weight_decay},
-        {"params": kept, "weight_decay": 0.0},
+
+def parameter_groups(model: Module, weight_decay: float, optimizer: str) -> list[dict[str, Any]]:
+    """The parameter groups of an optimizer; those of Muon say their kind."""
+    parameters = dict(model.named_parameters())
+    return [
+        {
+            "params": [(name, parameters[name]) for name in group.names],
+            "weight_decay": weight_decay if group.decays else 0.0,
+            **({"kind": group.kind} if optimizer == "muon" else {}),
+        }
+        for group in group_names({name: p.ndim for name, p in parameters.items()}, optimizer)
     ]
-    return [group for group in groups if group["params"]]
-
-
-def decays(name: str, parameter: Tensor) -> bool:
-    """Whether it is a matrix and not the token embedding (whose name a wrapper may have longer)."""
-    return parameter.ndim >= 2 and "token_embeddings" not in name.split(".")
 
 
 def _takes_fused(tensors: tuple[Tensor, ...], fused: bool | None) -> bool:
@@ -154,7 +155,7 @@ def _takes_fused(tensors: tuple[Tensor, ...], fused: bool | None) -> bool:
         return False
     parameter = tensors[0]
     # The kernel walks through memory, whatever the strides: of a transposed parameter and a plain
-    # gradient it would pair other elements, without a word.
+    # gradient it would pair other elements, without a word. `step` has checked the shapes.
     possible = parameter.device.type in FUSED_DEVICES and all(
         tensor.dtype == parameter.dtype and tensor.stride() == parameter.stride()
         for tensor in tensors

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.nn import Module, Parameter
+from torch.nn import Module
 from torch.optim.optimizer import ParamsT
 
-from tilth.optim.adamw import AdamW, decays
+from tilth.optim.adamw import AdamW, parameter_groups
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -106,6 +106,10 @@ class Muon(AdamW):
     ) -> None:
         self.more_defaults = {"momentum": momentum, "kind": "muon"}  # type: ignore[misc]
         super().__init__(params, lr, betas, eps, weight_decay, fused=fused)
+
+    def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+        """The momentum of a group of Muon's, the moments of AdamW for the others."""
+        return ("momentum_buffer",) if group["kind"] == "muon" else super().state_names(group)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over the state of another Muon; of AdamW's it could not know which kind is meant."""
@@ -188,19 +192,4 @@ def _orthogonalize_stack(
 
 def muon_groups(model: Module, weight_decay: float) -> list[dict[str, Any]]:
     """The groups of `decay_groups`, with the matrices of the hidden layers in a group of Muon's."""
-    hidden: list[tuple[str, Parameter]] = []
-    decayed: list[tuple[str, Parameter]] = []
-    kept: list[tuple[str, Parameter]] = []
-    for name, parameter in model.named_parameters():
-        if not decays(name, parameter):
-            kept.append((name, parameter))
-        elif parameter.ndim == 2 and "lm_head" not in name.split("."):
-            hidden.append((name, parameter))
-        else:
-            decayed.append((name, parameter))
-    groups = [
-        {"params": hidden, "weight_decay": weight_decay, "kind": "muon"},
-        {"params": decayed, "weight_decay": weight_decay, "kind": "adamw"},
-        {"params": kept, "weight_decay": 0.0, "kind": "adamw"},
-    ]
-    return [group for group in groups if group["params"]]
+    return parameter_groups(model, weight_decay, "muon")

@@ -15,7 +15,7 @@ tensor([2.5000])
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -34,6 +34,10 @@ class GroupOptimizer(Optimizer):
     def update_group(self, group: dict[str, Any], pairs: list[tuple[Tensor, Tensor]]) -> None:
         """Move the parameters of a group that have gradients, each given with its gradient."""
         raise NotImplementedError
+
+    def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+        """The state of each parameter: `step` is one number, the others have its shape."""
+        return ()
 
     def check_options(self, options: dict[str, Any]) -> None:
         """Raise a ValueError for options that make no sense."""
@@ -81,7 +85,8 @@ class GroupOptimizer(Optimizer):
             (group, [(p, p.grad) for p in group["params"] if p.grad is not None])
             for group in self.param_groups
         ]
-        for _, pairs in work:  # all of them, before the first is moved
+        for group, pairs in work:  # all of them, before the first is moved
+            names = self.state_names(group)
             for parameter, gradient in pairs:
                 if parameter.is_complex() or gradient.layout != torch.strided:
                     raise ValueError(
@@ -89,6 +94,29 @@ class GroupOptimizer(Optimizer):
                         f"{gradient.layout} of {gradient.dtype}; convert the parameter, or train "
                         "it with another optimizer."
                     )
+                check_tensors(self.state.get(parameter) or {}, names, parameter, gradient)
         for group, pairs in work:
             self.update_group(group, pairs)
         return loss
+
+
+def check_tensors(
+    state: Mapping[str, Any], names: tuple[str, ...], parameter: Tensor, gradient: Tensor
+) -> None:
+    """Refuse a gradient or a state of another shape: fused kernels read as far as the parameter."""
+    if gradient.shape != parameter.shape:
+        raise ValueError(
+            f"a gradient has shape {tuple(gradient.shape)} and its parameter "
+            f"{tuple(parameter.shape)}; compute it again."
+        )
+    for name in names if state else ():  # the first step makes it
+        value = state.get(name)
+        is_fitting = isinstance(value, Tensor) and (
+            value.numel() == 1 if name == "step" else value.shape == parameter.shape
+        )
+        if not is_fitting:
+            found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else "no tensor"
+            raise ValueError(
+                f"the optimizer's {name} has {found} for a parameter of shape "
+                f"{tuple(parameter.shape)}; load the state of an optimizer of the same parameters."
+            )

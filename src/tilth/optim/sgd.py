@@ -35,6 +35,10 @@ class SGD(GroupOptimizer):
     ) -> None:
         super().__init__(params, {"lr": lr, "inverse_sqrt_decay": inverse_sqrt_decay})
 
+    def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+        """The count of steps."""
+        return ("step",)
+
     def update_group(self, group: dict[str, Any], pairs: list[tuple[Tensor, Tensor]]) -> None:
         """Take one step against each gradient."""
         for parameter, gradient in pairs:

@@ -21,15 +21,24 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 from tilth.files import FileError, atomic_write, read_bytes
+from tilth.schema import Range, read
+
+T = TypeVar("T")
 
 METRICS = "metrics.jsonl"
 SAMPLES = "samples.jsonl"
+
+
+Count = Annotated[int, Range(at_least=0, at_most=2**63 - 1)]
+Seconds = Annotated[float, Range(at_least=0.0, at_most=1e12)]
+Float32 = Annotated[float, Range(at_least=-3.5e38, at_most=3.5e38)]
+"""A number that a model computed: every finite float32."""
 
 
 @dataclass(frozen=True)
@@ -47,26 +56,43 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class _LoggedEvaluation:
+    """An evaluation as it is logged: null is infinite."""
+
+    loss: Float32 | None
+    perplexity: float | None = None
+    bits_per_byte: Float32 | None = None
+    tokens: Count = 0
+
+    def evaluation(self) -> Evaluation:
+        loss, perplexity, bits = (
+            math.inf if value is None else value
+            for value in (self.loss, self.perplexity, self.bits_per_byte)
+        )
+        return Evaluation(loss, perplexity, bits, self.tokens)
+
+
+@dataclass(frozen=True)
 class StepRecord:
     """What one step did, and where the run stands after it."""
 
-    step: int
+    step: Annotated[int, Range(at_least=1, at_most=2**63 - 1)]
     """Steps done, this one included."""
-    tokens: int
+    tokens: Count
     """Tokens learned from so far."""
-    seconds: float
+    seconds: Seconds
     """Wall-clock time of training so far, over all its sessions."""
-    loss: float | None
+    loss: Float32 | None
     """Nats per token of this step's batch; None if it was not finite."""
-    lr: float
+    lr: Float32
     """The learning rate of this step."""
-    grad_norm: float | None
+    grad_norm: Float32 | None
     """The length of all gradients together, before clipping; None if it was not finite."""
-    tokens_per_second: float
+    tokens_per_second: Float32
     """Of the last steps."""
-    utilisation: float
+    utilisation: Float32
     """Three times the forward products, over what the machine's largest products reach."""
-    step_seconds: float | None = None
+    step_seconds: Seconds | None = None
     """Wall-clock time of this step alone, without evaluations and samples."""
     was_skipped: bool = False
     """Whether the loss or the gradient was not finite: the weights stayed as they were."""
@@ -74,8 +100,8 @@ class StepRecord:
     """Whether the loss is far above what it had been."""
     evaluation: Evaluation | None = None
     """On the validation set, at an interval."""
-    norms: dict[str, dict[str, float]] | None = None
-    """Of activations, weights and gradients, by layer, at an interval."""
+    norms: dict[str, dict[str, float | None]] | None = None
+    """Of activations, weights and gradients, by layer, at an interval; None is not finite."""
     sample: str | None = None
     """A text that the model wrote, at an interval; kept in samples.jsonl."""
     saved: str | None = None
@@ -87,6 +113,50 @@ class StepRecord:
         del values["sample"]
         # By identity: 0.0 is equal to False, and a learning rate.
         return {name: v for name, v in values.items() if v is not None and v is not False}
+
+
+@dataclass(frozen=True)
+class SampleRecord:
+    """A text that a model wrote while it was trained, and how it was drawn."""
+
+    step: Count
+    prompt: str = ""
+    max_tokens: Count | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    text: str = ""
+
+
+def read_steps(path: Path) -> list[StepRecord]:
+    """The records of a `metrics.jsonl`, each checked; their steps increase."""
+    records: list[StepRecord] = []
+    for number, values in enumerate(read_log(path), start=1):
+        evaluation = values.pop("evaluation", None)
+        # A loss or norm that is not finite is null, or not there.
+        whole = {"loss": None, "grad_norm": None, **values}
+        record = _read_line(StepRecord, whole, path, number)
+        if evaluation is not None:
+            logged = _read_line(_LoggedEvaluation, evaluation, path, number, table="evaluation")
+            record = replace(record, evaluation=logged.evaluation())
+        if records and record.step <= records[-1].step:
+            problem = f"has step {record.step} in line {number}, after step {records[-1].step}"
+            raise FileError(path, problem, "mend or remove that line")
+        records.append(record)
+    return records
+
+
+def read_samples(path: Path) -> list[SampleRecord]:
+    """The records of a `samples.jsonl`, each checked."""
+    lines = enumerate(read_log(path), start=1)
+    return [_read_line(SampleRecord, values, path, number) for number, values in lines]
+
+
+def _read_line(kind: type[T], values: object, path: Path, number: int, table: str = "") -> T:
+    try:
+        return read(kind, values, "the line", table=table, extra="ignore")
+    except ValueError as error:
+        problem = f"has a damaged line {number} ({str(error).rstrip('.')})"
+        raise FileError(path, problem, "mend or remove that line") from None
 
 
 class Log:
@@ -136,7 +206,12 @@ def _finite(value: Any) -> Any:  # noqa: ANN401, anything that JSON holds
     """The value with null for what is not finite, which JSON has no word for."""
     if isinstance(value, dict):
         return {name: _finite(item) for name, item in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return finite_or_none(value) if isinstance(value, float) else value
+
+
+def finite_or_none(number: float) -> float | None:
+    """The number, or None, which JSON writes as null, if it is not finite."""
+    return number if math.isfinite(number) else None
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

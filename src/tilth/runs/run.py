@@ -11,35 +11,48 @@ import platform
 import re
 import shutil
 import time
-import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import IO, Annotated, Any, TypeVar
 
 import tomli_w
 
+from tilth.config.model import END_TOKEN
+from tilth.config.training import ResolvedConfig, TrainingConfig, differences
 from tilth.files import (
     FileError,
     StrPath,
     checksum,
     load_manifest,
-    read_bytes,
+    open_lock,
+    open_regular,
+    read_toml,
     save_manifest,
     sync_folder,
     try_lock,
     write_text_atomically,
 )
-from tilth.recipes.config import TrainingConfig, differences
-from tilth.runs.checkpoint_folders import (
+from tilth.runs.checkpoints import (
     CHECKPOINTS,
+    HINT,
+    STATE,
     Checkpoint,
     best_checkpoint,
     list_checkpoints,
 )
-from tilth.runs.metrics import METRICS, SAMPLES, read_log
+from tilth.runs.metrics import (
+    METRICS,
+    SAMPLES,
+    SampleRecord,
+    StepRecord,
+    read_samples,
+    read_steps,
+)
+from tilth.schema import Length
 from tilth.tokenizer import Tokenizer
 
 CONFIG, TOKENIZER, MANIFEST, README = "config.toml", "tokenizer.json", "manifest.json", "README.md"
@@ -50,28 +63,49 @@ Read = TypeVar("Read")
 
 
 @dataclass(frozen=True)
+class RunManifest:
+    """What `manifest.json` of a run holds, but for its format."""
+
+    data_fingerprint: Annotated[str, Length(at_least=1, at_most=200)]
+    tokenizer_fingerprint: Annotated[str, Length(at_least=1, at_most=200)]
+    created: str = ""
+    """When, in UTC."""
+    checksums: dict[str, str] = field(default_factory=dict)
+    """SHA-256 of files that never change, by name."""
+    versions: dict[str, str] = field(default_factory=dict)
+    """The packages that it began with, by name."""
+    end_token: str = END_TOKEN
+    """The special token that ends the documents of its data."""
+
+
+@dataclass(frozen=True)
 class Run:
     """An open run directory."""
 
     folder: Path
-    config: TrainingConfig = field(repr=False)
-    manifest: dict[str, Any] = field(repr=False)
+    config: ResolvedConfig = field(repr=False)
+    manifest: RunManifest = field(repr=False)
+
+    @property
+    def end_token(self) -> str:
+        """The special token that ends the documents of the run's data."""
+        return self.manifest.end_token
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that made the run's data."""
         tokenizer = Tokenizer.load(self.folder / TOKENIZER)
-        if tokenizer.fingerprint != self.manifest["tokenizer_fingerprint"]:
+        if tokenizer.fingerprint != self.manifest.tokenizer_fingerprint:
             problem = "is not the tokenizer that the run began with"
             raise FileError(self.folder / TOKENIZER, problem, "restore a copy")
         return tokenizer
 
-    def metrics(self) -> list[dict[str, Any]]:
+    def metrics(self) -> list[StepRecord]:
         """What happened at each step."""
-        return read_log(self.folder / METRICS)
+        return read_steps(self.folder / METRICS)
 
-    def samples(self) -> list[dict[str, Any]]:
+    def samples(self) -> list[SampleRecord]:
         """The texts that were drawn on the way."""
-        return read_log(self.folder / SAMPLES)
+        return read_samples(self.folder / SAMPLES)
 
     def checkpoints(self) -> list[Checkpoint]:
         """All checkpoints, oldest first."""
@@ -112,11 +146,11 @@ class Run:
     @property
     def is_running(self) -> bool:
         """Whether a process trains it at this moment."""
-        try:
-            with (self.folder / LOCK).open("rb") as lock:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
+        if not (self.folder / LOCK).exists():
             return False
+        try:
+            with open_regular(self.folder / LOCK) as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
         return False
@@ -124,23 +158,30 @@ class Run:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep every other process from training it."""
-        with (self.folder / LOCK).open("ab") as lock:
+        with open_lock(self.folder / LOCK) as lock:
             if not _take(lock):
                 raise ValueError(
                     f"Another process is training {self.folder}; wait for it, or stop it."
                 )
             yield
 
-    def save_config(self, config: TrainingConfig) -> "Run":
+    def save_config(self, config: ResolvedConfig) -> "Run":
         """Replace the config, for a run that is extended."""
         _save_config(self.folder, config)
-        text = describe(self.folder.resolve().name, config)
-        write_text_atomically(self.folder / README, text, overwrite=True)
+        target = self.folder / README
+        if target.is_symlink():  # a stranger's run may link to a file of the user's
+            target.unlink()
+        text = readme(self.folder.resolve().name, config)
+        write_text_atomically(target, text, overwrite=True)
         return open_run(self.folder)
 
 
 def create_run(
-    folder: StrPath, config: TrainingConfig, tokenizer: Tokenizer, data_fingerprint: str
+    folder: StrPath,
+    config: ResolvedConfig,
+    tokenizer: Tokenizer,
+    data_fingerprint: str,
+    end_token: str = END_TOKEN,
 ) -> Run:
     """Make a run directory that has not begun; the folder appears when all is in it."""
     check_new_folder(Path(folder))
@@ -153,11 +194,12 @@ def create_run(
         partial.mkdir()
         _save_config(partial, config)
         tokenizer.save(partial / TOKENIZER)
-        write_text_atomically(partial / README, describe(target.name, config))
+        write_text_atomically(partial / README, readme(target.name, config))
         manifest = {
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "data_fingerprint": data_fingerprint,
             "tokenizer_fingerprint": tokenizer.fingerprint,
+            "end_token": end_token,
             "checksums": {TOKENIZER: checksum(partial / TOKENIZER)},
             "versions": versions(),
         }
@@ -215,29 +257,34 @@ def open_run(folder: StrPath) -> Run:
     if not (folder / CONFIG).is_file():
         hint = "name a folder that `tilth train` made"
         raise FileError(folder, f"is no run (it has no {CONFIG})", hint)
-    manifest = load_manifest(folder / MANIFEST, kind=KIND, version=VERSION)
+    manifest = load_manifest(folder / MANIFEST, kind=KIND, version=VERSION, schema=RunManifest)
+    values = read_toml(folder / CONFIG)
     try:
-        values = tomllib.loads(read_bytes(folder / CONFIG).decode("utf-8"))
         config = TrainingConfig.from_dict(values)
-    except FileError:
-        raise
-    except (ValueError, TypeError, RecursionError) as error:
+    except ValueError as error:
         hint = "mend or restore it"
         raise FileError(folder / CONFIG, f"is no training config ({error})", hint) from error
     if config.steps is None:
         raise FileError(folder / CONFIG, "has no number of steps", "restore it")
-    decided = config.resolved(device="cpu", dtype="float32", compile=False, threads=1)
-    if undecided := differences(config, decided):
+    resolved = config.resolve(device="cpu", dtype="float32", compile=False, threads=1)
+    if undecided := differences(config, resolved):
         raise FileError(folder / CONFIG, f"does not say {', '.join(undecided)}", "restore it")
-    for name in ("data_fingerprint", "tokenizer_fingerprint"):
-        if not isinstance(manifest.get(name), str):
-            raise FileError(folder / MANIFEST, f"has no {name}", "restore it")
-    return Run(folder, config, manifest)
+    return Run(folder, resolved, manifest)
+
+
+def config_of(checkpoint: Checkpoint) -> ResolvedConfig:
+    """The config that a checkpoint was made with."""
+    state = checkpoint.state()
+    try:
+        return ResolvedConfig.from_dict(state.config or {})
+    except ValueError as error:
+        problem = f"has no training config ({error})"
+        raise FileError(checkpoint.folder / STATE, problem, HINT) from error
 
 
 def check_same_config(run: Run, checkpoint: Checkpoint) -> None:
     """Refuse a state that the run's config would not have led to."""
-    then = TrainingConfig.from_dict(checkpoint.state()["config"])
+    then = config_of(checkpoint)
     is_extension = checkpoint.step == then.steps == run.config.optimizer.begin_step
     length = ("steps", "optimizer.begin_step", "optimizer.warmup_steps", "optimizer.decay_steps")
     for name, (old, new) in differences(then, run.config).items():
@@ -256,17 +303,25 @@ def verify_run(run: Run) -> Iterator[tuple[str, str | None]]:
         (TOKENIZER, lambda: _check_tokenizer(run)),
         (METRICS, lambda: _check_metrics(run)),
         *([(SAMPLES, run.samples)] if (run.folder / SAMPLES).exists() else ()),
-        *((f"{CHECKPOINTS}/{c.name}", c.check) for c in run.checkpoints()),
+        *(
+            (f"{CHECKPOINTS}/{c.name}", partial(_check_checkpoint, run, c))
+            for c in run.checkpoints()
+        ),
     ]
     for name, check in parts:
         try:
             check()
-        except (ValueError, OSError, KeyError, TypeError) as error:
+        except (ValueError, OSError) as error:
             if (run.folder / name).parent.name == CHECKPOINTS and not (run.folder / name).exists():
                 continue  # a training removes old ones meanwhile
             yield name, str(error)
         else:
             yield name, None
+
+
+def _check_checkpoint(run: Run, checkpoint: Checkpoint) -> None:
+    checkpoint.check()
+    checkpoint.check_tensors(run.config.model, run.config.optimizer.name)
 
 
 def _check_config(run: Run) -> None:
@@ -283,9 +338,12 @@ def _check_metrics(run: Run) -> None:
     checkpoints = run.checkpoints()  # before the records: a training beside us adds to both
     records = run.metrics()
     newest = checkpoints[-1].step if checkpoints else 0
-    if missing := set(range(1, newest + 1)) - {record["step"] for record in records}:
-        raise FileError(run.folder / METRICS, f"has no step {min(missing)}", "restore a copy")
-    saved = [record["saved"] for record in records if record.get("saved")]
+    # Steps increase, so the first that is not at its place follows the first that is missing.
+    places = enumerate((record.step for record in records), start=1)
+    missing = next((place for place, step in places if step != place), len(records) + 1)
+    if missing <= newest:
+        raise FileError(run.folder / METRICS, f"has no step {missing}", "restore a copy")
+    saved = [record.saved for record in records if record.saved]
     # One that is being written is not there yet; asked again, as it may have come meanwhile.
     if saved and not run.is_running and not run.checkpoints():
         # Killed while it was written, or removed: nobody can tell.
@@ -299,11 +357,11 @@ def _check_metrics(run: Run) -> None:
 def _check_tokenizer(run: Run) -> None:
     path = run.folder / TOKENIZER
     run.tokenizer()
-    if checksum(path) != run.manifest.get("checksums", {}).get(TOKENIZER):
+    if checksum(path) != run.manifest.checksums.get(TOKENIZER):
         raise FileError(path, "is not as it was written", "restore a copy")
 
 
-def _take(lock: BinaryIO) -> bool:
+def _take(lock: IO[bytes]) -> bool:
     """Lock a file, unless another process has; who asks `is_running` has it for a moment too."""
     for _ in range(25):
         if try_lock(lock):
@@ -313,16 +371,19 @@ def _take(lock: BinaryIO) -> bool:
 
 
 def versions() -> dict[str, str]:
-    """What the numbers of a run may depend on."""
-    packages = {name: importlib.metadata.version(name) for name in ("tilth", "torch", "numpy")}
-    return {"python": platform.python_version(), "machine": platform.machine(), **packages}
+    """What the numbers of a run may depend on; a package that is not installed is left out."""
+    found = {"python": platform.python_version(), "machine": platform.machine()}
+    for name in ("tilth", "torch", "numpy"):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
-def _save_config(folder: Path, config: TrainingConfig) -> None:
+def _save_config(folder: Path, config: ResolvedConfig) -> None:
     write_text_atomically(folder / CONFIG, tomli_w.dumps(config.to_dict()), overwrite=True)
 
 
-def describe(name: str, config: TrainingConfig) -> str:
+def readme(name: str, config: ResolvedConfig) -> str:
     """The README of a run directory."""
     model = config.model
     name = os.fsencode(name).decode("utf-8", "replace")

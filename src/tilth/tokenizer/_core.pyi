@@ -11,6 +11,12 @@ from numpy.typing import NDArray
 
 unicode_version: str = '18.0.0'
 
+MAX_THREADS: int = 1024
+
+MAX_VOCAB_SIZE: int = 16777216
+
+MAX_TOKENS: int = 1048320
+
 def split(text: str | bytes, pattern: str = 'gpt2') -> list[str]:
     """Cut a text into pieces; joined, the pieces are the text again."""
 

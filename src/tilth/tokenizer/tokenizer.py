@@ -13,16 +13,16 @@ What enters: a vocabulary and its merges, or a file of them. What leaves: ids, a
 """
 
 import codecs
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
+from tilth.config.threads import checked_threads
 from tilth.files import StrPath
 from tilth.tokenizer._core import Encoder
 from tilth.tokenizer.formats import (
+    load,
     load_gpt2,
-    load_tiktoken,
-    load_tokenizer_json,
     save_gpt2,
     save_tiktoken,
     save_tokenizer_json,
@@ -78,12 +78,22 @@ class Tokenizer:
             whole_piece_first=vocabulary.whole_piece_first,
         )
 
-    # --- files: see formats.py for what each can hold ---
+    # --- files: see formats for what each can hold ---
 
     @classmethod
-    def load(cls, path: StrPath) -> Self:
-        """Read a `tokenizer.json`, as Hugging Face `tokenizers` and `save` write it."""
-        return cls.from_vocabulary(load_tokenizer_json(path))
+    def load(
+        cls,
+        path: StrPath,
+        *,
+        pattern: str | None = None,
+        special_tokens: Mapping[str, int] | Iterable[str] | None = None,
+    ) -> Self:
+        """Read a `tokenizer.json`, a file of tiktoken's ranks, or a folder of GPT-2's two files.
+
+        The content decides which it is. `pattern` is for ranks and `special_tokens` for both other
+        formats: they do not hold them.
+        """
+        return cls.from_vocabulary(load(path, pattern=pattern, special_tokens=special_tokens))
 
     def save(self, path: StrPath, *, overwrite: bool = False) -> None:
         """Write a `tokenizer.json`."""
@@ -105,16 +115,6 @@ class Tokenizer:
         """Write GPT-2's `vocab.json` and `merges.txt`."""
         save_gpt2(self._vocabulary, vocab_filepath, merges_filepath, overwrite=overwrite)
 
-    @classmethod
-    def from_tiktoken(
-        cls,
-        path: StrPath,
-        pattern: str,
-        special_tokens: Mapping[str, int] | Iterable[str] | None = None,
-    ) -> Self:
-        """Read tiktoken's ranks, which name neither the pattern nor the special tokens."""
-        return cls.from_vocabulary(load_tiktoken(path, pattern, special_tokens))
-
     def save_tiktoken(self, path: StrPath, *, overwrite: bool = False) -> None:
         """Write tiktoken's ranks."""
         save_tiktoken(self._vocabulary, path, overwrite=overwrite)
@@ -123,15 +123,16 @@ class Tokenizer:
 
     def encode(self, text: Text) -> list[int]:
         """The ids of a text; special tokens in it are recognised, the longest first."""
-        if self._custom:
-            return self._encode_custom(text, allow_special=True)
-        return self._encoder.encode(text, True)
+        return self._encode(text, True)
 
     def encode_ordinary(self, text: Text) -> list[int]:
         """The ids of a text that is not trusted: special tokens in it are text like any other."""
+        return self._encode(text, False)
+
+    def _encode(self, text: Text, allow_special: bool) -> list[int]:
         if self._custom:
-            return self._encode_custom(text, allow_special=False)
-        return self._encoder.encode(text, False)
+            return self._encode_custom(text, allow_special)
+        return self._encoder.encode(text, allow_special)
 
     def encode_array(
         self, text: Text, *, allow_special: bool = True, threads: int = 1
@@ -164,7 +165,7 @@ class Tokenizer:
         """The ids of each document, then the end token's: one array, and where each ends in it.
 
         What a document says is text, never a special token. The ids are uint16 while the vocabulary
-        fits, else uint32. `check` is called every few milliseconds; what it raises ends the work.
+        fits, else uint32. `check` is called every 50 milliseconds; what it raises ends the work.
         """
         end_id = self.special_tokens.get(end_token)
         if end_id is None:
@@ -260,6 +261,23 @@ class Tokenizer:
 
     # --- what it is ---
 
+    def __len__(self) -> int:
+        """The number of tokens; `vocab_size` is larger if ids are left out."""
+        return len(self.vocab)
+
+    def token_to_id(self, token: Text) -> int | None:
+        """The id of a token, special tokens included; None if the vocabulary does not have it."""
+        encoded = token.encode("utf-8", "surrogatepass") if isinstance(token, str) else token
+        return self._ids.get(encoded)
+
+    def id_to_token(self, token_id: int) -> bytes | None:
+        """The bytes of a token, special tokens included; None if no token has this id."""
+        return self.vocab.get(token_id)
+
+    @cached_property
+    def _ids(self) -> dict[bytes, int]:
+        return {token: token_id for token_id, token in self.vocab.items()}
+
     @property
     def vocabulary(self) -> Vocabulary:
         """Everything that defines it."""
@@ -350,12 +368,3 @@ def _whole_characters(iterable: Iterable[Text]) -> Iterator[str]:
         yield joined[: len(joined) - len(half_pair)]
     yield half_pair
     yield decoder.decode(b"", final=True)
-
-
-def checked_threads(threads: int | None) -> int:
-    """The number of threads to use: what was asked for, or one for each core."""
-    if threads is None:
-        return os.cpu_count() or 1
-    if threads < 1:
-        raise ValueError(f"threads is {threads}; give 1 or more")
-    return threads

@@ -16,12 +16,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
-from tilth.corpus.documents import Corpus
+from tilth.config.threads import checked_threads
 from tilth.corpus.listing import compression_of, kind_of, listed
+from tilth.corpus.readers import Corpus
 from tilth.files import Progress, StrPath
-from tilth.tokenizer._core import Trainer
+from tilth.tokenizer._core import MAX_TOKENS, Trainer
 from tilth.tokenizer.splitting import NATIVE_PATTERNS, CustomSplitter
-from tilth.tokenizer.tokenizer import Tokenizer, checked_threads
+from tilth.tokenizer.tokenizer import Tokenizer
+from tilth.tokenizer.vocabulary import Vocabulary
 
 SEPARATOR = "<|endoftext|>"
 TEXTS_AT_ONCE = 1024  # shared between the threads: enough for all, and little to hold
@@ -129,12 +131,10 @@ def _check(vocab_size: int, special_tokens: list[str], num_merges: int) -> None:
             f"A vocabulary of {vocab_size} cannot hold the 256 bytes and {len(special_tokens)} "
             f"special tokens; make vocab_size at least {256 + len(special_tokens)}."
         )
-    for place, token in enumerate(special_tokens):
-        if token in special_tokens[:place]:
-            raise ValueError(f"The special token {token!r} is given twice; name it once.")
-        if not isinstance(token, str) or not token:
-            raise ValueError(f"A special token is a text that is not empty, but one is {token!r}.")
-        if len(token.encode("utf-8", "surrogatepass")) == 1:
+    if vocab_size > MAX_TOKENS:
+        raise ValueError(f"vocab_size is too large; give {MAX_TOKENS:,} at most.")
+    for token in Vocabulary.from_parts({}, (), special_tokens).special_tokens:  # checks them
+        if len(token.encode()) == 1:
             raise ValueError(
                 f"The special token {token!r} is one of the 256 bytes; choose a longer one."
             )

@@ -1,7 +1,7 @@
 """Everything that a tokenizer file says, in one value that is checked when it is made.
 
 What enters: tokens, merges, special tokens, a pattern. What leaves: a `Vocabulary`, which does not
-change after; `formats.py` reads it from files and writes it to them.
+change after; `formats` reads it from files and writes it to them.
 
 >>> tokens = {0: b"l", 1: b"o", 2: b"w", 3: b"lo", 4: b"low"}
 >>> merges = [(b"l", b"o"), (b"lo", b"w")]
@@ -18,7 +18,6 @@ ValueError: the merge of b'w' and b'l' makes b'wl', which is no token; add it to
 
 import hashlib
 import json
-import reprlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -28,9 +27,11 @@ from operator import add
 from types import MappingProxyType
 from typing import Self
 
+from tilth.schema import shown
+from tilth.tokenizer._core import MAX_VOCAB_SIZE
+
 Pair = tuple[bytes, bytes]
 
-END_OF_IDS = 1 << 31  # ids fit in 32 bits, signed or not, wherever they are put
 MOST_TOKEN_BYTES = 65_535
 
 
@@ -152,20 +153,6 @@ def _joined(parts: Iterable[bytes]) -> bytes:
     return " ".join(map(str, map(len, parts))).encode() + b":" + b"".join(parts)
 
 
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = 40
-_SHORT.maxlevel = 2  # also saves a file that is nested deeply from the recursion limit
-
-
-def shown(value: object) -> str:
-    """A value for a sentence: on one line, and not all of it if it is long.
-
-    >>> shown("a" * 100)
-    "'aaaaaaaaaaaaaaaaa...aaaaaaaaaaaaaaaaaa'"
-    """
-    return _SHORT.repr(value)
-
-
 # Each check looks at everything at once, in C, and only then for the culprit: a vocabulary of
 # 200,000 tokens and as many merges is checked in about 0.1 s.
 
@@ -174,9 +161,11 @@ def _check_ids(tokens: Mapping[int, bytes]) -> None:
     if not set(map(type, tokens)) <= {int}:  # not isinstance, for which True is an int
         token_id = next(token_id for token_id in tokens if type(token_id) is not int)
         raise ValueError(f"the token id {shown(token_id)} is not an int; give whole numbers")
-    if tokens and not (min(tokens) >= 0 and max(tokens) < END_OF_IDS):
-        token_id = next(token_id for token_id in tokens if not 0 <= token_id < END_OF_IDS)
-        raise ValueError(f"the token id {shown(token_id)} is out of range; give 0 to 2**31 - 1")
+    if tokens and not (min(tokens) >= 0 and max(tokens) < MAX_VOCAB_SIZE):
+        token_id = next(token_id for token_id in tokens if not 0 <= token_id < MAX_VOCAB_SIZE)
+        raise ValueError(
+            f"the token id {shown(token_id)} is out of range; give 0 to {MAX_VOCAB_SIZE - 1}"
+        )
 
 
 def _checked_tokens(tokens: Mapping[int, bytes]) -> set[bytes]:

@@ -1,8 +1,8 @@
 """Data and a config to a run directory: the loop, and what it is made of.
 
 What enters: token files and a `TrainingConfig`. What leaves: a run directory, step by step. Read
-`step.py` (one update), `evaluation.py`, `guards.py`, then `loop.py`; `machine.py` and `planning.py`
-say where it runs, how long it will take, and whether to compile.
+`step.py` (one update), `evaluation.py`, `session.py` (the state between steps), then `loop.py`;
+`preflight.py` checks, and `planning.py` measures, before the first step.
 """
 
 from tilth.lazy import lazy_names

@@ -5,7 +5,8 @@ same large tensors. glibc takes each of them from the kernel and gives it back, 
 clears every page again: a product into fresh memory (8,192 x 512 by 512 x 2,688) takes 1.19 times
 as long, a compiled step of the reference model 1.05 times.
 
->>> keep_freed_memory() in (True, False)
+>>> import platform
+>>> keep_freed_memory() == (platform.libc_ver()[0] == "glibc")
 True
 """
 

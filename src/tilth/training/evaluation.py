@@ -14,22 +14,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.lib.stride_tricks import sliding_window_view
 
+from tilth.config.threads import most_threads
 from tilth.data import open_data
-from tilth.optim import chunked_cross_entropy, perplexity
+from tilth.data.guarding import GuardedTokens
+from tilth.model import chunked_cross_entropy, perplexity
 from tilth.runs.metrics import Evaluation
-from tilth.runs.saving import load_model
+from tilth.runs.state import load_model
 from tilth.training.machine import machine_settings, resolve_device
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
     from tilth.files import Progress, StrPath
     from tilth.model import TransformerLM
-    from tilth.runs.checkpoint_folders import Checkpoint
+    from tilth.runs.checkpoints import Checkpoint
     from tilth.runs.run import Run
     from tilth.tokenizer import Tokenizer
 
@@ -47,29 +50,26 @@ def evaluate(
 ) -> Evaluation:
     """Predict `tokens`, or the first `max_tokens` of them, from what stands before each."""
     context = model.config.context_length
-    ids = np.asarray(tokens)
-    predicted = len(ids) - 1
+    predicted = len(np.asarray(tokens)) - 1
     if max_tokens:
         predicted = min(predicted, max_tokens)
     if predicted < 1:
         raise ValueError("there is nothing to evaluate on; give at least two tokens.")
-    device = model.head_weight.device
+    lengths = _token_lengths(tokenizer)
+    total, text_bytes, done = 0.0, 0, 0
     was_training = model.training
     model.eval()
-    total = 0.0
-    full_windows = predicted // context
-    for first in range(0, full_windows, batch_size):
-        windows = range(first, min(first + batch_size, full_windows))
-        rows = np.stack([ids[w * context : (w + 1) * context + 1] for w in windows])
-        total += _sum_of_losses(model, rows, device, autocast)
-        if progress is not None:
-            progress("evaluate", windows.stop * context, predicted)
-    if rest := predicted % context:
-        row = ids[predicted - rest : predicted + 1]
-        total += _sum_of_losses(model, row[None], device, autocast)
-    model.train(was_training)
+    try:
+        guarded = GuardedTokens(tokens, min(len(lengths), len(model.head_weight)))
+        for rows in _windows(guarded, predicted, context, batch_size):
+            total += _sum_of_losses(model, rows, autocast)
+            text_bytes += int(lengths[rows[:, 1:]].sum())
+            if progress is not None:
+                done += rows[:, 1:].size
+                progress("evaluate", done, predicted)
+    finally:
+        model.train(was_training)
     loss = total / predicted
-    text_bytes = _bytes_of(ids[1 : predicted + 1], tokenizer)
     bits_per_byte = total / math.log(2) / text_bytes if text_bytes else math.inf
     return Evaluation(loss, perplexity(loss), bits_per_byte, predicted)
 
@@ -88,9 +88,11 @@ def evaluate_run(
     tokenizer = run.tokenizer()
     opened.check_tokenizer(tokenizer)
     device = resolve_device(device or run.config.machine.device)
-    machine = replace(run.config.machine, device=device)
+    machine = run.config.machine
+    # Of the machine that trained it, or of a stranger: more than this one can start are not asked.
+    machine = replace(machine, device=device, threads=min(machine.threads, most_threads()))
     with machine_settings(machine):
-        checkpoint, model = load_model(run, step, machine.device)
+        checkpoint, model = load_model(run, step, device)
         found = evaluate(
             model,
             opened.valid,
@@ -102,23 +104,34 @@ def evaluate_run(
     return checkpoint, found
 
 
+def _windows(
+    tokens: GuardedTokens, predicted: int, context: int, batch_size: int
+) -> Iterator[NDArray[np.integer]]:
+    """Batches of windows that do not overlap, each with the token after it; the rest at the end."""
+    full = predicted - predicted % context
+    for start in range(0, full, batch_size * context):
+        part = tokens[start : min(start + batch_size * context, full) + 1]
+        yield sliding_window_view(part, context + 1)[::context]
+    if full < predicted:
+        yield tokens[full : predicted + 1][None]
+
+
 def _sum_of_losses(
     model: TransformerLM,
-    rows: np.ndarray[tuple[int, ...], np.dtype[np.integer]],
-    device: torch.device,
+    rows: NDArray[np.integer],
     autocast: Callable[[], AbstractContextManager[object]],
 ) -> float:
-    ids = torch.from_numpy(rows.astype(np.int64)).to(device)
+    ids = torch.from_numpy(rows.astype(np.int64)).to(model.head_weight.device)
     with autocast():
         loss = chunked_cross_entropy(model.hidden(ids[:, :-1]), model.head_weight, ids[:, 1:])
     return loss.item() * ids[:, 1:].numel()
 
 
-def _bytes_of(ids: np.ndarray[tuple[int, ...], np.dtype[np.integer]], tokenizer: Tokenizer) -> int:
-    """The bytes of text that ids stand for. Special tokens stand for none: they cost, for free."""
+def _token_lengths(tokenizer: Tokenizer) -> NDArray[np.int64]:
+    """The bytes of text of each token id. Special tokens count as zero bytes."""
     lengths = np.zeros(tokenizer.vocab_size, np.int64)
     for token_id, text in tokenizer.vocab.items():
         lengths[token_id] = len(text)
     for token_id in tokenizer.special_tokens.values():
         lengths[token_id] = 0
-    return int(lengths[ids].sum())
+    return lengths

@@ -7,7 +7,9 @@ is part of a run's state, so a resumed run judges as it would have.
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Annotated, Any, Self
+
+from tilth.schema import Range, read
 
 MEMORY = 0.95  # of the running mean of the loss: some twenty steps
 FAR = 0.5  # nats above its lowest value: where a running mean never gets by chance
@@ -21,9 +23,9 @@ class DivergedError(ValueError):
 class Guard:
     """Counts skipped steps, and follows the loss."""
 
-    max_skipped: int
-    skipped_in_a_row: int = 0
-    skipped: int = 0
+    max_skipped: Annotated[int, Range(at_least=1)]
+    skipped_in_a_row: Annotated[int, Range(at_least=0)] = 0
+    skipped: Annotated[int, Range(at_least=0)] = 0
     loss: float | None = None
     mean_loss: float | None = None
     lowest_mean_loss: float | None = None
@@ -61,6 +63,6 @@ class Guard:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Make one of what `to_dict` gave."""
-        return cls(**values)
+    def from_dict(cls, values: object) -> Self:
+        """Make one of what `to_dict` gave; ValueError for anything else."""
+        return read(cls, values, "the guard", table="guard")

@@ -5,6 +5,7 @@ ValueError where it cannot do what was asked, and torch set up so that the same 
 same threads, computes the same numbers again.
 """
 
+import functools
 import os
 import time
 from collections.abc import Iterator
@@ -13,7 +14,8 @@ from typing import Any
 
 import torch
 
-from tilth.recipes.config import Dtype, MachineConfig
+from tilth.config.training import Dtype, ResolvedMachine
+from tilth.model.device import check_device
 from tilth.training.allocator import keep_freed_memory
 
 DTYPES: dict[Dtype, torch.dtype] = {
@@ -29,13 +31,7 @@ def resolve_device(name: str | None) -> str:
         if torch.cuda.is_available():
             return "cuda"
         return "mps" if torch.backends.mps.is_available() else "cpu"
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(
-            f"the device {name} cannot be used ({reason}); take cpu, or leave it out."
-        ) from error
+    check_device(name)
     return name
 
 
@@ -66,7 +62,7 @@ def _cpu_has_bfloat16() -> bool:
 
 
 @contextmanager
-def machine_settings(machine: MachineConfig) -> Iterator[torch.device]:
+def machine_settings(machine: ResolvedMachine) -> Iterator[torch.device]:
     """Set torch up for a training, and back again."""
     # cuBLAS reads this when it starts; without it torch refuses its products as not repeatable.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -102,7 +98,13 @@ def synchronize(device: torch.device) -> None:
 
 
 def measured_peak(device: torch.device, dtype: Dtype) -> float:
-    """FLOP/s of a large matrix product: the best of some, as others may use the machine too."""
+    """FLOP/s of a large matrix product, measured once a process for each number of threads."""
+    return _measure_peak(device, dtype, torch.get_num_threads())
+
+
+@functools.cache
+def _measure_peak(device: torch.device, dtype: Dtype, _threads: int) -> float:
+    """The best of the products of 0.3 s, as other programs may use the machine too."""
     size = 1024 if device.type == "cpu" else 4096
     left, right = torch.ones(2, size, size, dtype=DTYPES[dtype], device=device)
     best, began = float("inf"), time.perf_counter()

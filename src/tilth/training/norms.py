@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tilth.model import TransformerLM
 
-Norms = dict[str, dict[str, float]]
+Norms = dict[str, dict[str, float | None]]
 
 
 @torch.no_grad()
@@ -40,13 +40,13 @@ def measure_norms(
     }
 
 
-def _activations(model: TransformerLM, x: Tensor) -> dict[str, float]:
+def _activations(model: TransformerLM, x: Tensor) -> dict[str, float | None]:
     """Of what each block, and each part of it, adds or hands on."""
     # Blocks and sublayers alone: the fast path does not call the modules inside of those.
     names = ["token_embeddings"]
     for i in range(len(model.layers)):
         names += [f"layers.{i}", f"layers.{i}.attn", f"layers.{i}.ffn"]
-    found: dict[str, float] = {}
+    found: dict[str, float | None] = {}
 
     def watch(name: str) -> torch.utils.hooks.RemovableHandle:
         def keep(_module: Module, _inputs: object, output: Tensor) -> None:

@@ -26,9 +26,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Protocol
 
-from tilth.files import manifest_bytes
+from tilth.files import read_bytes
 from tilth.runs.metrics import StepRecord
-from tilth.runs.run import KIND, VERSION, Run
+from tilth.runs.run import MANIFEST, Run
 
 PROJECT = "tilth"
 
@@ -84,7 +84,6 @@ def check_sinks(names: Iterable[str]) -> None:
 def open_sinks(run: Run, *, first_step: int) -> Iterator[Sinks]:
     """Open what the run's config names, to go on with this step."""
     names = run.config.watch.sinks
-    check_sinks(names)
     opened: dict[str, Sink] = {}
     sinks = Sinks(opened)
     try:
@@ -205,5 +204,5 @@ def _with_sample(values: dict[str, float], sample: str | None) -> dict[str, Any]
 
 def _identity(run: Run) -> str:
     """What is the same whenever this run is resumed, and differs in a copy under another name."""
-    manifest = manifest_bytes(run.manifest, kind=KIND, version=VERSION)
+    manifest = read_bytes(run.folder / MANIFEST)
     return hashlib.sha256(run.folder.resolve().name.encode() + manifest).hexdigest()[:8]

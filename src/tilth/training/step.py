@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from tilth.model import chunked_cross_entropy
 from tilth.optim import (
     AdamW,
     Muon,
-    chunked_cross_entropy,
     clip_gradients,
     constant_schedule,
     cosine_schedule,
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from jaxtyping import Float, Int
 
+    from tilth.config.training import OptimizerConfig, ResolvedConfig, ResolvedMachine
     from tilth.model import TransformerLM
-    from tilth.recipes.config import OptimizerConfig, TrainingConfig
 
     LossOf = Callable[[Int[Tensor, "rows context"], Int[Tensor, "rows context"]], Float[Tensor, ""]]
 
@@ -48,7 +48,7 @@ def make_optimizer(model: TransformerLM, config: OptimizerConfig) -> AdamW:
     return AdamW(groups, config.lr, config.betas, config.eps)
 
 
-def learning_rate(step: int, config: TrainingConfig) -> float:
+def learning_rate(step: int, config: ResolvedConfig) -> float:
     """The learning rate of a step, counted from 1: the first is above 0, the last is min_lr."""
     optimizer = config.optimizer
     step, last = step - optimizer.begin_step, config.steps - optimizer.begin_step
@@ -62,9 +62,9 @@ def learning_rate(step: int, config: TrainingConfig) -> float:
     )
 
 
-def make_loss(model: TransformerLM, config: TrainingConfig) -> LossOf:
+def make_loss(model: TransformerLM, machine: ResolvedMachine) -> LossOf:
     """Return the function that is differentiated: a microbatch to its mean loss."""
-    autocast = autocast_of(config)
+    autocast = autocast_of(machine)
 
     def loss_of(x: Tensor, y: Tensor) -> Tensor:
         with autocast():
@@ -93,18 +93,18 @@ def compiled(loss_of: LossOf, device: str) -> LossOf:
     return checked
 
 
-def autocast_of(config: TrainingConfig) -> Callable[[], AbstractContextManager[object]]:
+def autocast_of(machine: ResolvedMachine) -> Callable[[], AbstractContextManager[object]]:
     """Return what products stand in: float32 in nothing, other types in torch's autocast."""
-    dtype, device = config.machine.dtype, torch.device(config.machine.device).type
+    dtype, device = machine.dtype, torch.device(machine.device).type
     if dtype == "float32":
         return nullcontext
     return lambda: torch.autocast(device, DTYPES[dtype])
 
 
-def make_scaler(config: TrainingConfig) -> torch.amp.GradScaler:
+def make_scaler(machine: ResolvedMachine) -> torch.amp.GradScaler:
     """Return what keeps small gradients of float16 from vanishing; for other types, nothing."""
-    device = torch.device(config.machine.device).type
-    return torch.amp.GradScaler(device, enabled=config.machine.dtype == "float16")
+    device = torch.device(machine.device).type
+    return torch.amp.GradScaler(device, enabled=machine.dtype == "float16")
 
 
 def accumulate_gradients(

@@ -1,0 +1,93 @@
+#include "cut.hpp"
+
+#include <algorithm>
+
+#include "characters.hpp"
+
+namespace tilth::bpe {
+namespace {
+
+// No splitter looks further beyond the end of a piece before it knows that the piece ends there:
+// the three letters of a contraction, or a wide space and the character after it (property 2).
+constexpr std::size_t look_ahead_bytes = 16;
+
+// Whether malformed bytes, which are replaced after cutting, might then make up a special token.
+bool has_replacement_character(const std::vector<std::string>& tokens) {
+  return std::any_of(tokens.begin(), tokens.end(), [](const std::string& token) {
+    return token.find("\xEF\xBF\xBD") != std::string::npos;
+  });
+}
+
+std::vector<Token> numbered(const std::vector<std::string>& special_tokens) {
+  std::vector<Token> tokens;
+  for (const std::string& token : special_tokens) {
+    tokens.push_back({static_cast<std::uint32_t>(tokens.size()), token});
+  }
+  return tokens;
+}
+
+bool continues(char byte) { return (byte & 0xC0) == 0x80; }
+
+}  // namespace
+
+Cutter::Cutter(const std::vector<std::string>& special_tokens)
+    : special_tokens_(numbered(special_tokens)),
+      may_cut_(!has_replacement_character(special_tokens)) {}
+
+std::size_t Cutter::find_cut(std::string_view text, std::size_t start, std::size_t end) const {
+  if (!may_cut_) return std::string_view::npos;
+  // A byte that continues no character begins one, in malformed text as well.
+  while (start < end && continues(text[start])) ++start;
+  for (bool is_after_word = false; start < end;) {
+    const Character character = decode_character(text, start);
+    const bool is_word =
+        character.kind == CharacterClass::letter || character.kind == CharacterClass::number;
+    if (is_after_word && !is_word && !continues(text[start]) &&
+        !special_tokens_.spans(text, start)) {
+      return start;
+    }
+    is_after_word = is_word;
+    start += character.length;
+  }
+  return std::string_view::npos;
+}
+
+std::uint64_t Cutter::find_cut(const Document& document, std::uint64_t start, std::uint64_t end,
+                               DocumentReader& reader, std::vector<char>& window) const {
+  end = std::min(end, document.size);
+  const std::uint64_t margin = special_tokens_.longest_bytes() + 8;
+  const std::uint64_t window_start = start - std::min(start, margin);
+  for (std::uint64_t reach = 1024;; reach *= 4) {  // text has cuts everywhere: look nearby first
+    const std::uint64_t near_end = std::min(start + reach, end);
+    const auto size =
+        static_cast<std::size_t>(std::min(near_end + margin, document.size) - window_start);
+    window.resize(size);
+    reader.read(document, window.data(), size, window_start);
+    const std::size_t cut =
+        find_cut({window.data(), size}, static_cast<std::size_t>(start - window_start),
+                 static_cast<std::size_t>(near_end - window_start));
+    if (cut != std::string_view::npos) return window_start + cut;
+    if (near_end == end) return no_cut;
+  }
+}
+
+std::size_t Cutter::decided_size(std::string_view text) const {
+  return text.size() - std::min(text.size(), special_tokens_.longest_bytes() + 1);
+}
+
+std::size_t Cutter::final_limit(std::string_view text, std::size_t start) const {
+  const std::size_t decided = decided_size(text);
+  if (decided < start + look_ahead_bytes) return start;
+  // A run of spaces that reaches this far is not divided, however long it is: the pattern of cl100k
+  // takes it whole if a special token follows, and cuts it after its last line end if not.
+  std::size_t limit = decided - look_ahead_bytes;
+  for (std::size_t before = limit; before > start;) {
+    do --before;
+    while (before > start && continues(text[before]));
+    if (decode_character(text, before).kind != CharacterClass::space) break;
+    limit = before;
+  }
+  return limit;
+}
+
+}  // namespace tilth::bpe

@@ -1,0 +1,156 @@
+"""Compare the files that two editions wrote: every value of the old one, bit by bit.
+
+A newer edition may add files, and keys to JSON, TOML and metrics; it may change none. Timings,
+dates, versions and reports are not compared.
+"""
+
+import json
+import re
+import struct
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+TIMINGS = {
+    *("seconds", "step_seconds", "tokens_per_second", "utilisation", "peak_bytes", "created"),
+    *("versions", "bytes_per_second", "peak_memory_bytes", "checksum"),
+}
+"""Keys whose values differ from one run to the next (a manifest's checksum covers its paths)."""
+
+UNCOMPARED = ("stderr-*", "lock", "README.md", "report*", "search.journal", "*.png")
+
+TIMED_COLUMN = re.compile(r"\b(ms|seconds?|minutes?|time|tokens/s|faster|slower)\b")
+"""Columns of a lab's tables that hold measured times."""
+
+WORKSPACE = ".workspace"
+"""The file that marks a workspace, and holds the path in which its commands ran."""
+
+Difference = tuple[str, str]
+"""Where (FILE or FILE:KEY), and what."""
+
+
+def differences(old: Path, new: Path) -> Iterator[Difference]:
+    """Compare two folders: all files of the old one must be in the new one, with equal values."""
+    for path in sorted(old.rglob("*")):
+        if path.is_dir() or any(path.match(pattern) for pattern in UNCOMPARED):
+            continue
+        name = path.relative_to(old).as_posix()
+        other = new / name
+        if not other.is_file():
+            yield name, "is missing"
+            continue
+        yield from _compare_files(name, path, other)
+
+
+def _compare_files(name: str, old: Path, new: Path) -> Iterator[Difference]:
+    if old.name == "tokenizer.json" or old.suffix not in READERS:
+        if old.suffix == ".txt":
+            yield from _compare_values(name, _text(old), _text(new))
+        elif old.read_bytes() != new.read_bytes():
+            yield name, "has other bytes"
+        return
+    reader = READERS[old.suffix]
+    try:
+        found = reader(new)
+    except ValueError as error:
+        yield name, f"cannot be read ({error})"
+        return
+    yield from _compare_values(name, reader(old), found)
+
+
+def _compare_values(where: str, old: Any, new: Any) -> Iterator[Difference]:  # noqa: ANN401, JSON
+    if isinstance(old, dict) and isinstance(new, dict):
+        if {"columns", "rows"} <= old.keys() & new.keys():
+            old, new = _without_times(old), _without_times(new)
+        for key, value in old.items():
+            if key in TIMINGS:
+                continue
+            place = f"{where}:{key}" if ":" not in where else f"{where}.{key}"
+            if key not in new:
+                yield place, "is missing"
+            else:
+                yield from _compare_values(place, value, new[key])
+    elif isinstance(old, list) and isinstance(new, list):
+        if len(old) != len(new):
+            yield where, f"has {len(new)} items, not {len(old)}"
+        for number, (left, right) in enumerate(zip(old, new, strict=False)):
+            yield from _compare_values(f"{where}[{number}]", left, right)
+    elif isinstance(old, np.ndarray) and isinstance(new, np.ndarray):
+        yield from _compare_arrays(where, old, new)
+    elif type(old) is not type(new) or repr(old) != repr(new):  # 0.0 is not -0.0; NaN is NaN
+        yield where, f"is {_short(new)}, not {_short(old)}"
+
+
+def _without_times(table: dict[str, Any]) -> dict[str, Any]:
+    kept = [n for n, name in enumerate(table["columns"]) if not TIMED_COLUMN.search(str(name))]
+    return {**table, "rows": [[row[n] for n in kept] for row in table["rows"]]}
+
+
+def _compare_arrays(where: str, old: np.ndarray, new: np.ndarray) -> Iterator[Difference]:
+    if (old.dtype, old.shape) != (new.dtype, new.shape):
+        yield where, f"is {new.dtype}{new.shape}, not {old.dtype}{old.shape}"
+    elif old.tobytes() != new.tobytes():
+        number = int((old != new).sum())
+        largest = np.abs(old.astype(np.float64) - new.astype(np.float64)).max()
+        yield where, f"differs in {number} of {old.size} numbers, by up to {largest:.3g}"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+# --- readers -------------------------------------------------------------------------------------
+
+
+def _text(path: Path) -> str:
+    """The text, without the path of the workspace that it was written in."""
+    mark = next(folder / WORKSPACE for folder in path.parents if (folder / WORKSPACE).exists())
+    return path.read_text("utf-8").replace(mark.read_text(), "WORKSPACE")
+
+
+def _read_json(path: Path) -> Any:  # noqa: ANN401
+    return json.loads(_text(path))
+
+
+def _read_json_lines(path: Path) -> list[Any]:
+    return [json.loads(line) for line in _text(path).splitlines()]
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    return tomllib.loads(_text(path))
+
+
+DTYPES = {
+    **{"F64": "f8", "F32": "f4", "F16": "f2", "I64": "i8", "I32": "i4", "I16": "i2", "I8": "i1"},
+    **{"U64": "u8", "U32": "u4", "U16": "u2", "U8": "u1", "BOOL": "?", "BF16": "u2"},
+}
+
+
+def _read_safetensors(path: Path) -> dict[str, Any]:
+    """Tensors by name, and the metadata, without the safetensors package."""
+    content = path.read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8 : 8 + length])
+    tensors: dict[str, Any] = {"__metadata__": header.pop("__metadata__", {})}
+    for name, entry in header.items():
+        begin, end = (8 + length + offset for offset in entry["data_offsets"])
+        array = np.frombuffer(content[begin:end], DTYPES[entry["dtype"]])
+        tensors[f"{name} ({entry['dtype']})"] = array.reshape(entry["shape"])
+    return tensors
+
+
+def _read_npy(path: Path) -> Any:  # noqa: ANN401
+    return np.load(path)
+
+
+READERS = {
+    ".json": _read_json,
+    ".jsonl": _read_json_lines,
+    ".toml": _read_toml,
+    ".safetensors": _read_safetensors,
+    ".npy": _read_npy,
+}

@@ -1,0 +1,5 @@
+"""Every number that describes a model or a run, checked when it is made. No torch, no files."""
+
+from tilth.lazy import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

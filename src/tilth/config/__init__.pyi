@@ -1,0 +1,10 @@
+from tilth.config.model import ModelConfig as ModelConfig
+from tilth.config.recipes import RECIPES as RECIPES
+from tilth.config.recipes import Recipe as Recipe
+from tilth.config.shapes import GPT2_SHAPES as GPT2_SHAPES
+from tilth.config.shapes import LLAMA_SHAPES as LLAMA_SHAPES
+from tilth.config.training import MachineConfig as MachineConfig
+from tilth.config.training import OptimizerConfig as OptimizerConfig
+from tilth.config.training import ResolvedConfig as ResolvedConfig
+from tilth.config.training import TrainingConfig as TrainingConfig
+from tilth.config.training import WatchConfig as WatchConfig

@@ -1,0 +1,44 @@
+"""Errors of other libraries, recognised without importing them, and the imports of extras.
+
+>>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: 12 GB"))
+True
+>>> missing_extra(ModuleNotFoundError("No module named 'torch'", name="torch"))
+"this needs torch, which is not installed; pip install 'tilth[train]'."
+"""
+
+from importlib import import_module
+from typing import Any
+
+EXTRAS = {"torch": "train", "regex": "patterns", "pyarrow": "parquet", "zstandard": "zstd"}
+EXTRAS |= dict.fromkeys(("plotly", "matplotlib", "jinja2"), "report")
+EXTRAS |= {"huggingface_hub": "fetch", "optuna": "search", "submitit": "cluster"}
+"""By package, the extra of tilth that installs it."""
+
+_OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out: Python's own, NumPy's, or torch's RuntimeError."""
+    if isinstance(error, MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(
+        words in str(error).lower() for words in _OUT_OF_MEMORY
+    )
+
+
+def missing_extra(error: BaseException) -> str | None:
+    """The sentence for an import that failed as an extra of tilth is not installed, or None."""
+    package = (getattr(error, "name", None) or "").partition(".")[0]
+    if isinstance(error, ModuleNotFoundError) and package in EXTRAS:
+        extra = EXTRAS[package]
+        return f"this needs {package}, which is not installed; pip install 'tilth[{extra}]'."
+    return None
+
+
+def import_extra(module: str, what: str) -> Any:  # noqa: ANN401, a module
+    """Import a module of an extra; without it, a ValueError says that `what` needs the extra."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError:
+        extra = EXTRAS[module.partition(".")[0]]
+        raise ValueError(f'{what} needs an extra: pip install "tilth[{extra}]".') from None

@@ -1,0 +1,193 @@
+"""Planning a question: its base config, the steps that a time budget allows, and its cost.
+
+plan = plan_question(LearningRate, "lr", "data/stories", {"budget": "20m", "out": "lab/lr"})
+print(plan)                 # the trials and their cost; nothing is trained
+for event in plan.run():
+    ...
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypedDict
+
+from tilth.accounting import count_parameters
+from tilth.config.overrides import changed
+from tilth.config.training import TrainingConfig, differences
+from tilth.data import open_data
+from tilth.files import StrPath
+from tilth.formatting import format_duration, parse_duration, scientific, suggestion
+from tilth.lab.question import Question, Tell, relative_cost, run_flops
+from tilth.lab.runner import Event, run_question
+from tilth.recipes import recipe_named
+from tilth.report.lab_file import LAB, Lab, check_folder, load_lab
+from tilth.training import plan as plan_run
+
+WATCH = {  # half of a usual evaluation, as trials are short
+    "watch.evaluation_tokens": 32_768,
+    "watch.norms_every": 0,
+    "watch.keep_checkpoints": 1,
+}
+SOME_STEPS = 10_000  # until the budget has become steps
+
+Make = Callable[[TrainingConfig], Question]
+"""From the base config to a question."""
+
+
+def quiet(_line: str) -> None:
+    """Tell nobody."""
+
+
+class Options(TypedDict, total=False):
+    """The options of every question."""
+
+    out: StrPath
+    """The lab's folder; default lab/NAME."""
+    recipe: str
+    """The recipe that the trials are changed from; default small."""
+    size: int
+    """The number of layers of the base."""
+    budget: str
+    """The time for all trials together (20m, 1h30m); default 20m."""
+    steps: int
+    """Steps of the base, instead of the budget."""
+    batch_size: int
+    """Sequences per step of the base."""
+    seed: int
+    """The first seed."""
+    seeds: int
+    """How often each trial is repeated."""
+    workers: int
+    """Trials in parallel, each on its share of the cores; default 1."""
+    changes: Mapping[str, Any]
+    """Values of the base config, by dotted name."""
+    max_bytes: int
+    """Text of each split that `vocabulary` retokenizes; default 50 MB."""
+    command: Sequence[str]
+    """The words to run it again, for `lab.json`."""
+    tell: Tell
+    """Called with a line when a stage begins."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A question that is ready to run."""
+
+    question: Question
+    out: Path
+    workers: int
+    seconds: float | None
+    """Expected, for a run of the base; None for a lab that has begun."""
+    command: Sequence[str]
+    tell: Tell
+
+    def run(self) -> Iterator[Event]:
+        """Train the trials that are missing, then save the findings; leave the loop to stop."""
+        return run_question(
+            self.question, self.out, command=self.command, workers=self.workers, tell=self.tell
+        )
+
+    def answer(self) -> Lab:
+        """Run it to its end, and load the lab."""
+        for _event in self.run():
+            pass
+        return load_lab(self.out)
+
+    def __str__(self) -> str:
+        """The trials and their cost, by the accounting; the time by one measurement of the base."""
+        base, trials, seconds = self.question.base, self.question.trials({}), self.seconds
+        width = max(len(trial.label) for trial in trials)
+        row = f"{{:{width}}} {{:>8}} {{:>12}} {{:>12}} {{:>12}} {{:>10}}".format
+        lines = [row("trial", "steps", "tokens", "parameters", "FLOPs", "time")]
+        shares = [relative_cost(trial.config, base) for trial in trials]
+        for trial, share in zip(trials, shares, strict=True):
+            config = trial.config
+            time = "–" if seconds is None else format_duration(seconds * share)
+            parameters = f"{count_parameters(config.model).total:,}"
+            flops = scientific(run_flops(config))
+            steps, tokens = f"{config.steps:,}", f"{config.tokens:,}"
+            lines.append(row(trial.label, steps, tokens, parameters, flops, time))
+        cost = self.question.cost()
+        known = sum(shares)
+        later = " and those that their outcomes lead to" if cost > 1.01 * known else ""
+        total = ""
+        if seconds is not None:
+            total = f", about {format_duration(seconds * cost / self.workers)} in all"
+        end = f"{len(trials)} trials{later}{total}; nothing was trained."
+        return "\n".join([self.question.asks, "", *lines, "", end])
+
+
+def plan_question(
+    make: Make,
+    name: str,
+    data: StrPath,
+    options: Options,
+    *,
+    by_clock: bool = False,
+    base_changes: Mapping[str, Any] | None = None,
+) -> Plan:
+    """Decide how long the trials are; a lab that has begun keeps what it decided.
+
+    `base_changes` are a question's own changes of the base.
+    """
+    for key in options:
+        if key not in Options.__annotations__:
+            raise TypeError(f"there is no option {key}; {suggestion(key, Options.__annotations__)}")
+    out, workers = Path(options.get("out", Path("lab") / name)), options.get("workers", 1)
+    tell = options.get("tell", quiet)
+    check_folder(out, name)
+    if workers < 1:
+        raise ValueError(f"workers is {workers}; take at least one.")
+    if by_clock and workers > 1:
+        tell("this question compares times, so its trials run one at a time")
+        workers = 1
+    base = changed(_base(data, options, workers), base_changes or {})
+    seconds = None
+    if (out / LAB).exists():
+        base = _same_base(out, base, options)
+    else:
+        base, seconds = _with_length(make, base, options, workers)
+    return Plan(make(base), out, workers, seconds, tuple(options.get("command", ())), tell)
+
+
+def _base(data: StrPath, options: Options, workers: int) -> TrainingConfig:
+    recipe = recipe_named(options.get("recipe", "small"))
+    config = recipe(data, size=options.get("size"), steps=options.get("steps", SOME_STEPS))
+    values: dict[str, Any] = dict(WATCH)
+    if workers > 1:
+        values["machine.threads"] = max(1, (os.cpu_count() or 1) // workers)
+    own = {"batch_size": options.get("batch_size"), "seed": options.get("seed")}
+    values |= {name: value for name, value in own.items() if value is not None}
+    return changed(config, {**values, **options.get("changes", {})})
+
+
+def _same_base(out: Path, base: TrainingConfig, options: Options) -> TrainingConfig:
+    """The base of a lab that has begun, if it is the same."""
+    old = TrainingConfig.from_dict(load_lab(out).base)
+    steps = base.steps if "steps" in options else old.steps
+    for name, (then, now) in differences(old, replace(base, steps=steps)).items():
+        if name == "data" or (
+            name.startswith("machine.") and name not in options.get("changes", {})
+        ):
+            continue  # it may have moved; and what the first call decided holds
+        raise ValueError(
+            f"{out} was begun with {name} = {then}, and {now} is asked for; ask as before, or name "
+            "another --out."
+        )
+    return replace(old, data=base.data)
+
+
+def _with_length(
+    make: Make, base: TrainingConfig, options: Options, workers: int
+) -> tuple[TrainingConfig, float]:
+    """The base with its steps and machine, and how long it will take."""
+    wanted = base
+    if "steps" not in options:
+        cost = make(replace(base, steps=SOME_STEPS)).cost()
+        # Evaluations, samples and starts take their part too.
+        seconds = 0.9 * parse_duration(options.get("budget", "20m")) * workers / cost
+        wanted = replace(base, steps=None, budget_seconds=seconds)
+    planned = plan_run(wanted, open_data(base.data))
+    found = planned.config
+    return replace(base, steps=found.steps, machine=found.machine), planned.seconds

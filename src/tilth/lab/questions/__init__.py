@@ -1,0 +1,1 @@
+"""Built-in questions, one module each, and `custom` for a TOML file of trials."""

@@ -1,0 +1,408 @@
+"""`tokenizers`: how far the tokenizers of data folders compress their own text and the others'.
+
+The result is a `Lab` without trials: bytes per token of each tokenizer on each text, shared merges,
+speed, and the gain of a larger vocabulary. All is counted on documents of the validation split,
+without end tokens.
+
+>>> import tempfile
+>>> from tilth.data.tokenizing import tokenize
+>>> with tempfile.TemporaryDirectory() as folder:
+...     for name, text in (("sea", "the sea, the sea"), ("sky", "a blue sky, a blue sky")):
+...         tokenizer = train_tokenizer(None, 262, ["<|endoftext|>"], texts=[text])
+...         file = Path(folder, f"{name}.txt")
+...         written = file.write_text(text)
+...         data = tokenize(file, tokenizer, file.with_suffix(""), valid_corpus=file)
+...     lab = compare_tokenizers([f"{folder}/sea", f"{folder}/sky"], sizes=[260])
+>>> print(lab.answer.partition(" (")[0])
+By the tokenizer of sky, sea takes 166.7% more tokens than by its own
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise, permutations, product
+from pathlib import Path
+
+import numpy as np
+
+from tilth.data.token_files import Data, open_data
+from tilth.files import FileError, StrPath
+from tilth.formatting import join_words, printable
+from tilth.lab.texts import MOST_BYTES, documents_of
+from tilth.report.lab_file import Cell, Chart, Lab, Line, Table
+from tilth.tokenizer import Tokenizer, train_tokenizer
+from tilth.tokenizer.inspection import Speed, encoding_speed, longest_tokens, shared_merges
+
+SIZES = (500, 1000, 2000, 4000, 8000, 16_000)
+SAMPLED_DOCUMENTS = 10
+LONGEST_TOKENS = 10
+TIMED_BYTES, TIMED_PASSES = 20_000_000, 3
+
+Counts = np.ndarray[tuple[int], np.dtype[np.int64]]
+Pair = tuple[str, str]
+"""The name of a text, and that of the text whose tokenizer encodes it."""
+
+
+@dataclass(frozen=True)
+class _Corpus:
+    """A text and its tokenizer."""
+
+    name: str
+    data: Data
+    tokenizer: Tokenizer
+    documents: list[bytes]
+    """Of the validation split."""
+    sizes: Counts
+    """The bytes of each."""
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """The bytes and the tokens of each document of a text, by some tokenizer."""
+
+    sizes: Counts
+    tokens: Counts
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Of all documents together."""
+        return float(self.sizes.sum() / self.tokens.sum())
+
+    def spread(self, percent: float) -> str:
+        """Between which values this many percent of the documents lie, in the middle of all."""
+        edges = ((100 - percent) / 2, (100 + percent) / 2)
+        low, high = np.percentile(self.sizes / self.tokens, edges)
+        return f"{low:.2f} to {high:.2f}"
+
+    def of(self, places: Counts) -> "_Measured":
+        """Some of the documents."""
+        return _Measured(self.sizes[places], self.tokens[places])
+
+
+def compare_tokenizers(
+    folders: Sequence[StrPath],
+    *,
+    sizes: Sequence[int] = SIZES,
+    max_bytes: int = MOST_BYTES,
+    seed: int = 0,
+    tell: Callable[[str], None] = lambda _line: None,
+) -> Lab:
+    """Encode the text of each data folder with the tokenizer of each, and train some of any size.
+
+    Of each split, the first `max_bytes` are read. `seed` chooses the sampled documents; `tell`
+    hears a line when a stage begins.
+    """
+    names = _names(folders)
+    sizes = _checked_sizes(sizes)
+    if max_bytes < 1:
+        raise ValueError(f"max_bytes is {max_bytes}; read one byte or more.")
+    corpora = []
+    for name, folder in zip(names, folders, strict=True):
+        tell(f"Reading the validation text of {name}.")
+        corpora.append(_open(name, folder, max_bytes))
+
+    tell("Encoding each text with each tokenizer.")
+    measured = {
+        (text.name, by.name): _measure(text, by.tokenizer, by.data.end_token)
+        for text, by in product(corpora, corpora)
+    }
+    tell("Timing the tokenizers.")
+    speeds = {corpus.name: _speed(corpus, max_bytes) for corpus in corpora}
+    by_size: dict[int, dict[Pair, float]] = {}  # bytes per token
+    for by in corpora:
+        tell(f"Training a tokenizer of {sizes[-1]:,} on {by.name}, and counting with its parts.")
+        for size, tokenizer in _tokenizers(by, sizes, max_bytes).items():
+            for text in corpora:
+                found = _measure(text, tokenizer, by.data.end_token)
+                by_size.setdefault(size, {})[text.name, by.name] = found.bytes_per_token
+
+    by_size = dict(sorted(by_size.items()))
+    return Lab(
+        name="tokenizers",
+        asks=f"How far do the tokenizers of {join_words(names)} compress each other's text?",
+        answer=_answer(corpora, measured),
+        tables=(
+            _table_of_texts(corpora, max_bytes),
+            *_tables_of_bytes_per_token(corpora, measured, np.random.default_rng(seed)),
+            _table_of_longest(corpora),
+            _table_of_shared(corpora),
+            _table_of_speeds(speeds),
+            _table_of_sizes(names, by_size),
+        ),
+        notes=tuple(_notes(corpora, measured, speeds, by_size, sizes)),
+        charts=(_chart_of_sizes(names, by_size),),
+    )
+
+
+# --- the measurements -----------------------------------------------------------------------------
+
+
+def _names(folders: Sequence[StrPath]) -> list[str]:
+    """What each text is called: its folder's name, or all of the path if two have the same."""
+    paths = [Path(folder).resolve() for folder in folders]
+    if len(set(paths)) < 2 or len(set(paths)) < len(paths):
+        raise ValueError("A comparison takes two data folders or more, each once; name them.")
+    names = [path.name for path in paths]
+    return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
+
+
+def _checked_sizes(sizes: Sequence[int]) -> list[int]:
+    if not sizes or min(sizes) < 257:
+        raise ValueError(
+            f"The vocabulary sizes are {list(sizes)}; give one or more, each of 257 (the bytes and "
+            "the end token) or above."
+        )
+    return sorted(set(sizes))
+
+
+def _open(name: str, folder: StrPath, max_bytes: int) -> _Corpus:
+    data = open_data(folder)
+    documents = [document.encode() for document in documents_of(data, "valid", max_bytes)]
+    for split, num_documents in (("train", data.num_documents("train")), ("valid", len(documents))):
+        if not num_documents:
+            hint = "tokenize more text, or set another share of it aside with --valid"
+            raise FileError(folder, f"has no documents in its {split} split", hint)
+    sizes = np.array([len(document) for document in documents], np.int64)
+    return _Corpus(name, data, data.tokenizer(), documents, sizes)
+
+
+def _measure(text: _Corpus, tokenizer: Tokenizer, end_token: str) -> _Measured:
+    threads = os.cpu_count() or 1
+    _, ends = tokenizer.encode_documents(text.documents, end_token, threads=threads)
+    return _Measured(text.sizes, np.diff(ends, prepend=np.uint64(0)).astype(np.int64) - 1)
+
+
+def _speed(corpus: _Corpus, max_bytes: int) -> Speed:
+    """How fast one thread encodes the train split; the best of a few passes counts."""
+    documents = documents_of(corpus.data, "train", min(TIMED_BYTES, max_bytes))
+    text = "\n".join(documents).encode()
+    return encoding_speed(corpus.tokenizer, text, allow_special=False, passes=TIMED_PASSES)
+
+
+def _tokenizers(corpus: _Corpus, sizes: Sequence[int], max_bytes: int) -> dict[int, Tokenizer]:
+    """A tokenizer of each size, trained on the train split; the last one that its pairs allow."""
+    largest = train_tokenizer(
+        vocab_size=max(sizes),
+        special_tokens=[corpus.data.end_token],
+        texts=documents_of(corpus.data, "train", max_bytes),
+        pattern=corpus.tokenizer.pattern,
+    )
+    # Merges are learnt one after the other, whatever the size: a smaller vocabulary is a beginning
+    # of a larger one, and one training is enough.
+    return {
+        size: Tokenizer(
+            {token_id: token for token_id, token in largest.vocab.items() if token_id < size},
+            largest.merges[: size - 257],
+            [corpus.data.end_token],
+            pattern=largest.pattern,
+        )
+        for size in sorted({min(size, largest.vocab_size) for size in sizes})
+    }
+
+
+def _penalty(measured: Mapping[Pair, _Measured], pair: Pair) -> float:
+    """The share of tokens that a text has more by another tokenizer than by its own."""
+    text, _ = pair
+    return float(measured[pair].tokens.sum() / measured[text, text].tokens.sum()) - 1
+
+
+def _shared(one: Tokenizer, other: Tokenizer) -> float:
+    """The share of merges that two tokenizers have in common, of as many as there could be."""
+    return shared_merges(one, other) / max(1, min(len(one.merges), len(other.merges)))
+
+
+# --- the tables and the chart ---------------------------------------------------------------------
+
+
+def _table_of_texts(corpora: Sequence[_Corpus], max_bytes: int) -> Table:
+    columns: dict[str, Callable[[_Corpus], Cell]] = {
+        "text": lambda corpus: corpus.name,
+        "bytes to train on": lambda corpus: min(corpus.data.text_bytes("train"), max_bytes),
+        "documents to validate on": lambda corpus: len(corpus.documents),
+        "bytes of these": lambda corpus: int(corpus.sizes.sum()),
+        "tokens of its tokenizer": lambda corpus: len(corpus.tokenizer.vocab),
+        "pattern": lambda corpus: corpus.tokenizer.pattern,
+    }
+    return Table.by("The texts", corpora, columns)
+
+
+def _tables_of_bytes_per_token(
+    corpora: Sequence[_Corpus], measured: Mapping[Pair, _Measured], chance: np.random.Generator
+) -> tuple[Table, Table]:
+    """Of all documents and of sampled ones, then each of the sampled."""
+    summary, single = [], []
+    for text in corpora:
+        num_documents = len(text.documents)
+        most = min(SAMPLED_DOCUMENTS, num_documents)
+        sampled = np.sort(chance.choice(num_documents, most, replace=False))
+        ratios = []
+        for by in corpora:
+            pair = (text.name, by.name)
+            all_of_it, part = measured[pair], measured[pair].of(sampled)
+            ratios.append((part.sizes / part.tokens).tolist())
+            whole = (all_of_it.bytes_per_token, all_of_it.spread(90))
+            more = None if text is by else f"{_penalty(measured, pair):+.1%}"
+            summary.append((*pair, *whole, part.bytes_per_token, part.spread(100), more))
+        for place, *row in zip(sampled.tolist(), *ratios, strict=True):
+            single.append((text.name, place + 1, int(text.sizes[place]), *row))
+    columns = (
+        *("text", "tokenizer of", "bytes per token", "nine documents in ten"),
+        *("of the sampled", "each of these", "tokens more than by its own"),
+    )
+    names = tuple(f"by {by.name}" for by in corpora)
+    sampled_columns = ("text", "document", "bytes", *names)
+    return (
+        Table("Bytes per token, by each tokenizer", columns, tuple(summary)),
+        Table("Bytes per token of sampled documents", sampled_columns, tuple(single)),
+    )
+
+
+def _table_of_longest(corpora: Sequence[_Corpus]) -> Table:
+    found = [longest_tokens(corpus.tokenizer, LONGEST_TOKENS) for corpus in corpora]
+    rows = tuple(
+        tuple(f"{_shown(token)} ({len(token)})" for _, token in row)
+        for row in zip(*found, strict=False)
+    )
+    columns = tuple(corpus.name for corpus in corpora)
+    return Table("Longest tokens, and their bytes", columns, rows)
+
+
+def _table_of_shared(corpora: Sequence[_Corpus]) -> Table:
+    rows = []
+    for one, other in combinations(corpora, 2):
+        merges = shared_merges(one.tokenizer, other.tokenizer)
+        learnt, others = _learnt_tokens(one.tokenizer), _learnt_tokens(other.tokenizer)
+        tokens = len(learnt & others)
+        share = tokens / max(1, min(len(learnt), len(others)))
+        merges_share = _shared(one.tokenizer, other.tokenizer)
+        names = f"{one.name} and {other.name}"
+        rows.append((names, merges, f"{merges_share:.1%}", tokens, f"{share:.1%}"))
+    columns = ("tokenizers of", "shared merges", "of all merges", "shared tokens", "of all tokens")
+    return Table("What they share, single bytes apart", columns, tuple(rows))
+
+
+def _learnt_tokens(tokenizer: Tokenizer) -> set[bytes]:
+    """All but single bytes, which every tokenizer has, and special tokens."""
+    special = set(tokenizer.special_tokens.values())
+    return {t for token_id, t in tokenizer.vocab.items() if len(t) > 1 and token_id not in special}
+
+
+def _table_of_speeds(speeds: Mapping[str, Speed]) -> Table:
+    columns: dict[str, Callable[[str], Cell]] = {
+        "text and tokenizer": lambda name: name,
+        "MB/s": lambda name: f"{speeds[name].bytes_per_second / 1e6:.1f}",
+        "million tokens/s": lambda name: f"{speeds[name].tokens_per_second / 1e6:.2f}",
+        "hours for 825 GB, the Pile": lambda name: f"{speeds[name].hours_for_the_pile:.1f}",
+    }
+    return Table.by("Encoding text for the first time, on one thread", speeds, columns)
+
+
+def _table_of_sizes(names: Sequence[str], by_size: Mapping[int, dict[Pair, float]]) -> Table:
+    pairs = list(product(names, names))
+    rows = tuple((size, *map(found.get, pairs)) for size, found in by_size.items())
+    columns = ("vocabulary", *map(_said, pairs))
+    return Table("Bytes per token, by the size of the vocabulary", columns, rows)
+
+
+def _chart_of_sizes(names: Sequence[str], by_size: Mapping[int, dict[Pair, float]]) -> Chart:
+    lines = (
+        Line(
+            _said(pair),
+            tuple((size, found[pair]) for size, found in by_size.items() if pair in found),
+        )
+        for pair in product(names, names)
+    )
+    return Chart(
+        "What a larger vocabulary gains",
+        "tokens in the vocabulary",
+        "bytes per token",
+        tuple(lines),
+        x_scale="log",
+        text="Higher is shorter: the bytes of validation text that a token stands for. Each "
+        "tokenizer was trained on the train split of the text that it is named after.",
+    )
+
+
+def _said(pair: Pair) -> str:
+    text, by = pair
+    return f"{text}, own tokenizer" if text == by else f"{text}, tokenizer of {by}"
+
+
+def _shown(token: bytes) -> str:
+    """A token for people: blanks are visible, bytes that are not text are escaped."""
+    return printable(token.decode("utf-8", "backslashreplace").replace(" ", "␣"))
+
+
+# --- the sentences --------------------------------------------------------------------------------
+
+
+def _answer(corpora: Sequence[_Corpus], measured: Mapping[Pair, _Measured]) -> str:
+    names = [corpus.name for corpus in corpora]
+    pairs = sorted(permutations(names, 2), key=lambda pair: -_penalty(measured, pair))
+    clauses = []
+    for text, by in (pairs[0], pairs[-1]):  # of two texts, these are all
+        penalty = _penalty(measured, (text, by))
+        own, foreign = measured[text, text].bytes_per_token, measured[text, by].bytes_per_token
+        clauses.append(
+            f"by the tokenizer of {by}, {text} takes {abs(penalty):.1%} "
+            f"{'fewer' if penalty < 0 else 'more'} tokens than by its own "
+            f"({foreign:.2f} bytes per token instead of {own:.2f})"
+        )
+    if len(corpora) > 2:
+        clauses = [f"at the most, {clauses[0]}", f"at the least, {clauses[1]}"]
+    shares = [_shared(one.tokenizer, other.tokenizer) for one, other in combinations(corpora, 2)]
+    share = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (min(shares), max(shares))))
+    sharing = "the two" if len(corpora) == 2 else "any two"
+    sentence = f"{'; '.join(clauses)}; {sharing} tokenizers share {share} of their merges."
+    return sentence[0].upper() + sentence[1:]
+
+
+def _notes(
+    corpora: Sequence[_Corpus],
+    measured: Mapping[Pair, _Measured],
+    speeds: Mapping[str, Speed],
+    by_size: Mapping[int, dict[Pair, float]],
+    sizes: Sequence[int],
+) -> list[str]:
+    """How to read the numbers."""
+    names = [corpus.name for corpus in corpora]
+    notes = [
+        "Bytes per token are the bytes of a text over its tokens: the more, the shorter the "
+        "sequences, and the fewer steps through the same text. Whether a model learns more of it "
+        "is another question, which bits per byte answer.",
+    ]
+    vocab_sizes = [f"{len(corpus.tokenizer.vocab):,}" for corpus in corpora]
+    if len(set(vocab_sizes)) > 1:
+        notes.append(
+            f"The tokenizers have {join_words(vocab_sizes)} tokens, and more of them compress "
+            "more; the table by the size of the vocabulary compares equal ones."
+        )
+    patterns = [corpus.tokenizer.pattern for corpus in corpora]
+    if len(set(patterns)) > 1:
+        notes.append(
+            f"The tokenizers cut text by different patterns ({join_words(patterns)}), which has "
+            "its part in every difference."
+        )
+    is_each = all(_penalty(measured, pair) > 0 for pair in permutations(names, 2))
+    notes.append(f"{'Each' if is_each else 'Not each'} text is shortest by its own tokenizer.")
+    longest = [_shown(longest_tokens(corpus.tokenizer, 1)[0][1]) for corpus in corpora]
+    shown = [f"{token} of {name}" for name, token in zip(names, longest, strict=True)]
+    notes.append(f"The longest tokens ({join_words(shown)}) show what a text repeats.")
+    hours = [f"{speed.hours_for_the_pile:.1f}" for speed in speeds.values()]
+    notes.append(f"One thread of this machine would encode 825 GB in {join_words(hours)} hours.")
+    for name in names:
+        pair = (name, name)
+        own = {size: found[pair] for size, found in by_size.items() if pair in found}
+        steps = list(pairwise(own))
+        gains = [
+            f"{own[high] / own[low] - 1:.1%} from {low:,} to {high:,} tokens"
+            for low, high in dict.fromkeys(steps[:1] + steps[-1:])
+        ]
+        if gains:
+            notes.append(f"On {name}, bytes per token grow by {join_words(gains)}.")
+        if max(own) < sizes[-1]:
+            notes.append(
+                f"The train text of {name} has pairs for {max(own):,} tokens, not for "
+                f"{sizes[-1]:,}."
+            )
+    return notes

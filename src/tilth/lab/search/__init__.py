@@ -1,0 +1,1 @@
+"""Search for the best values of config fields with Optuna."""

@@ -1,0 +1,239 @@
+"""Optuna's study in a journal file, as far as a search needs it."""
+
+import fcntl
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+
+from tilth.config.training import Count, CountOrZero, MachineConfig
+from tilth.errors import import_extra
+from tilth.files import FileError, checked, open_lock
+from tilth.lab.search.findings import SearchTrial
+from tilth.lab.search.space import Choice, Values, Varied
+from tilth.lab.trials import TrialResult
+from tilth.report.lab_file import Real, State
+
+JOURNAL, STUDY = "search.journal", "search"
+FEWEST_FINISHED = 5  # trials, before one can be worse than half of them
+FEWEST_FOR_IMPORTANCE = 20  # finished trials: with fewer it says little
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """What all trials have in common, decided by the first process."""
+
+    steps: Count
+    machine: MachineConfig
+    flops: float
+    """Of all trials to their ends, expected."""
+    seconds: float
+    """Of all trials to their ends, in one process, expected."""
+
+
+@dataclass(frozen=True)
+class _Study:
+    """The attributes of the study."""
+
+    asked: dict[str, Any]
+    plan: SearchPlan
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """How a trial ended, as the journal has it."""
+
+    state: State | Literal["repeated"]
+    bits_per_byte: Real | None = None
+    steps: CountOrZero = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class _Attributes:
+    """The attributes of a trial."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    """Of what is varied, by dotted name; {} until they are drawn, or if they repeat others."""
+    outcome: _Outcome | None = None
+    is_default: bool = False
+
+
+class Journal:
+    """The study of a search; several processes may share its file."""
+
+    def __init__(self, path: Path, space: Sequence[Varied]) -> None:
+        self.path, self.space = path, space
+        self._optuna = import_extra("optuna", "A search")
+        self._optuna.logging.set_verbosity(self._optuna.logging.WARNING)
+        journal = self._optuna.storages.journal
+        lock = _JournalLock(path)
+        _mend(path, lock)
+        with self._reading():
+            self._storage = journal.JournalStorage(journal.JournalFileBackend(str(path), lock))
+            self._study = self._optuna.create_study(
+                storage=self._storage, study_name=STUDY, direction="minimize", load_if_exists=True
+            )
+            self._study_id = self._storage.get_study_id_from_name(STUDY)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Optuna trusts its journal; a damaged one fails in any way."""
+        try:
+            yield
+        except OSError:
+            raise
+        except Exception as error:
+            problem = f"is not the journal of a search ({type(error).__name__}: {error})"
+            raise FileError(self.path, problem, "restore a copy, or name another --out") from error
+
+    def begun(self) -> tuple[dict[str, Any], SearchPlan] | None:
+        """What was asked for and what was decided, if the search has begun."""
+        # All of it is there once the first trial is.
+        if not self.trials():
+            return None
+        study = checked(_Study, self._study.user_attrs, self.path)
+        self._prune(study.plan.steps)
+        return study.asked, study.plan
+
+    def begin(self, asked: Values, plan: SearchPlan, first: Values) -> None:
+        """Write down what is asked for, and have the first trial wait."""
+        self._study.set_user_attr("asked", dict(asked))
+        self._study.set_user_attr("plan", asdict(plan))
+        self._prune(plan.steps)
+        self._study.enqueue_trial(dict(first), user_attrs={"is_default": True})
+
+    def _prune(self, steps: int) -> None:
+        # By the median, from a quarter of the steps on: what is best in the warm-up is not best
+        # after it. Halving in brackets would need more trials than the usual twenty.
+        self._study.pruner = self._optuna.pruners.MedianPruner(
+            n_startup_trials=FEWEST_FINISHED, n_warmup_steps=steps // 4
+        )
+
+    def trials(self) -> list[Any]:
+        """All of Optuna's trials, by number."""
+        with self._reading():
+            found: list[Any] = self._study.get_trials(deepcopy=False)
+        return found
+
+    def attributes(self, frozen: Any) -> _Attributes:  # noqa: ANN401, Optuna's trial
+        """The attributes of a trial, checked."""
+        found = checked(_Attributes, frozen.user_attrs, self.path)
+        if found.values and found.values.keys() != {varied.name for varied in self.space}:
+            problem = f"has other values in trial {frozen.number} than are searched"
+            raise FileError(self.path, problem, "restore a copy, or name another --out")
+        return found
+
+    def searched(self) -> list[SearchTrial]:
+        """All trials that have values, those that only repeated another left out."""
+        found = []
+        for frozen in self.trials():
+            known = self.attributes(frozen)
+            if known.values:
+                trial = SearchTrial(frozen.number, known.values, is_default=known.is_default)
+                found.append(trial if known.outcome is None else _ended(trial, known.outcome))
+        return found
+
+    def trial(self, number: int, seed: int) -> Any:  # noqa: ANN401, Optuna's trial
+        """A trial that runs, to go on with."""
+        # Random numbers of its own: else two processes, or one that is called again, would draw the
+        # same values for several trials.
+        own = np.random.SeedSequence([seed, number]).generate_state(1)
+        self._study.sampler = self._optuna.samplers.TPESampler(seed=int(own[0]))
+        trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
+        return self._optuna.Trial(self._study, trial_id)
+
+    def suggest(self, trial: Any) -> dict[str, Any]:  # noqa: ANN401, Optuna's trial
+        """Values for a trial, drawn by Optuna."""
+        return {varied.name: varied.at(_suggest(trial, varied)) for varied in self.space}
+
+    def ask(self) -> int:
+        """The number of the trial that waits, or of a new one."""
+        return int(self._study.ask().number)
+
+    def enqueue(self, parameters: Values) -> None:
+        """Have a trial with these values wait."""
+        self._study.enqueue_trial(dict(parameters))
+
+    def end(
+        self,
+        trial: Any,  # noqa: ANN401, Optuna's
+        outcome: Values,
+        state: str,
+        value: float | None = None,
+    ) -> None:
+        """Write down how a trial ended."""
+        trial.set_user_attr("outcome", dict(outcome))
+        states = self._optuna.trial.TrialState
+        self._study.tell(trial, value if state == "COMPLETE" else None, states[state])
+
+    def end_searched(self, trial: Any, ended: SearchTrial) -> None:  # noqa: ANN401, Optuna's trial
+        """Write down how a trial of the search ended."""
+        result = ended.result
+        outcome = _Outcome(result.state, result.bits_per_byte, result.steps, ended.reason)
+        # A trial that diverged counts as pruned: Optuna ranks those behind all others, and so
+        # leaves their part of the space; of one that failed it knows nothing.
+        told = {"finished": "COMPLETE", "pruned": "PRUNED", "diverged": "PRUNED"}
+        is_outside = ended.is_default and not trial.params
+        state = "FAIL" if is_outside else told.get(result.state, "FAIL")
+        self.end(trial, asdict(outcome), state, result.bits_per_byte)
+
+    def importances(self) -> dict[str, float]:
+        """How much each field decides whether a trial is among the best, if it can be told."""
+        finished = [trial for trial in self.trials() if trial.state.name == "COMPLETE"]
+        if len(finished) < FEWEST_FOR_IMPORTANCE:
+            return {}
+        found: dict[str, float] = self._optuna.importance.get_param_importances(self._study)
+        return found
+
+
+def _ended(trial: SearchTrial, outcome: _Outcome) -> SearchTrial:
+    state: State = "failed" if outcome.state == "repeated" else outcome.state
+    result = TrialResult(state, bits_per_byte=outcome.bits_per_byte, steps=outcome.steps)
+    return SearchTrial(trial.number, trial.values, result, trial.is_default, outcome.reason)
+
+
+def _suggest(trial: Any, varied: Varied) -> Any:  # noqa: ANN401, Optuna's trial
+    if isinstance(varied, Choice):
+        return trial.suggest_categorical(varied.name, varied.words)
+    if varied.is_whole:
+        return trial.suggest_int(varied.name, varied.low, varied.high)
+    return trial.suggest_float(varied.name, varied.low, varied.high, log=varied.is_logarithmic)
+
+
+class _JournalLock:
+    """Optuna's interface of a lock, on the journal itself.
+
+    Optuna's own locks are files beside it: after a kill they delay the next process by 30 s, and a
+    dangling link in their place is waited for without end.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: BinaryIO | None = None
+
+    def acquire(self) -> bool:
+        """Wait for the lock."""
+        self._file = open_lock(self._path)
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        return True
+
+    def release(self) -> None:
+        """Give it up."""
+        if self._file is not None:
+            self._file.close()
+
+
+def _mend(path: Path, lock: _JournalLock) -> None:
+    """Cut off a line that a killed process or a full disk left torn: Optuna would fail on it."""
+    lock.acquire()
+    try:
+        content = path.read_bytes()
+        if content and not content.endswith(b"\n"):
+            with path.open("r+b") as file:
+                file.truncate(content.rfind(b"\n") + 1)
+    finally:
+        lock.release()

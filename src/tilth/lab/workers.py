@@ -1,0 +1,131 @@
+"""Trials in several processes, which a server with torch preloaded forks.
+
+Ctrl-C reaches all processes of a terminal, so workers ignore signals and the parent decides. A
+worker that is told to stop, or whose parent is gone, saves its trial first.
+"""
+
+import os
+import queue
+import signal
+from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from threading import Event, Lock, Thread, current_thread, main_thread
+from typing import Any
+
+from tilth.config.training import TrainingConfig
+from tilth.lab.trials import PlannedTrial
+from tilth.report.lab_file import State
+from tilth.runs.metrics import StepRecord
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+TOLD = 50  # steps of a trial that the parent hears of
+
+Drive = Callable[[TrainingConfig, Path], Generator[StepRecord, None, State]]
+
+
+class WorkerLostError(OSError):
+    """A worker process was killed."""
+
+
+def run_in_workers(
+    workers: int, drive: Drive, training: Mapping[PlannedTrial, tuple[TrainingConfig, Path]]
+) -> Generator[tuple[PlannedTrial, StepRecord | State], None, None]:
+    """Drive all trials, `workers` at a time; yield some of their steps, and how each ended."""
+    context = get_context("forkserver")  # not fork: torch's threads do not survive it
+    # It imports torch, which takes a spawned worker some seconds.
+    context.set_forkserver_preload([drive.__module__])
+    stop, told = context.Event(), context.Queue()
+    pool = ProcessPoolExecutor(workers, context, _begin, (stop, told))
+    by_name = {trial.name: trial for trial in training}
+    futures: dict[Future[State | None], PlannedTrial] = {}
+    with pool:
+        try:
+            with _deaf():  # the server starts here; its children are so until they ignore signals
+                for trial, (config, folder) in training.items():
+                    futures[pool.submit(_train, drive, trial.name, config, folder)] = trial
+            while futures:
+                done, _ = wait(futures, timeout=0.5, return_when=FIRST_COMPLETED)
+                while True:
+                    try:
+                        name, record = told.get_nowait()
+                    except queue.Empty:
+                        break
+                    yield by_name[name], record
+                for future in done:
+                    trial, state = futures.pop(future), future.result()
+                    if state is None:
+                        raise WorkerLostError("a worker stopped early; run the lab again.")
+                    yield trial, state
+        except BrokenProcessPool:
+            raise WorkerLostError(
+                "a worker was killed, perhaps for lack of memory; ask again with fewer --workers."
+            ) from None
+        finally:
+            stop.set()  # the workers save, and end
+            pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Delay signals here, and block them in processes that are started meanwhile.
+
+    The mask alone would not do: another thread may take a signal, and Python's handler would then
+    interrupt the start of a process, which would be left behind.
+    """
+    noted: list[int] = []
+    usual: dict[int, Any] = {}
+    if current_thread() is main_thread():
+        usual = {each: signal.signal(each, lambda n, _: noted.append(n)) for each in SIGNALS}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        for number, handler in usual.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number in noted[:1]:
+            signal.raise_signal(number)
+
+
+# --- in a worker ----------------------------------------------------------------------------------
+
+_worker: dict[str, Any] = {}
+
+
+def _begin(stop: Any, told: Any) -> None:  # noqa: ANN401, of multiprocessing
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    told.cancel_join_thread()  # the parent may not read it any more
+    _worker.update(stop=stop, told=told, training=Lock())
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End this process once its parent is gone; a trial is saved first."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+    _worker["stop"] = Event()  # the shared one may be in any state
+    _worker["stop"].set()
+    with _worker["training"]:
+        os._exit(1)
+
+
+def _train(drive: Drive, name: str, config: TrainingConfig, folder: Path) -> State | None:
+    """Train a trial; None if it was told to stop."""
+    records = drive(config, folder)
+    with _worker["training"], closing(records):
+        while not _worker["stop"].is_set():
+            try:
+                record = next(records)
+            except StopIteration as end:
+                state: State = end.value
+                return state
+            if record.step % max(1, config.known_steps // TOLD) == 0:
+                _worker["told"].put((name, record))
+    return None

@@ -1,0 +1,10 @@
+from tilth.report.lab_file import Chart as Chart
+from tilth.report.lab_file import Lab as Lab
+from tilth.report.lab_file import Line as Line
+from tilth.report.lab_file import Table as Table
+from tilth.report.lab_file import Trial as Trial
+from tilth.report.lab_file import load_lab as load_lab
+from tilth.report.lab_file import save_lab as save_lab
+from tilth.report.reading import Report as Report
+from tilth.report.reading import read_report as read_report
+from tilth.report.writing import save_report as save_report

@@ -1,0 +1,301 @@
+"""The numbers of a section's charts, as plain values for a page's script or for matplotlib.
+
+What enters: a section. What leaves: thinned curves of each run at several smoothings, the spread of
+each group of seeds, the final bits per byte along the lab's axis, and the lab's own charts.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilth.report.comparing import groups_of
+from tilth.report.curves import Curve, Spread, smoothed, spread_of, thinned
+from tilth.report.lab_file import Chart
+from tilth.report.reading import COLOURS, Section
+from tilth.report.tables import cell_text
+
+if TYPE_CHECKING:
+    from tilth.report.curves import Array
+
+WINDOWS = (1, 10, 50, 200, 1000)  # steps that a smoothed loss is the mean of
+DASHES = ("solid", "dash", "dot")  # of a colour that comes again
+LEAST_GAP = 0.095  # of an axis, between two ticks: less, and their names would touch
+MAX_MARKED = 60  # points of a line that are marked; more would touch
+AXIS_CAPTION = (
+    "A dot is a run, the line the mean over seeds; a cross is a run that diverged, drawn above all "
+    "others."
+)
+DIGITS = 6  # of a number in a page; more would be larger, and no screen could show them
+
+
+@dataclass(frozen=True)
+class AxisPoint:
+    """Where a trial ended, on the axis of its lab."""
+
+    label: str
+    group: str
+    x: float
+    bits: float
+    """Per byte, on validation."""
+    is_diverged: bool
+    """Then the bits are where the mark stands, above all others."""
+
+
+def axis_points(section: Section) -> list[AxisPoint]:
+    """Where all runs that have ended, and have a place on the axis, are on it.
+
+    Bits per byte, not losses: where tokenizers differ, these tell more about the tokenizer.
+    No points where groups share a place: the line would be the mean of two experiments.
+    """
+    placed = [(entry, entry.x) for entry in section.entries if entry.x is not None]
+    good = [e.bits_per_byte for e, _ in placed if e.is_comparable and e.bits_per_byte is not None]
+    top = max(good) + 0.1 * ((max(good) - min(good)) or 1.0) if good else 1.0
+    points = []
+    for entry, x in placed:
+        is_diverged = entry.state == "diverged"
+        bits = top if is_diverged else entry.bits_per_byte
+        if bits is not None and entry.state not in ("running", "failed"):
+            points.append(AxisPoint(entry.label, entry.group, x, bits, is_diverged))
+    if len({(point.x, point.group) for point in points}) > len({point.x for point in points}):
+        return []
+    return sorted(points, key=lambda point: point.x)
+
+
+def axis_line(points: list[AxisPoint]) -> tuple[list[float], list[float]]:
+    """The mean at each place, of those that did not diverge."""
+    at: dict[float, list[float]] = {}
+    for point in points:
+        if not point.is_diverged:
+            at.setdefault(point.x, []).append(point.bits)
+    return list(at), [sum(bits) / len(bits) for bits in at.values()]
+
+
+def axis_title(section: Section) -> str:
+    """What the chart along the lab's axis shows."""
+    return f"Final bits per byte by {section.axis or 'trial'}"
+
+
+def line_styles(section: Section, chart: Chart) -> list[tuple[str, str]]:
+    """The colour and the dash of each line: its group's, if every line is named after one."""
+    of_groups = group_styles(section)
+    if all(line.name in of_groups for line in chart.lines):
+        return [of_groups[line.name] for line in chart.lines]
+    return _styles(COLOURS[index % len(COLOURS)] for index in range(len(chart.lines)))
+
+
+def group_styles(section: Section) -> dict[str, tuple[str, str]]:
+    """The colour and the dash of each group."""
+    colours = section.colours
+    return dict(zip(colours, _styles(colours.values()), strict=True))
+
+
+def _styles(colours: Iterable[str]) -> list[tuple[str, str]]:
+    """Each colour with a dash that it has not had yet."""
+    used: Counter[str] = Counter()
+    styles = []
+    for colour in colours:
+        styles.append((colour, DASHES[used[colour] % len(DASHES)]))
+        used[colour] += 1
+    return styles
+
+
+def is_logarithmic(values: list[float]) -> bool:
+    """Whether values span more than a decade."""
+    return bool(values) and min(values) > 0 and max(values) > 10 * min(values)
+
+
+def ticks_of(values: Iterable[float], *, are_chosen: bool) -> list[float]:
+    """Where a log axis has ticks, or none: then it is long enough for powers of ten.
+
+    Values that were chosen are ticks themselves, if their names have room: batch sizes of 1, 2, 4
+    are read badly between powers of ten.
+    """
+    places = sorted(set(values))
+    if len(places) < 2:
+        return []
+    logs = [math.log10(place) for place in places]
+    decades = logs[-1] - logs[0]
+    if are_chosen and min(b - a for a, b in pairwise(logs)) >= LEAST_GAP * decades:
+        return places
+    if decades >= 3:
+        return []
+    digits = (1, 2, 5) if decades >= 1 else (1, 2, 3, 4, 6, 8)
+    powers = range(math.floor(logs[0]), math.floor(logs[-1]) + 1)
+    ticks = [digit * 10.0**power for power in powers for digit in digits]
+    ticks = [tick for tick in ticks if places[0] <= tick <= places[-1]]
+    return ticks if len(ticks) >= 3 else []
+
+
+def windows_of(section: Section) -> tuple[list[int], int]:
+    """The smoothings that make sense for these runs, and the one to begin with."""
+    steps = max((run.config.steps for run in section.runs), default=1)
+    windows = [window for window in WINDOWS if window == 1 or window <= steps // 5]
+    return windows, max(window for window in windows if window == 1 or window <= steps // 50)
+
+
+def shown_losses(section: Section) -> tuple[float, float] | None:
+    """The losses to show, where a divergence would press all others into a line; else None."""
+    curves = [entry.curves.train_loss for entry in section.entries if entry.curves is not None]
+    finite = [values for c in curves if len(values := c.values[np.isfinite(c.values)])]
+    if not finite:
+        return None
+    firsts = [float(values[0]) for values in finite]
+    # What has learned nothing has about the log of its vocabulary, and such logs differ by less
+    # than a factor of two; a loss above that has run away before the first step.
+    first = max(each for each in firsts if each <= 2 * min(firsts))
+    if max(float(values.max()) for values in finite) <= 2 * first:
+        return None
+    lowest = min(float(values.min()) for values in finite)
+    height = (first - lowest) or 1.0
+    return lowest - 0.05 * height, first + 0.1 * height
+
+
+def unit_of_time(section: Section) -> tuple[str, int]:
+    """The unit in which the longest run is read best, and its seconds."""
+    curves = [entry.curves.train_loss for entry in section.entries if entry.curves is not None]
+    longest = max((float(curve.seconds.max(initial=0.0)) for curve in curves), default=0.0)
+    if longest > 2 * 3600:
+        return "hours", 3600
+    return ("minutes", 60) if longest > 3 * 60 else ("seconds", 1)
+
+
+def spreads_of(section: Section, name: str) -> dict[str, Spread]:
+    """The spread of each group that has several seeds, of the curve with this name."""
+    spreads = {}
+    for group, entries in groups_of(section.entries).items():
+        curves = [getattr(entry.curves, name) for entry in entries if entry.curves is not None]
+        if len(curves) > 1:
+            spreads[group] = spread_of(curves)
+    return spreads
+
+
+def curves_caption(section: Section) -> str:
+    """What is to be seen in the picture of the curves."""
+    _, window = windows_of(section)
+    mean = f", the mean of {window} steps" if window > 1 else ""
+    bands = "; bands reach over the seeds" if spreads_of(section, "valid_loss") else ""
+    losses = shown_losses(section)
+    outside = f" Losses above {losses[1]:.3g} are outside." if losses is not None else ""
+    return f"Thin: the loss in training{mean}. Thick: on validation{bands}.{outside}"
+
+
+def chart_data(section: Section) -> dict[str, Any]:
+    """All that the script of a page draws."""
+    groups = groups_of(section.entries)
+    names, styles = list(groups), group_styles(section)
+    windows, _ = windows_of(section)
+    return {
+        "groups": [
+            {
+                "name": _plotly_text(f"{name} ({len(group)} seeds)" if len(group) > 1 else name),
+                "colour": styles[name][0],
+                "dash": styles[name][1],
+            }
+            for name, group in groups.items()
+        ],
+        "runs": [
+            {
+                "name": _plotly_text(entry.label),
+                "group": names.index(entry.group),
+                "train_loss": {
+                    str(each): _columns(thinned(smoothed(entry.curves.train_loss, each)))
+                    for each in windows
+                },
+                "valid_loss": _columns(thinned(entry.curves.valid_loss)),
+                "valid_bits": _columns(thinned(entry.curves.valid_bits)),
+            }
+            for entry in section.begun
+            if entry.curves is not None
+        ],
+        "spreads": {
+            name: [
+                {
+                    "group": names.index(group),
+                    "mean": _columns(spread.mean),
+                    "low": _numbers(spread.low),
+                    "high": _numbers(spread.high),
+                }
+                for group, spread in spreads_of(section, name).items()
+            ]
+            for name in ("valid_loss", "valid_bits")
+        },
+        "time": unit_of_time(section),
+        "shown_losses": shown_losses(section),
+        "axis": _axis_data(section, names),
+        "charts": [_lines_data(section, chart) for chart in section.charts],
+    }
+
+
+def _axis_data(section: Section, names: list[str]) -> dict[str, Any] | None:
+    points = axis_points(section)
+    if not points:
+        return None
+    places = [point.x for point in points]
+    return {
+        "label": _plotly_text(section.axis),
+        "scale": "log" if is_logarithmic(places) else "linear",
+        "ticks": _tick_names(places, are_chosen=True) if is_logarithmic(places) else None,
+        "line": axis_line(points),
+        "points": [
+            {
+                "name": _plotly_text(point.label),
+                "group": names.index(point.group),
+                "x": point.x,
+                "bits": point.bits,
+                "is_diverged": point.is_diverged,
+            }
+            for point in points
+        ],
+    }
+
+
+def _lines_data(section: Section, chart: Chart) -> dict[str, Any]:
+    xs, ys = ([point[i] for line in chart.lines for point in line.points] for i in (0, 1))
+    return {
+        "x_label": _plotly_text(chart.x_label),
+        "y_label": _plotly_text(chart.y_label),
+        "x_scale": chart.x_scale,
+        "y_scale": chart.y_scale,
+        "x_ticks": _tick_names(xs, are_chosen=True) if chart.x_scale == "log" else None,
+        "y_ticks": _tick_names(ys, are_chosen=False) if chart.y_scale == "log" else None,
+        "lines": [
+            {
+                "name": _plotly_text(line.name),
+                "colour": colour,
+                "dash": dash,
+                "is_marked": len(line.points) <= MAX_MARKED,
+                "x": [_short(x) for x, _ in line.points],
+                "y": [_short(y) for _, y in line.points],
+            }
+            for line, (colour, dash) in zip(chart.lines, line_styles(section, chart), strict=True)
+        ],
+    }
+
+
+def _tick_names(values: list[float], *, are_chosen: bool) -> dict[str, list[Any]] | None:
+    ticks = ticks_of(values, are_chosen=are_chosen)
+    return {"tickvals": ticks, "ticktext": [cell_text(tick) for tick in ticks]} if ticks else None
+
+
+def _columns(curve: Curve) -> dict[str, list[float | None]]:
+    return {name: _numbers(values) for name, values in vars(curve).items()}
+
+
+def _numbers(values: "Array") -> list[float | None]:
+    """Numbers as JSON has them: short, whole where they are, and null for a gap."""
+    return [_short(value) if np.isfinite(value) else None for value in values.tolist()]
+
+
+def _short(value: float) -> float:
+    is_count = abs(value) < 1e15 and value == int(value)
+    return int(value) if is_count else float(f"{value:.{DIGITS}g}")
+
+
+def _plotly_text(text: str) -> str:
+    """A name that plotly shows as it is: it takes a few tags for markup."""
+    return cell_text(text).replace("&", "&amp;").replace("<", "&lt;").replace("\n", " ")

@@ -1,0 +1,148 @@
+"""The losses of a run over steps, tokens and seconds: read, smoothed, thinned, over seeds.
+
+>>> steps = np.arange(1.0, 10_001.0)
+>>> loss = 5.0 + np.sin(steps)
+>>> loss[1234] = 99.0  # a spike of one step
+>>> thin = thinned(Curve(steps, 512 * steps, steps / 8, loss))
+>>> len(thin.steps) <= 1000, float(thin.values.max())
+(True, 99.0)
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from tilth.runs.metrics import StepRecord
+from tilth.runs.run import Run
+
+if TYPE_CHECKING:
+    Array: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+MAX_POINTS = 1000
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Values over the steps at which they were measured; NaN where one was not finite."""
+
+    steps: "Array"
+    tokens: "Array"
+    seconds: "Array"
+    values: "Array"
+
+    def at(self, indices: "np.ndarray[tuple[int], np.dtype[np.intp]]") -> "Curve":
+        """The curve at some of its points."""
+        return Curve(*(column[indices] for column in vars(self).values()))
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The curves of one run."""
+
+    train_loss: Curve
+    valid_loss: Curve
+    valid_bits: Curve
+    """Bits per byte."""
+    ends_badly: bool
+    """Whether the last step was skipped, or its loss far above what it had been."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The lowest, the mean and the highest value of several seeds, where all have one."""
+
+    mean: Curve
+    low: "Array"
+    high: "Array"
+
+
+def read_curves(run: Run) -> Curves:
+    """The losses of a run, from its log."""
+    records = run.metrics()
+    evaluated = [(record, record.evaluation) for record in records if record.evaluation]
+    at = [record for record, _ in evaluated]
+    return Curves(
+        _curve(records, [record.loss for record in records]),
+        _curve(at, [evaluation.loss for _, evaluation in evaluated]),
+        _curve(at, [evaluation.bits_per_byte for _, evaluation in evaluated]),
+        ends_badly=bool(records) and (records[-1].is_diverging or records[-1].was_skipped),
+    )
+
+
+def _curve(records: list[StepRecord], values: Sequence[float | None]) -> Curve:
+    """A curve over the steps, tokens and seconds of records."""
+    names = ("step", "tokens", "seconds")
+    columns = [[getattr(record, name) for record in records] for name in names]
+    return Curve(*map(_array, [*columns, values]))
+
+
+def _array(values: Sequence[float | None]) -> "Array":
+    """Logged numbers; NaN for None and for infinity."""
+    array = np.array([np.nan if value is None else value for value in values], np.float64)
+    array[~np.isfinite(array)] = np.nan
+    return array
+
+
+def smoothed(curve: Curve, window: int) -> Curve:
+    """The mean of the `window` steps around each (at the ends, of those there are).
+
+    Around, not before: a mean of the steps before lags, and a falling loss would seem too high.
+    """
+    finite = np.isfinite(curve.values)
+    sums = np.concatenate([[0.0], np.cumsum(np.where(finite, curve.values, 0.0))])
+    counts = np.concatenate([[0], np.cumsum(finite)])
+    begins = np.arange(len(finite)) - window // 2
+    ends = np.minimum(begins + window, len(finite))
+    begins = np.maximum(begins, 0)
+    with np.errstate(invalid="ignore"):  # 0 / 0: no value in the window was finite
+        means = (sums[ends] - sums[begins]) / (counts[ends] - counts[begins])
+    return Curve(curve.steps, curve.tokens, curve.seconds, means)
+
+
+def thinned(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
+    """At most `max_points` of a curve's points, none of its peaks and gaps being lost.
+
+    The curve is cut into parts; of each stay the lowest and the highest value and, where one was
+    not finite, a gap. So a spike of one step is seen, as it would not be among every tenth.
+    """
+    length = len(curve.values)
+    if length <= max_points:
+        return curve
+    width = -(-length // (max_points // 3 - 1))
+    begins = np.arange(0, length, width)
+    parts = np.full((len(begins), width), np.nan)
+    parts.flat[:length] = curve.values
+    finite = np.isfinite(parts)
+    kept = (
+        begins + np.where(finite, parts, np.inf).argmin(axis=1),
+        begins + np.where(finite, parts, -np.inf).argmax(axis=1),
+        begins + finite.argmin(axis=1),  # the first gap, or else the first point
+        [0, length - 1],
+    )
+    indices = np.unique(np.concatenate(kept))
+    return curve.at(indices[indices < length])  # behind the end of the last part is no gap
+
+
+def spread_of(curves: list[Curve]) -> Spread:
+    """What lies between several seeds, at the steps that all of them have."""
+    common = curves[0].steps
+    for curve in curves[1:]:
+        common = np.intersect1d(common, curve.steps)
+    rows = [curve.at(np.searchsorted(curve.steps, common)) for curve in curves]
+    values = np.stack([row.values for row in rows])
+    # Seeds take different times for the same steps: the mean stands where they are on average.
+    mean = Curve(
+        common,
+        np.mean([row.tokens for row in rows], axis=0),
+        np.mean([row.seconds for row in rows], axis=0),
+        values.mean(axis=0),
+    )
+    return Spread(mean, values.min(axis=0), values.max(axis=0))
+
+
+def last_value(curve: Curve) -> float | None:
+    """The last value that is finite."""
+    finite = curve.values[np.isfinite(curve.values)]
+    return float(finite[-1]) if len(finite) else None

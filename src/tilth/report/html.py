@@ -1,0 +1,59 @@
+"""A report as one page that needs no network, no other file and no server.
+
+The page is `html.jinja`, which escapes everything that comes from runs (names, values, generated
+text); its content security policy forbids to load anything.
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tilth import __version__
+from tilth.errors import import_extra
+from tilth.report import charts, tables
+from tilth.report.reading import Report
+
+WIDE_CHARACTERS = 40  # from which on a cell may break its line
+
+
+def page_of(report: Report) -> str:
+    """The whole page."""
+    here = Path(__file__)
+    numbers = [charts.chart_data(section) for section in report.sections]
+    return rendered(
+        here.with_suffix(".jinja"),
+        {"cell": tables.cell_text, "kind": _kind},
+        is_html=True,
+        report=report,
+        numbers=numbers,
+        version=__version__,
+        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        json=_json(numbers),
+        plotly=import_extra("plotly.offline", "A report").get_plotlyjs(),
+        style=here.with_suffix(".css").read_text("utf-8"),
+        script=here.with_suffix(".js").read_text("utf-8"),
+    )
+
+
+def rendered(
+    template: Path, filters: Mapping[str, object], *, is_html: bool, **values: object
+) -> str:
+    """A template with its values; it may call the functions of `charts` and `tables`."""
+    jinja2 = import_extra("jinja2", "A report")
+    environment = jinja2.Environment(autoescape=is_html, keep_trailing_newline=True)
+    environment.filters |= filters
+    environment.globals |= {"charts": charts, "tables": tables, "zip": zip}
+    text: str = environment.from_string(template.read_text("utf-8")).render(values)
+    return text
+
+
+def _json(value: object) -> str:
+    # A browser ends a script at the first `</script`, and knows no other escape there than JSON's.
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def _kind(column: list[str]) -> str:
+    """The class of the cells of a column."""
+    is_wide = max(map(len, column), default=0) > WIDE_CHARACTERS
+    return "number" if tables.is_numeric(column) else "wide" if is_wide else ""

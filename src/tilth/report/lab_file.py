@@ -1,0 +1,189 @@
+"""A lab folder: `lab.json` (the question, its trials, the answer) beside `runs/NAME/` per trial.
+
+>>> import tempfile
+>>> trial = Trial("lr-1e-3", label="1e-3", group="lr 1e-3", x=1e-3, state="finished")
+>>> lab = Lab("lr", "Which learning rate is best?", axis="learning rate", trials=(trial,))
+>>> with tempfile.TemporaryDirectory() as folder:
+...     save_lab(folder, lab)
+...     load_lab(folder) == lab
+True
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from tilth.config.training import TrainingConfig
+from tilth.files import FileError, StrPath, load_manifest, save_manifest
+from tilth.schema import FileName, Pattern, Range, check, plain, read
+
+LAB, RUNS, LOCK = "lab.json", "runs", "lock"
+KIND, VERSION = "lab", 1
+LARGEST = 1e100  # matplotlib overflows on axes of hundreds of decades
+State = Literal["planned", "running", "finished", "diverged", "pruned", "failed"]
+Whole = Annotated[int, Range(at_least=-LARGEST, at_most=LARGEST)]
+Real = Annotated[float, Range(at_least=-LARGEST, at_most=LARGEST)]
+Number = Whole | Real
+Cell = str | bool | Whole | Real | None
+Scale = Literal["linear", "log"]
+T = TypeVar("T")
+TrialName = Annotated[FileName, Pattern(r"[^\\]*", "the name of a folder")]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A run of a lab."""
+
+    name: TrialName
+    """The name of its run directory in `runs/`."""
+    label: str
+    """Its name in a report."""
+    group: str
+    """The same for trials that differ only in the seed."""
+    x: Number | None = None
+    """Its place on the lab's axis."""
+    state: State = "planned"
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a lab or a report."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+    def __post_init__(self) -> None:
+        check(self)
+        for number, row in enumerate(self.rows):
+            if len(row) != len(self.columns):
+                raise ValueError(
+                    f"the table {self.title!r} has {len(self.columns)} columns, and rows[{number}] "
+                    f"has {len(row)}."
+                )
+
+    @classmethod
+    def by(cls, title: str, items: Iterable[T], columns: Mapping[str, Callable[[T], Cell]]) -> Self:
+        """A row per item; `columns` are functions of an item, by the name of the column."""
+        rows = tuple(tuple(column(item) for column in columns.values()) for item in items)
+        return cls(title, tuple(columns), rows)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a chart."""
+
+    name: str
+    points: tuple[tuple[Number, Number], ...]
+    """(x, y), in the order in which the line joins them."""
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A line chart of a lab."""
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: tuple[Line, ...]
+    x_scale: Scale = "linear"
+    y_scale: Scale = "linear"
+    text: str = ""
+    """A caption: how to read it."""
+
+    def __post_init__(self) -> None:
+        check(self)
+        for axis, name, scale in ((0, "x", self.x_scale), (1, "y", self.y_scale)):
+            values = [point[axis] for line in self.lines for point in line.points]
+            if scale == "log" and min(values, default=1) <= 0:
+                raise ValueError(
+                    f"the chart {self.title!r} has {name} = {min(values)}, which no log scale "
+                    f"has a place for; leave it out, or make {name}_scale linear."
+                )
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A question, its trials, and the answer once there is one."""
+
+    name: str
+    asks: str
+    """The question, a sentence."""
+    answer: str | None = None
+    """A sentence; None while trials are running."""
+    command: tuple[str, ...] = ()
+    """The words to run it again."""
+    axis: str = ""
+    """The label of the axis along which the trials differ."""
+    trials: tuple[Trial, ...] = ()
+    tables: tuple[Table, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Further sentences."""
+    charts: tuple[Chart, ...] = ()
+    base: dict[str, Any] = field(default_factory=dict)
+    """The config that the trials were changed from, as its `to_dict` gave it; {} without one."""
+
+    def __post_init__(self) -> None:
+        check(self)
+        for name, count in Counter(trial.name for trial in self.trials).items():
+            if count > 1:
+                raise ValueError(f"the trial {name} is there twice; give it another name.")
+        if self.base:
+            TrainingConfig.from_dict(self.base)  # checks all of it
+
+
+def save_lab(folder: StrPath, lab: Lab) -> None:
+    """Write `lab.json` over the one that was there: a lab saves itself after each trial."""
+    content = plain(asdict(lab))
+    save_manifest(Path(folder) / LAB, content, kind=KIND, version=VERSION, overwrite=True)
+
+
+def load_lab(folder: StrPath) -> Lab:
+    """Read `lab.json`, and check all of it."""
+    path = Path(folder) / LAB
+    if not path.is_file():
+        hint = "name a folder that `tilth lab` made"
+        raise FileError(folder, f"is no lab (it has no {LAB})", hint)
+    content = load_manifest(path, kind=KIND, version=VERSION)
+    try:
+        return read(Lab, content, "a lab")
+    except ValueError as error:
+        problem = f"is no whole lab ({str(error).rstrip('.')})"
+        raise FileError(path, problem, "make it again, or restore a copy") from error
+
+
+def new_lab(folder: StrPath, name: str) -> Path:
+    """The folder for a question, made if it is not there; refused if it is another's."""
+    check_folder(folder, name)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def check_folder(folder: StrPath, name: str, parts: tuple[str, ...] = ()) -> None:
+    """Refuse a folder that holds something else; call it before long work.
+
+    A question that consists of several has a folder for each of its parts instead of a `lab.json`.
+    """
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise FileExistsError(f"{folder} is a file; name a folder for the lab.")
+    if (folder / LAB).exists() and (other := load_lab(folder).name) != name:
+        raise ValueError(f"{folder} is the lab of another question, {other}; name another --out.")
+    is_ours = any((folder / part / LAB).exists() for part in ("", *parts))
+    others = {path.name for path in folder.glob("[!.]*")} - {LOCK, *parts}
+    if others and not is_ours:
+        raise FileExistsError(f"{folder} is not empty, and holds no lab; name another --out.")
+
+
+def trial_folder(folder: StrPath, trial: Trial) -> Path:
+    """The run directory of a trial."""
+    return Path(folder) / RUNS / trial.name

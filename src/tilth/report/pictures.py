@@ -1,0 +1,139 @@
+"""The charts of a section as PNG, by matplotlib, for Markdown and for paper.
+
+What enters: a section. What leaves: the bytes of a picture of its learning curves, by step and by
+time, of one of its final bits per byte, if it has an axis, and of each chart of its lab.
+"""
+
+import io
+from typing import Any
+
+from tilth.errors import import_extra
+from tilth.report import charts
+from tilth.report.comparing import groups_of
+from tilth.report.curves import smoothed, thinned
+from tilth.report.lab_file import Chart
+from tilth.report.reading import Section
+from tilth.report.tables import cell_text
+
+DASHES = {"solid": "-", "dash": "--", "dot": ":"}  # plotly's, as matplotlib writes them
+MAX_NAMES = 24  # in a legend: more leave no room for the curves
+
+
+def curves_png(section: Section) -> bytes | None:
+    """Train (thin) and validation (thick) losses, by step and by time; None without any."""
+    entries = section.begun
+    if not entries:
+        return None
+    figure = _figure(11, 4.6)
+    panels = figure.subplots(1, 2, sharey=True)
+    _, window = charts.windows_of(section)
+    spreads = charts.spreads_of(section, "valid_loss")
+    unit, unit_seconds = charts.unit_of_time(section)
+    styles = {
+        group: {"color": colour, "ls": DASHES[dash]}
+        for group, (colour, dash) in charts.group_styles(section).items()
+    }
+    for axes, place, scale in zip(panels, ("steps", "seconds"), (1, unit_seconds), strict=True):
+        for entry in entries:
+            assert entry.curves is not None
+            style = styles[entry.group]
+            train = thinned(smoothed(entry.curves.train_loss, window))
+            axes.plot(getattr(train, place) / scale, train.values, lw=0.7, alpha=0.5, **style)
+            valid = entry.curves.valid_loss
+            thick = {"lw": 0.7, "alpha": 0.6} if entry.group in spreads else {"lw": 1.8}
+            x = getattr(valid, place) / scale
+            axes.plot(x, valid.values, marker=".", ms=4, **thick, **style)
+        for group, spread in spreads.items():
+            x = getattr(spread.mean, place) / scale
+            axes.plot(x, spread.mean.values, lw=2, **styles[group])
+            colour = styles[group]["color"]
+            axes.fill_between(x, spread.low, spread.high, color=colour, alpha=0.2, lw=0)
+    panels[0].set_xlabel("step")
+    panels[1].set_xlabel(f"time of training, {unit}")
+    panels[0].set_ylabel("loss, nats per token")
+    if (losses := charts.shown_losses(section)) is not None:
+        panels[0].set_ylim(losses)
+    groups = list(groups_of(entries))
+    _legend(figure, groups, [styles[group] for group in groups])
+    return _png(figure)
+
+
+def axis_png(section: Section) -> bytes | None:
+    """The final bits per byte along the lab's axis; None without one."""
+    points = charts.axis_points(section)
+    if not points:
+        return None
+    figure = _figure(7, 4)
+    axes = figure.subplots()
+    axes.plot(*charts.axis_line(points), color="0.5", lw=1, zorder=1)
+    for point in points:
+        colour, marker = section.colours[point.group], "x" if point.is_diverged else "o"
+        axes.scatter([point.x], [point.bits], color=colour, marker=marker, s=45, zorder=2)
+        if point.is_diverged:
+            place = {"xytext": (0, -16), "textcoords": "offset points", "ha": "center"}
+            axes.annotate("diverged", (point.x, point.bits), fontsize=8, **place)
+    if charts.is_logarithmic([point.x for point in points]):
+        axes.set_xscale("log")
+        _ticks(axes.xaxis, [point.x for point in points], are_chosen=True)
+    axes.set_xlabel(_plain(section.axis))
+    axes.set_ylabel("bits per byte on validation")
+    return _png(figure)
+
+
+def chart_png(section: Section, chart: Chart) -> bytes:
+    """A chart of the lab's own."""
+    figure = _figure(7, 4)
+    axes = figure.subplots()
+    styles = [
+        {"color": colour, "ls": DASHES[dash]} for colour, dash in charts.line_styles(section, chart)
+    ]
+    for line, style in zip(chart.lines, styles, strict=True):
+        marker = "o" if len(line.points) <= charts.MAX_MARKED else ""
+        x, y = [point[0] for point in line.points], [point[1] for point in line.points]
+        axes.plot(x, y, lw=1.6, marker=marker, ms=4.5, **style)
+    axes.set(xscale=chart.x_scale, yscale=chart.y_scale)
+    points = [point for line in chart.lines for point in line.points]
+    if chart.x_scale == "log":
+        _ticks(axes.xaxis, [x for x, _ in points], are_chosen=True)
+    if chart.y_scale == "log":
+        _ticks(axes.yaxis, [y for _, y in points], are_chosen=False)
+    axes.set(xlabel=_plain(chart.x_label), ylabel=_plain(chart.y_label))
+    if len(chart.lines) > 1:
+        _legend(figure, [line.name for line in chart.lines], styles)
+    return _png(figure)
+
+
+def _ticks(axis: Any, values: list[float], *, are_chosen: bool) -> None:  # noqa: ANN401
+    if ticks := charts.ticks_of(values, are_chosen=are_chosen):
+        axis.set_ticks(ticks, labels=[cell_text(tick) for tick in ticks])
+        axis.set_ticks([], minor=True)
+
+
+def _figure(width: float, height: float) -> Any:  # noqa: ANN401, matplotlib is not always there
+    # Without pyplot, which would keep every figure.
+    figure = import_extra("matplotlib.figure", "A report").Figure
+    return figure(figsize=(width, height), layout="constrained")
+
+
+def _legend(figure: Any, names: list[str], styles: list[dict[str, str]]) -> None:  # noqa: ANN401
+    line = import_extra("matplotlib.lines", "A report").Line2D
+    handles = [line([], [], lw=2, **style) for style in styles[:MAX_NAMES]]
+    shown = [_plain(name) for name in names[:MAX_NAMES]]
+    in_a_row = int(11 * figure.get_figwidth()) // (6 + max(map(len, shown)))
+    columns = max(1, min(len(shown), in_a_row))
+    figure.legend(handles, shown, loc="outside lower center", ncols=columns, frameon=False)
+
+
+def _plain(text: str) -> str:
+    """A text that matplotlib takes as it is: it reads mathematics between two dollars."""
+    return cell_text(text).replace("$", r"\$").replace("\n", " ")
+
+
+def _png(figure: Any) -> bytes:  # noqa: ANN401
+    for axes in figure.axes:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(color="0.9", lw=0.6)
+        axes.set_axisbelow(True)
+    with io.BytesIO() as buffer:
+        figure.savefig(buffer, format="png", dpi=110)
+        return buffer.getvalue()

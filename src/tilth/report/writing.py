@@ -1,0 +1,73 @@
+"""Runs and labs to a report: a page that opens offline, and Markdown with pictures.
+
+What enters: folders of runs and labs. What leaves, beside each other: `report.html`, `report.md`,
+and the charts of the latter: `report-curves.png`, `report-axis.png` of a lab with one axis, and
+`report-chart-1.png` and so on of one with charts of its own (`report-2-curves.png`, if it is the
+second of several).
+
+    report = read_report([Path("runs/first"), Path("runs/second")])
+    print(report.sections[0].answer)
+    save_report(report, Path("report.html"))
+"""
+
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+from tilth.files import atomic_write, check_target
+from tilth.report.html import page_of
+from tilth.report.markdown import markdown_of
+from tilth.report.pictures import axis_png, chart_png, curves_png
+from tilth.report.reading import Report, Section, read_report
+
+__all__ = ["Report", "read_report", "save_report"]
+
+KINDS = r"(-\d+)?-(axis|curves|chart-\d+)\.png"  # what follows the name of a report in its pictures
+
+
+def save_report(report: Report, out: Path, *, overwrite: bool = False) -> list[Path]:
+    """Write the page to `out` and the rest beside it; return the paths, the page's first.
+
+    With `overwrite`, the pictures of the report that was there go with it.
+    """
+    if out.suffix != ".html":
+        raise ValueError(f"{out} is no page; end --out in .html.")
+    markdown = out.with_suffix(".md")
+    names: list[dict[str, str]] = []
+    pictures: dict[Path, bytes] = {}
+    for number, section in enumerate(report.sections, start=1):
+        names.append({})
+        for kind, data in _pictures(section).items():
+            which = f"-{number}" if len(report.sections) > 1 else ""
+            path = out.with_name(f"{out.stem}{which}-{kind}.png")
+            names[-1][kind] = path.name
+            pictures[path] = data
+    files = {
+        out: page_of(report).encode("utf-8"),
+        markdown: markdown_of(report, names).encode("utf-8"),
+        **pictures,
+    }
+    for path in files:  # all or none: nothing is written if one is there already
+        check_target(path, overwrite=overwrite)
+    stale = _pictures_shown(markdown, out.stem) - files.keys()
+    for path, content in files.items():
+        with atomic_write(path, overwrite=overwrite) as file:
+            file.write(content)
+    for path in stale:
+        path.unlink(missing_ok=True)
+    return list(files)
+
+
+def _pictures(section: Section) -> dict[str, bytes]:
+    charts = {f"chart-{n}": chart_png(section, c) for n, c in enumerate(section.charts, start=1)}
+    found = {"axis": axis_png(section), **charts, "curves": curves_png(section)}
+    return {kind: data for kind, data in found.items() if data is not None}
+
+
+def _pictures_shown(markdown: Path, stem: str) -> set[Path]:
+    """The pictures of an earlier report; those that it does not show may be another's."""
+    if not markdown.is_file():
+        return set()
+    links = re.findall(r"\]\(([^()\s]+)\)", markdown.read_text("utf-8", errors="replace"))
+    names = {unquote(link) for link in links}
+    return {markdown.with_name(n) for n in names if re.fullmatch(re.escape(stem) + KINDS, n)}

@@ -1,0 +1,149 @@
+"""Any state dict as JSON and named tensors, and back. No torch here.
+
+`pack` hands each tensor to a function that stores it under a name; `unpack` gets the tensors by
+name. What stands for a tensor is up to the caller: `check_optimizer_state` looks at shapes alone.
+
+>>> packed = pack({"lr": (0.1, float("inf")), 3: None}, "state", store=lambda value, name: None)
+>>> packed
+{'$pairs': [['lr', {'$tuple': [0.1, {'$float': 'inf'}]}], [3, None]]}
+>>> unpack(packed, {})
+{'lr': (0.1, inf), 3: None}
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tilth.files import FileError, StrPath
+
+# What JSON cannot say is an object with one key that begins with a dollar.
+_TENSOR, _TUPLE, _PAIRS, _FLOAT = "$tensor", "$tuple", "$pairs", "$float"
+
+# State tensors of the optimizers here and in torch.optim that have the shape of their parameter.
+SHAPED_LIKE_PARAMETER = {
+    "exp_avg",
+    "exp_avg_sq",
+    "max_exp_avg_sq",
+    "exp_inf",
+    "momentum_buffer",
+    "square_avg",
+    "grad_avg",
+    "acc_delta",
+    "sum",
+    "ax",
+    "prev",
+    "step_size",
+}
+# Options of parameter groups that are one number; torch also takes tensors.
+NUMBERS = {"lr", "eps", "weight_decay", "momentum"}
+FLOATS = {"F64", "F32", "F16", "BF16"} | {
+    f"torch.{name}" for name in ("float64", "float32", "float16", "bfloat16")
+}
+
+
+def pack(value: object, name: str, store: Callable[[object, str], str | None]) -> object:
+    """Return JSON that `unpack` turns into an equal value.
+
+    `store` returns the name under which it keeps a tensor, None for anything else.
+    """
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else {_FLOAT: str(float(value))}
+    if isinstance(value, list | tuple):
+        items = [pack(item, f"{name}.{place}", store) for place, item in enumerate(value)]
+        return items if isinstance(value, list) else {_TUPLE: items}
+    if isinstance(value, Mapping):
+        packed = [(key, pack(item, f"{name}.{key}", store)) for key, item in value.items()]
+        if all(isinstance(key, str) and not key.startswith("$") for key, _ in packed):
+            return dict(packed)
+        return {_PAIRS: [[pack(key, name, store), item] for key, item in packed]}
+    if (stored := store(value, name)) is not None:
+        return {_TENSOR: stored}
+    raise ValueError(
+        f"{name} is a {type(value).__name__}, which a checkpoint does not hold; keep it "
+        "elsewhere, or as numbers, texts, lists, dicts or tensors"
+    )
+
+
+def unpack(value: object, tensors: Mapping[str, object]) -> Any:  # noqa: ANN401, what was packed
+    """Return the value that `pack` was given; ValueError if it never was one."""
+    if isinstance(value, list):
+        return [unpack(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    try:
+        if _TENSOR in value:
+            return tensors[value[_TENSOR]]
+        if _TUPLE in value:
+            return tuple(unpack(value[_TUPLE], tensors))
+        if _FLOAT in value:
+            return float(value[_FLOAT])
+        if _PAIRS in value:
+            return {unpack(key, tensors): unpack(item, tensors) for key, item in value[_PAIRS]}
+    except (KeyError, TypeError, OverflowError) as error:
+        raise ValueError(f"it cannot be unpacked: {error!r}") from error
+    return {key: unpack(item, tensors) for key, item in value.items()}
+
+
+def check_optimizer_state(
+    path: StrPath, state: object, shapes: Sequence[Sequence[int]], hint: str
+) -> None:
+    """Refuse an optimizer state whose tensors do not have the shapes of the parameters.
+
+    `shapes` are those of the parameters, in the order of the groups. A fused kernel reads and
+    writes as far as the parameter goes, whatever the size of the state.
+    """
+
+    def refuse(problem: str) -> FileError:
+        return FileError(path, f"is of another optimizer ({problem})", hint)
+
+    if not isinstance(state, dict):
+        raise refuse("its state is not a table")
+    groups, values = state.get("param_groups"), state.get("state")
+    if not isinstance(groups, list) or not isinstance(values, dict):
+        raise refuse("it has no parameter groups or no state")
+    ids: list[object] = []
+    for group in groups:
+        members = group.get("params") if isinstance(group, dict) else None
+        if not isinstance(members, list) or not all(type(member) is int for member in members):
+            raise refuse("a parameter group does not list its parameters")
+        ids += members
+        for name in NUMBERS & group.keys():
+            if not _is_number(group[name]):
+                raise refuse(f"its {name} is {group[name]!r:.40}")
+        betas = group.get("betas", (0.0, 0.0))
+        if not isinstance(betas, list | tuple) or not all(map(_is_number, betas)):
+            raise refuse(f"its betas is {betas!r:.40}")
+    if len(ids) != len(shapes) or len(set(ids)) != len(ids):
+        raise refuse(f"it has {len(set(ids))} parameters instead of {len(shapes)}")
+    own_shapes = dict(zip(ids, shapes, strict=True))
+    for number, own in values.items():
+        if number not in own_shapes or not isinstance(own, dict):
+            raise refuse(f"it has a state of parameter {number!r}")
+        shape = tuple(own_shapes[number])
+        for name, value in own.items():
+            if name == "step":
+                is_fitting = type(value) in (int, float) or shape_of(value) in ((), (1,))
+            elif name in SHAPED_LIKE_PARAMETER and value is not None:
+                is_fitting = shape_of(value) == shape and str(getattr(value, "dtype", "")) in FLOATS
+            else:
+                continue
+            if not is_fitting:
+                found = shape_of(value)
+                what = f"shape {found}" if found is not None else "no tensor"
+                raise refuse(f"{name} of parameter {number} of shape {shape} has {what}")
+
+
+def _is_number(value: object) -> bool:
+    return shape_of(value) is not None or (
+        isinstance(value, int | float) and not isinstance(value, bool)
+    )
+
+
+def shape_of(value: object) -> tuple[int, ...] | None:
+    """The shape of what stands for a tensor; None for anything else."""
+    shape = getattr(value, "shape", None)
+    return None if shape is None else tuple(shape)

@@ -1,0 +1,287 @@
+"""The state of a training as a checkpoint folder, written while training goes on, and back.
+
+What enters: a model, its optimizer, and values that JSON or tensors can hold. What leaves: a folder
+that appears by a rename, and the same state again. Training waits for a copy of the tensors alone;
+a thread writes them.
+"""
+
+import os
+import random
+import shutil
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from copy import deepcopy
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torch.optim import Optimizer
+
+from tilth.config.parameters import compare_shapes
+from tilth.files import FileError, checksum, checksum_of, save_manifest, sync_folder
+from tilth.model import TransformerLM
+from tilth.runs.checkpoints import (
+    CHECKPOINTS,
+    HINT,
+    KIND,
+    MODEL,
+    OPTIMIZER,
+    STATE,
+    VERSION,
+    Checkpoint,
+    CheckpointState,
+    folder_name,
+    remove,
+    remove_old,
+)
+from tilth.runs.packing import check_optimizer_state, pack, shape_of, unpack
+from tilth.runs.run import Run
+from tilth.runs.tensors import check_model_file
+
+
+class CheckpointWriter:
+    """Writes the checkpoints of one run, one at a time, and removes old ones.
+
+    An error of the writing thread is raised by the next call, or at the end of the `with` block.
+    """
+
+    def __init__(self, run_folder: Path, keep: int) -> None:
+        self.run_folder = run_folder
+        self.keep = keep
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tilth-checkpoint")
+        self._pending: Future[None] | None = None
+
+    def save(
+        self,
+        step: int,
+        model: Module,
+        optimizer: Optimizer,
+        content: dict[str, Any],
+        tensors: dict[str, Any],
+    ) -> str:
+        """Copy the state now, write it later; `tensors` are values with tensors in them."""
+        self.wait()
+        weights = {name: _copy(weight) for name, weight in model.state_dict().items()}
+        store = TensorStore()
+        packed = pack({"optimizer": optimizer.state_dict(), **tensors}, "state", store.store)
+        others = {name: _copy(tensor) for name, tensor in store.by_name.items()}
+        content = {"step": step, **deepcopy(content), "packed": packed}
+        try:
+            self._pending = self._thread.submit(self._write, step, weights, others, content)
+        except RuntimeError:  # the program ends, and threads are gone already
+            self._write(step, weights, others, content)
+        return folder_name(step)
+
+    def check(self) -> None:
+        """Raise what went wrong so far, without waiting."""
+        if self._pending is not None and self._pending.done():
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait for the last save, and raise what went wrong."""
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            pending.result()
+
+    def _write(
+        self,
+        step: int,
+        weights: dict[str, Tensor],
+        others: dict[str, Tensor],
+        content: dict[str, Any],
+    ) -> None:
+        target = self.run_folder / CHECKPOINTS / folder_name(step)
+        partial = target.with_name(f".{target.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        try:
+            partial.mkdir()
+            checksums = {}
+            for name, tensors in ((MODEL, weights), (OPTIMIZER, others)):
+                safetensors.torch.save_file(tensors, partial / name, {"format": "pt"})
+                with (partial / name).open("rb") as file:
+                    os.fsync(file.fileno())
+                    checksums[name] = checksum(file)
+            state = {**content, "checksums": checksums}
+            state["checksum"] = checksum_of(state)
+            save_manifest(partial / STATE, state, kind=KIND, version=VERSION)
+            sync_folder(partial)
+            if target.exists():  # a damaged one, which was passed over
+                remove(target)
+            partial.rename(target)
+            sync_folder(target.parent)
+        except (OSError, safetensors.SafetensorError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise OSError(
+                f"cannot write the checkpoint {target} ({reason}); the ones before it are whole: "
+                f"check the space and permissions of the folder, then `tilth resume "
+                f"{self.run_folder}`"
+            ) from error
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        remove_old(self.run_folder, self.keep, step)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                self.wait()
+        finally:
+            self._thread.shutdown()
+
+
+def load_state(
+    checkpoint: Checkpoint, model: Module, optimizer: Optimizer | None = None
+) -> tuple[CheckpointState, dict[str, Any]]:
+    """Check a checkpoint, fill a model and an optimizer; return what else `save` was given."""
+    state = checkpoint.state()
+    # The bytes that are checked are those that are loaded: a map of the file could change, or end
+    # the process where the file is cut.
+    data = {name: checkpoint.read(name, state) for name in (MODEL, OPTIMIZER)}
+    try:
+        weights = safetensors.torch.load(data.pop(MODEL))
+        others = safetensors.torch.load(data.pop(OPTIMIZER))
+        unpacked: dict[str, Any] = unpack(state.packed, others)
+        optimizer_state = unpacked.pop("optimizer")
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        problem = f"holds another state than it should ({error})"
+        raise FileError(checkpoint.folder, problem, HINT) from error
+    check_weights(str(checkpoint.folder), weights, model.state_dict())
+    if optimizer is not None:
+        hint = "make the optimizer with the config of the run"
+        load_optimizer(str(checkpoint.folder), optimizer, optimizer_state, hint)
+    model.load_state_dict(weights)
+    return state, unpacked
+
+
+def load_model(
+    run: Run, step: int | None = None, device: str = "cpu"
+) -> tuple[Checkpoint, TransformerLM]:
+    """The model of a run, with the weights of its best checkpoint, or of that after `step`."""
+
+    def load(checkpoint: Checkpoint) -> tuple[Checkpoint, TransformerLM]:
+        check_model_file(checkpoint.folder / MODEL, run.config.model)  # before a model is built
+        with torch.random.fork_rng(devices=[]):  # leaves the global random state untouched
+            model = TransformerLM(run.config.model)
+        load_state(checkpoint, model)
+        return checkpoint, model.to(device)
+
+    return run.read_checkpoint(load, step)
+
+
+def check_weights(name: str, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Refuse weights of other names or shapes, before anything is changed."""
+    expected = {key: shape_of(value) for key, value in wanted.items()}
+    # What is not a tensor in the model may be anything.
+    shapes = {
+        key: None if expected.get(key) is None else shape_of(value) for key, value in found.items()
+    }
+    try:
+        compare_shapes(shapes, sorted(expected.items()))
+    except ValueError as error:
+        hint = "make the model with the config of the run"
+        raise FileError(name, f"does not fit the model: {error}", hint) from None
+
+
+def load_optimizer(path: str, optimizer: Optimizer, state: Any, hint: str) -> None:  # noqa: ANN401, from a file
+    """Fill an optimizer, once the state is known to fit its parameters and options."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    check_optimizer_state(path, state, [p.shape for p in parameters], hint)
+    for own, saved in zip(optimizer.param_groups, state["param_groups"], strict=False):
+        for name, value in saved.items():
+            if name != "params" and name in own and not _is_alike(value, own[name]):
+                problem = f"is of another optimizer (its {name} is {value!r:.40})"
+                raise FileError(path, problem, hint)
+    try:  # torch checks the groups before it changes anything
+        optimizer.load_state_dict(state)
+    except ValueError as error:
+        raise FileError(path, f"is of another optimizer ({error})", hint) from error
+
+
+def _is_alike(value: object, own: object) -> bool:
+    """Whether an option can take the place of the optimizer's own."""
+    if isinstance(own, list | tuple):
+        return (
+            type(value) is type(own) and len(value) == len(own) and all(map(_is_alike, value, own))
+        )
+    if isinstance(own, bool) or own is None:
+        return isinstance(value, bool | None)
+    if isinstance(own, int | float | Tensor):
+        return isinstance(value, int | float | Tensor) and not isinstance(value, bool)
+    return value == own if isinstance(own, str) else type(value) is type(own)
+
+
+class TensorStore:
+    """Gathers the tensors of packed values in `by_name`, each once, whatever its names."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Tensor] = {}
+        self._names: dict[tuple[object, ...], str] = {}
+        self._originals: list[Tensor] = []  # alive, so that no other tensor takes their place
+        self._storages: set[int] = set()
+
+    def store(self, tensor: object, name: str) -> str | None:
+        """The name under which a tensor stands in `by_name`."""
+        if not isinstance(tensor, Tensor):
+            return None
+        if tensor.layout != torch.strided or tensor.is_meta:
+            raise ValueError(f"{name} has no plain numbers to save; make it dense and fill it")
+        place = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if place in self._names:
+            return self._names[place]
+        while name in self.by_name:  # {"1": ..., 1: ...}
+            name += "'"
+        self._names[place] = name
+        self._originals.append(tensor)
+        # Safetensors stores no memory twice: another view of what is there already is copied out.
+        storage = tensor.untyped_storage().data_ptr()
+        plain = tensor.detach().contiguous()
+        self.by_name[name] = plain.clone() if storage in self._storages else plain
+        self._storages.add(storage)
+        return name
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", copy=True).contiguous()
+
+
+# --- random generators ----------------------------------------------------------------------------
+
+
+def random_state() -> dict[str, Any]:
+    """The state of every random generator that code in a training may draw from."""
+    name, keys, *rest = np.random.get_state()
+    return {
+        "python": random.getstate(),
+        "numpy": (str(name), torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "mps": torch.mps.get_rng_state() if torch.backends.mps.is_available() else None,
+    }
+
+
+def set_random_state(state: Mapping[str, Any]) -> None:
+    """Put every random generator back where it was."""
+    name, keys, place, *rest = state["numpy"]
+    # NumPy reads at this place without a check of its own.
+    if keys.shape != (624,) or type(place) is not int or not 0 <= place <= 624:
+        raise ValueError("the state of NumPy's generator is not one")
+    random.setstate(state["python"])
+    np.random.set_state((name, keys.numpy().astype(np.uint32), place, *rest))
+    torch.set_rng_state(state["torch"])
+    if torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(state["cuda"])
+    if torch.backends.mps.is_available() and state["mps"] is not None:
+        torch.mps.set_rng_state(state["mps"])

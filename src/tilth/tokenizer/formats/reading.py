@@ -1,0 +1,56 @@
+"""Reading other people's tokenizer files: whole, strictly, and with one sentence for what is wrong.
+
+What enters: a path. What leaves: text, or the object of a JSON file. Whoever finds fault with the
+content raises a ValueError of the form "problem; hint", and `explained` names the file in it.
+
+>>> with explained("words.json"):
+...     raise ValueError("token 7 is empty; leave it out")
+Traceback (most recent call last):
+    ...
+tilth.files.FileError: words.json cannot be used because token 7 is empty; leave it out
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tilth.files import FileError, StrPath, read_bytes, unique_keys
+
+MAX_TOKENIZER_BYTES = 1 << 30
+"""The largest tokenizer file that is read."""
+
+
+@contextmanager
+def explained(path: StrPath, verdict: str = "cannot be used") -> Iterator[None]:
+    """Turn a ValueError about the content of a file into a FileError that names it."""
+    try:
+        yield
+    except FileError:
+        raise
+    except ValueError as error:
+        problem, _, hint = str(error).rpartition("; ")
+        raise FileError(path, f"{verdict} because {problem}", hint) from None
+
+
+def read_text(path: StrPath) -> str:
+    """The text of a UTF-8 file, line ends as they are."""
+    try:
+        return read_bytes(path, MAX_TOKENIZER_BYTES).decode("utf-8")
+    except UnicodeDecodeError as error:
+        problem = f"is not UTF-8 at byte {error.start:,}"
+        raise FileError(path, problem, "restore a copy, or check the path") from None
+
+
+def read_json(path: StrPath) -> dict[str, object]:
+    """The object of a JSON file, in which no key comes twice."""
+    text = read_text(path)
+    try:
+        content = json.loads(text, object_pairs_hook=unique_keys)
+    except RecursionError:
+        raise FileError(path, "is nested too deeply", "check the path") from None
+    except ValueError as error:
+        hint = "restore a copy, or check the path"
+        raise FileError(path, f"is torn or is not JSON ({error})", hint) from None
+    if not isinstance(content, dict):
+        raise FileError(path, "is not a JSON object", "check the path")
+    return content

@@ -1,0 +1,91 @@
+"""The preflight checks: what could not end well is refused before long work.
+
+Data fits the config, the device and the threads are there, the disk has room for the checkpoints,
+the libraries of the sinks are installed; a run that goes on has the data that it began with.
+"""
+
+import shutil
+from pathlib import Path
+
+from tilth.accounting import count_parameters
+from tilth.config.threads import checked_threads
+from tilth.config.training import TrainingConfig
+from tilth.data import Data, open_data
+from tilth.files import FileError, StrPath
+from tilth.runs.run import Run
+from tilth.tokenizer import Tokenizer
+from tilth.training.machine import resolve_device, resolve_dtype
+from tilth.training.sinks import check_sinks
+
+
+def check_new_run(config: TrainingConfig, data: Data, tokenizer: Tokenizer, folder: Path) -> None:
+    """Run all checks of a run that begins."""
+    if config.optimizer.begin_step:
+        raise ValueError(
+            f"optimizer.begin_step is {config.optimizer.begin_step}: this is the config of a run "
+            "that was extended; train the part before it first, then extend that run."
+        )
+    check_data(config, data, tokenizer)
+    check_machine(config)
+    check_space(folder, config)
+
+
+def check_data(config: TrainingConfig, data: Data, tokenizer: Tokenizer) -> None:
+    """Refuse data that the config cannot train on; `tokenizer` is the data's own."""
+    if config.model.vocab_size != data.vocab_size:
+        raise ValueError(
+            f"model.vocab_size is {config.model.vocab_size:,}, and the tokenizer of {data.folder} "
+            f"has {data.vocab_size:,} tokens; leave it out to take the latter."
+        )
+    prompt = tokenizer.encode_ordinary(config.watch.sample_prompt)  # as a sample is
+    if config.watch.sample_every != 0 and len(prompt) > config.model.context_length:
+        raise ValueError(
+            f"watch.sample_prompt has {len(prompt)} tokens, and the context length is "
+            f"{config.model.context_length}; give a shorter one, or set watch.sample_every to 0."
+        )
+    for name, tokens in (("train", data.train), ("valid", data.valid)):
+        needed = config.model.context_length + 1 if name == "train" else 2
+        if len(tokens) < needed:
+            raise ValueError(
+                f"{data.folder} has {len(tokens):,} tokens in its {name} split, and {needed:,} are "
+                "needed; tokenize more text."
+            )
+
+
+def check_machine(config: TrainingConfig) -> None:
+    """Refuse a sink, device or precision that is not here: a run may come from elsewhere."""
+    check_sinks(config.watch.sinks)
+    resolve_dtype(config.machine.dtype, resolve_device(config.machine.device))
+    checked_threads(config.machine.threads, "machine.threads")
+
+
+def check_space(folder: Path, config: TrainingConfig) -> None:
+    """Refuse a disk that the checkpoints will not fit on: weights and two moments of each."""
+    checkpoint_bytes = 12 * count_parameters(config.model).total
+    # Those that are kept, the best, and the one that is being written.
+    needed = (config.watch.keep_checkpoints + 2) * checkpoint_bytes + (16 << 20)
+    folder = folder.resolve()  # a symlink may lead to another disk
+    parent = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    free = shutil.disk_usage(parent).free
+    if free < needed:
+        raise OSError(
+            f"the checkpoints of {folder} need {needed / 1e6:,.0f} MB, and the disk has "
+            f"{free / 1e6:,.0f} MB left; free some, or keep fewer (watch.keep_checkpoints)."
+        )
+
+
+def open_same_data(run: Run, folder: StrPath | None) -> Data:
+    """Open the data that a run was trained on, where it was or in another folder."""
+    data = open_data(run.config.data if folder is None else folder)
+    for what, now, then in (
+        ("tokenizer", data.tokenizer_fingerprint, run.manifest.tokenizer_fingerprint),
+        ("data", data.fingerprint, run.manifest.data_fingerprint),
+    ):
+        if now != then:
+            raise FileError(
+                data.folder,
+                f"is not what {run.folder} was trained on: its {what} has the fingerprint "
+                f"{now[:12]} instead of {then[:12]}",
+                "name the folder that was (--data), or begin a new run",
+            )
+    return data

@@ -1,0 +1,242 @@
+"""Where a training stands between two steps, and how it takes the next.
+
+A session begins with the newest checkpoint of a run that is whole, or from nothing. What a step
+does depends on the config, the data, the weights and the number of the step: batches and learning
+rates are functions of that number, so nothing else has to be kept to find them again.
+"""
+
+import logging
+import math
+import random
+import time
+from collections import deque
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import torch
+
+from tilth.accounting import training_flops
+from tilth.data import Data
+from tilth.files import FileError
+from tilth.generation import LanguageModel
+from tilth.model import TransformerLM
+from tilth.runs.checkpoints import HINT, Checkpoint, folder_name
+from tilth.runs.metrics import Evaluation, StepRecord
+from tilth.runs.run import Run, check_same_config, versions
+from tilth.runs.state import CheckpointWriter, load_state, random_state, set_random_state
+from tilth.training.evaluation import evaluate
+from tilth.training.guards import DivergedError, Guard
+from tilth.training.machine import measured_peak
+from tilth.training.norms import measure_norms
+from tilth.training.step import (
+    accumulate_gradients,
+    autocast_of,
+    compiled,
+    learning_rate,
+    make_loss,
+    make_optimizer,
+    make_scaler,
+    update,
+)
+
+SPEED_STEPS = 20  # that the reported speed is a mean of
+
+log = logging.getLogger(__name__)
+
+
+class Session:
+    """The model, its optimizer and all else that the next step depends on."""
+
+    def __init__(self, run: Run, data: Data, device: torch.device) -> None:
+        config = self.config = run.config
+        self.run, self.device = run, device
+        self.valid, self.tokenizer = data.valid, run.tokenizer()
+        self.problem = ""
+        """Why there can be no further step, once that is so."""
+        self._begin()
+        self.loss_of = make_loss(self.model, config.machine)
+        if config.machine.compile:
+            self.loss_of = compiled(self.loss_of, config.machine.device)
+        self.peak_flops = measured_peak(device, config.machine.dtype)
+        self.recent_seconds: deque[float] = deque(maxlen=SPEED_STEPS)
+        self.began = time.monotonic() - self.seconds_before
+
+    def _begin(self) -> None:
+        """Take over the newest checkpoint that is whole and fits; without any, begin anew."""
+        checkpoints = self.run.checkpoints()
+        for checkpoint in reversed(checkpoints):
+            try:
+                self._check_same_run(checkpoint)
+                # Before memory is taken for a model.
+                checkpoint.check_tensors(self.config.model, self.config.optimizer.name)
+                self._make()
+                self._restore(checkpoint)
+            except FileError as error:
+                log.warning("%s; trying the checkpoint before it.", error)
+            else:
+                return
+        if checkpoints or self.config.optimizer.begin_step:  # an extension has no beginning
+            hint = "restore one, or begin a new run"
+            raise FileError(self.run.folder, "has no checkpoint that is whole", hint)
+        self._make()
+
+    def _make(self) -> None:
+        config = self.config
+        random.seed(config.seed)
+        np.random.seed(config.seed % 2**32)
+        torch.manual_seed(config.seed)
+        # Drawn on the CPU, so that every device begins with the same weights.
+        self.model = TransformerLM(config.model).to(self.device)
+        self.optimizer = make_optimizer(self.model, config.optimizer)
+        self.scaler = make_scaler(config.machine)
+        self.guard = Guard(config.max_skipped)
+        self.step, self.seconds_before = 0, 0.0
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        state, packed = load_state(checkpoint, self.model, self.optimizer)
+        try:
+            self.guard = Guard.from_dict(state.guard)
+            self.scaler.load_state_dict(packed["scaler"])
+            set_random_state(packed["random"])
+            self.step, self.seconds_before = state.step, state.seconds
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            OverflowError,
+            RuntimeError,
+        ) as error:
+            problem = f"holds another state than it should ({error})"
+            raise FileError(checkpoint.folder, problem, HINT) from error
+
+    def _check_same_run(self, checkpoint: Checkpoint) -> None:
+        """Refuse a state that this config would not have led to; note what made it."""
+        check_same_config(self.run, checkpoint)
+        state = checkpoint.state()
+        if state.versions != versions():
+            log.warning(
+                "%s was made by %s, and this is %s: the numbers may differ in their last digits.",
+                checkpoint.name,
+                state.versions,
+                versions(),
+            )
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """How samples are drawn, for their record."""
+        watch = self.config.watch
+        options = {"temperature": watch.temperature, "top_p": watch.top_p}
+        return {"prompt": watch.sample_prompt, "max_tokens": watch.sample_tokens, **options}
+
+    def take_step(self, x: torch.Tensor, y: torch.Tensor) -> StepRecord:
+        """Learn from one batch, then look at what there is to see after this step."""
+        config, watch = self.config, self.config.watch
+        self.step += 1
+        then = time.perf_counter()
+        lr = learning_rate(self.step, config)
+        loss = accumulate_gradients(self.loss_of, x, y, config.microbatch_size, self.scaler).item()
+        norms = None
+        if self._is_due(watch.norms_every):
+            norms = measure_norms(self.model, x[:1], self.scaler.get_scale())
+        grad_norm = update(self.optimizer, loss, lr, config.optimizer.max_grad_norm, self.scaler)
+        was_applied = self.guard.see(loss, grad_norm)
+        self.recent_seconds.append(time.perf_counter() - then)
+        is_last = self.step == config.steps
+        is_saved = is_last or self._is_due(watch.save_every)
+        is_evaluated = is_saved or self._is_due(watch.evaluate_every)
+        evaluation = self._evaluate() if is_evaluated else None
+        if self.guard.is_over:
+            self.problem = (
+                f"neither loss nor gradient was finite for {self.guard.skipped_in_a_row} steps in "
+                f"a row, up to step {self.step}, and none of them was applied"
+            )
+        if self.problem:
+            is_saved, evaluation = False, None
+        is_sampled = self._is_due(watch.sample_every) or (is_last and watch.sample_every > 0)
+        speed = config.tokens_per_step * len(self.recent_seconds) / sum(self.recent_seconds)
+        flops_per_token = training_flops(config.model) / config.model.context_length
+        return StepRecord(
+            step=self.step,
+            tokens=self.step * config.tokens_per_step,
+            evaluation=evaluation,
+            norms=norms,
+            sample=self._sample() if is_sampled and not self.problem else None,
+            saved=folder_name(self.step) if is_saved else None,
+            seconds=round(time.monotonic() - self.began, 3),
+            loss=loss if math.isfinite(loss) else None,
+            lr=lr,
+            grad_norm=grad_norm if math.isfinite(grad_norm) else None,
+            tokens_per_second=round(speed, 1),
+            utilisation=round(speed * flops_per_token / self.peak_flops, 4),
+            step_seconds=round(self.recent_seconds[-1], 6),
+            was_skipped=not was_applied,
+            is_diverging=self.guard.is_diverging,
+        )
+
+    def _is_due(self, every: int) -> bool:
+        return every > 0 and self.step % every == 0
+
+    def _evaluate(self) -> Evaluation:
+        found = evaluate(
+            self.model,
+            self.valid,
+            self.tokenizer,
+            max_tokens=self.config.watch.evaluation_tokens,
+            batch_size=self.config.microbatch_size,
+            autocast=autocast_of(self.config.machine),
+        )
+        self._look_for_problems(found.loss)
+        return found
+
+    def _look_for_problems(self, valid_loss: float) -> None:
+        """A finite gradient can still lead to infinite weights, whose loss nobody has seen yet."""
+        weights = self.model.parameters()
+        if not math.isfinite(valid_loss) or not all(p.isfinite().all() for p in weights):
+            self.problem = (
+                f"after step {self.step} the weights or the validation loss are not finite, so it "
+                "is not saved"
+            )
+
+    def check(self, writer: CheckpointWriter) -> None:
+        """Raise the problem, if there is one, and name the checkpoint that is good."""
+        if not self.problem:
+            return
+        with suppress(OSError):  # the newest may still be on its way to the disk
+            writer.wait()
+        steps = [each.step for each in self.run.checkpoints()]
+        folder = self.run.folder
+        good = f"{folder} has no checkpoint yet"
+        if steps:
+            good = f"the checkpoint of step {steps[-1]} in {folder} is good"
+        raise DivergedError(
+            f"{self.problem}; {good}: begin a run with a smaller optimizer.lr, a longer warm-up, "
+            "or float32."
+        )
+
+    def _sample(self) -> str:
+        # Every sample of a run has the same random numbers: what differs is what it has learned.
+        options = self.sampling
+        model = LanguageModel.from_model(
+            self.model, self.tokenizer, end_token=self.run.end_token, cached=False
+        )
+        text = "".join(model.generate(seed=self.config.seed, **options))
+        return f"{options['prompt']}{text}"
+
+    def save(self, writer: CheckpointWriter, evaluation: Evaluation | None) -> None:
+        """Hand everything that the next step depends on to the writer."""
+        self._look_for_problems(0.0 if evaluation is None else evaluation.loss)
+        self.check(writer)
+        content = {
+            "tokens": self.step * self.config.tokens_per_step,
+            "seconds": time.monotonic() - self.began,
+            "valid_loss": None if evaluation is None else evaluation.loss,
+            "guard": self.guard.to_dict(),
+            "config": self.config.to_dict(),
+            "data_fingerprint": self.run.manifest.data_fingerprint,
+            "tokenizer_fingerprint": self.run.manifest.tokenizer_fingerprint,
+            "versions": versions(),
+        }
+        tensors = {"random": random_state(), "scaler": self.scaler.state_dict()}
+        writer.save(self.step, self.model, self.optimizer, content, tensors)

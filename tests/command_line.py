@@ -1,0 +1,41 @@
+"""The command line in this process: to start Python and torch anew takes seconds a command."""
+
+import io
+import logging
+import subprocess
+import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
+
+from tilth.cli.app import run
+
+
+def tilth(*words, cwd=None, text=True, **options):
+    """Run `tilth WORDS`; return what `subprocess.run` returns: exit code, stdout and stderr.
+
+    With further options (`env`, `input`, ...) it is a process of its own.
+    """
+    words = [str(word) for word in words]
+    if options:
+        command = [sys.executable, "-m", "tilth", *words]
+        return subprocess.run(
+            command, capture_output=True, check=False, text=text, cwd=cwd, **options
+        )
+    out, errors = (
+        io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace", write_through=True)
+        for _ in range(2)
+    )
+    notes = logging.StreamHandler(errors)
+    notes.setFormatter(logging.Formatter("note: %(message)s"))
+    logging.getLogger().addHandler(notes)
+    try:
+        with chdir(cwd or "."), redirect_stdout(out), redirect_stderr(errors):
+            try:
+                code = run(words)
+            except SystemExit as end:
+                code = end.code
+    finally:
+        logging.getLogger().removeHandler(notes)
+    said = [stream.buffer.getvalue() for stream in (out, errors)]
+    if text:
+        said = [each.decode("utf-8") for each in said]
+    return subprocess.CompletedProcess(words, code, *said)

@@ -1,0 +1,169 @@
+"""A model config is complete and possible when it is made, and never changes."""
+
+import ast
+import dataclasses
+import doctest
+import inspect
+import json
+import subprocess
+import sys
+import tomllib
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import tomli_w
+
+import tilth.model
+from tilth.config import model as module
+from tilth.config.model import ModelConfig, default_d_ff
+
+SHAPE = {
+    "vocab_size": 100,
+    "context_length": 16,
+    "d_model": 64,
+    "num_layers": 2,
+    "num_heads": 4,
+}
+
+
+@pytest.mark.parametrize("documented", [module, tilth.model], ids=lambda m: m.__name__)
+def test_docstring(documented):
+    assert doctest.testmod(documented).failed == 0
+
+
+def test_defaults_are_filled_in():
+    config = ModelConfig(10_000, 256, 512, 4, 16)
+    assert config.to_dict() == {
+        "vocab_size": 10_000,
+        "context_length": 256,
+        "d_model": 512,
+        "num_layers": 4,
+        "num_heads": 16,
+        "d_ff": 1344,
+        "rope_theta": 10_000.0,
+        "norm": "pre",
+        "position": "rope",
+        "ffn": "swiglu",
+        "tie_embeddings": False,
+        "qk_norm": False,
+        "num_kv_heads": 16,
+    }
+    silu = dataclasses.replace(config, ffn="silu", d_ff=None)
+    assert silu.d_ff == 2048
+    assert dataclasses.replace(config, num_heads=8, num_kv_heads=None).num_kv_heads == 8
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.d_model = 1
+
+
+def test_default_width_is_the_nearest_multiple_of_64():
+    for d_model in range(13, 3000):  # the nearest to a smaller width would be 0
+        exact = Fraction(8 * d_model, 3)
+        assert abs(default_d_ff(d_model, "swiglu") - exact) <= 32, d_model
+        assert default_d_ff(d_model, "swiglu") % 64 == 0
+    assert {default_d_ff(d_model, "swiglu") for d_model in range(1, 13)} == {64}
+
+
+def test_field_docstrings():
+    """Each field is followed by one sentence."""
+    body = ast.parse(inspect.getsource(ModelConfig)).body[0].body
+    for field, after in pairwise(body):
+        if isinstance(field, ast.AnnAssign):
+            assert isinstance(after, ast.Expr), field.target.id
+            assert after.value.value.endswith("."), field.target.id
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        *[
+            ({name: value}, f"{name} {problem}")
+            for name in (*SHAPE, "d_ff", "num_kv_heads")
+            for value, problem in (
+                (0, "must be at least 1, not 0"),
+                (-3, "must be at least 1, not -3"),
+                (True, "must be a whole number, not True"),
+                (16.0, "must be a whole number, not 16.0"),
+                ("16", "must be a whole number, not '16'"),
+                (np.True_, "must be a whole number, not np.True_"),
+            )
+        ],
+        *[({name: None}, f"{name} must be a whole number, not None") for name in SHAPE],
+        ({"d_model": 66}, "d_model 66 is not a multiple of num_heads 4; every head"),
+        ({"d_model": 60}, "a head of width 15 .* has no pairs to rotate; make it even"),
+        ({"num_kv_heads": 3}, "num_heads 4 is not a multiple of num_kv_heads 3; query heads"),
+        ({"num_kv_heads": 8}, "num_heads 4 is not a multiple of num_kv_heads 8; query heads"),
+        ({"norm": "Pre"}, "norm 'Pre' is unknown; choose one of pre, post, none"),
+        ({"norm": None}, "norm None is unknown; choose one of pre, post, none"),
+        ({"position": "learned"}, "position 'learned' is unknown; choose one of rope, none"),
+        ({"ffn": "gelu"}, "ffn 'gelu' is unknown; choose one of swiglu, silu"),
+        ({"tie_embeddings": 1}, "tie_embeddings must be true or false, not 1"),
+        ({"qk_norm": "yes"}, "qk_norm must be true or false, not 'yes'"),
+        ({"rope_theta": 0}, "rope_theta is 0; it must be above 0"),
+        ({"rope_theta": -1.0}, "rope_theta is -1; it must be above 0"),
+        ({"rope_theta": float("nan")}, "rope_theta is nan; it must be finite"),
+        ({"rope_theta": float("inf")}, "rope_theta is inf; it must be finite"),
+        ({"rope_theta": True}, "rope_theta must be a number, not True"),
+        ({"rope_theta": "10000"}, "rope_theta must be a number, not '10000'"),
+        ({"rope_theta": None}, "rope_theta must be a number, not None"),
+    ],
+)
+def test_impossible_values(changes, sentence):
+    with pytest.raises(ValueError, match=f"^{sentence}.*[.]$"):
+        ModelConfig(**{**SHAPE, **changes})
+
+
+def test_an_odd_head_needs_no_rotation():
+    assert ModelConfig(**{**SHAPE, "d_model": 60}, position="none").d_head == 15
+
+
+def test_numpy_numbers_become_plain():
+    numpy = ModelConfig(
+        **{name: np.int64(value) for name, value in SHAPE.items()}, rope_theta=np.float32(500)
+    )
+    assert numpy == ModelConfig(**SHAPE, rope_theta=500)
+    assert {type(value) for value in numpy.to_dict().values()} == {int, float, str, bool}
+
+
+def test_files_bring_it_back():
+    config = ModelConfig(**SHAPE, d_ff=7, rope_theta=500, norm="post", num_kv_heads=2, qk_norm=True)
+    assert ModelConfig.from_dict(config.to_dict()) == config
+    assert ModelConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    assert ModelConfig.from_dict(tomllib.loads(tomli_w.dumps(config.to_dict()))) == config
+    assert ModelConfig.from_dict(SHAPE) == ModelConfig(**SHAPE)
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({**SHAPE, "num_head": 4}, "'num_head' is no value of a model config; did you mean num_he"),
+        ({**SHAPE, "dropout": 0.1}, "'dropout' is no value of a model config; there are vocab_siz"),
+        ({**SHAPE, 3: 4}, "3 is no value of a model config"),
+        ({"vocab_size": 5}, "there is no context_length in a model config; add it"),
+    ],
+)
+def test_wrong_dicts(values, sentence):
+    with pytest.raises(ValueError, match=f"^{sentence}"):
+        ModelConfig.from_dict(values)
+
+
+def test_a_config_needs_no_torch():
+    probe = "import sys, tilth.config.model, tilth.model; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_names_load_when_used():
+    for name in tilth.model.__all__:
+        assert getattr(tilth.model, name).__name__ == name
+        assert name in dir(tilth.model)
+    with pytest.raises(AttributeError, match="no attribute 'LayerNorm'"):
+        _ = tilth.model.LayerNorm
+
+
+def test_a_width_of_numpy_derives_the_same_shape():
+    config = ModelConfig(1000, context_length=64, d_model=512, num_layers=4, num_heads=16)
+    assert config.changed({"d_model": np.int64(256)}) == config.changed({"d_model": 256})
+    with pytest.raises(ValueError, match=r"d_model must be a whole number, not 2.5"):
+        config.changed({"d_model": 2.5})

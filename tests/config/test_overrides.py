@@ -1,0 +1,76 @@
+"""Changes by dotted name: the same values, whoever says them."""
+
+import pytest
+
+from tilth.config import ModelConfig, TrainingConfig
+from tilth.config.overrides import changed, field_names
+
+MODEL = ModelConfig(500, context_length=32, d_model=96, num_layers=2, num_heads=3)
+CONFIG = TrainingConfig("data", MODEL, steps=100)
+
+
+def test_values_of_every_table_are_changed_and_nothing_else():
+    values = {
+        "steps": 7,
+        "model.num_layers": 5,
+        "optimizer.lr": 0.5,
+        "machine.threads": 3,
+        "watch.sample_tokens": 9,
+    }
+    found = changed(CONFIG, values).to_dict()
+    expected = CONFIG.to_dict()
+    for name, value in values.items():
+        table, _, field = name.rpartition(".")
+        (expected[table] if table else expected)[field] = value
+    assert found == expected
+
+
+def test_no_change_is_the_same_config():
+    assert changed(CONFIG, {}) == CONFIG
+
+
+def test_what_follows_from_the_width_follows_again_unless_it_was_given():
+    wider = changed(CONFIG, {"model.d_model": 128}).model
+    assert (wider.num_heads, wider.num_kv_heads) == (4, 4)
+    assert wider.d_ff == ModelConfig(500, 32, 128, 2, 4).d_ff
+    given = changed(CONFIG, {"model.d_model": 128, "model.num_heads": 2, "model.d_ff": 10}).model
+    assert (given.num_heads, given.num_kv_heads, given.d_ff) == (2, 2, 10)
+
+
+def test_what_does_not_follow_from_a_change_stays():
+    grouped = changed(CONFIG, {"model.num_kv_heads": 1, "model.d_ff": 100})
+    for change in ({"model.norm": "none"}, {"model.vocab_size": 9}, {"model.num_layers": 3}):
+        model = changed(grouped, change).model
+        assert (model.num_kv_heads, model.d_ff, model.num_heads) == (1, 100, 3)
+    assert changed(grouped, {"model.ffn": "silu"}).model.d_ff == 4 * 96
+
+
+def test_a_width_that_is_no_multiple_of_a_head_keeps_the_number_of_heads():
+    assert changed(CONFIG, {"model.d_model": 60}).model.num_heads == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("optimizer.lt", "optimizer.lr"), ("model.dmodel", "model.d_model"), ("stepz", "steps")],
+)
+def test_an_unknown_name_is_refused_with_the_nearest_one(name, hint):
+    with pytest.raises(ValueError, match=f"no {name} in a training config; did you mean {hint}"):
+        changed(CONFIG, {name: 1})
+
+
+def test_an_impossible_value_is_refused_by_the_config_itself():
+    with pytest.raises(ValueError, match=r"optimizer\.lr"):
+        changed(CONFIG, {"optimizer.lr": -1.0})
+    with pytest.raises(ValueError, match="num_heads"):
+        changed(CONFIG, {"model.num_heads": 7})
+
+
+def test_every_name_can_be_changed_to_its_own_value():
+    flat = {}
+    for name, value in CONFIG.to_dict().items():
+        if isinstance(value, dict):
+            flat |= {f"{name}.{inner}": each for inner, each in value.items()}
+        else:
+            flat[name] = value
+    assert flat.keys() <= set(field_names())
+    assert changed(CONFIG, flat) == CONFIG

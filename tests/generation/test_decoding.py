@@ -1,0 +1,214 @@
+"""The decode loop: where it ends, what it reads, and that no part of a character comes out."""
+
+import doctest
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilth.generation import LanguageModel, Sampling, TextStream
+from tilth.generation import decoding as module
+from tilth.generation.decoding import Continuation, decode, scored_token
+from tilth.tokenizer import Tokenizer
+
+
+def test_docstring():
+    assert doctest.testmod(module).failed == 0
+
+
+# --- where it ends ---
+
+
+@pytest.fixture
+def spoken(tokenizer):
+    """Makes a model say given ids, whatever it reads."""
+
+    class Parrot:
+        def __init__(self, ids, vocab_size=257):
+            self.ids, self.vocab_size, self.read = ids, vocab_size, []
+
+        def truncate(self, row, length):
+            assert (row, length) == (0, 0)
+
+        def extend(self, ids, every=False):
+            self.read.append(list(ids[0]))
+            logits = np.full((1, 1, self.vocab_size), -10.0, np.float32)
+            logits[0, 0, self.ids[len(self.read) - 1]] = 10.0
+            return logits
+
+    def make(ids, config, **options):
+        parrot = Parrot([*ids, 256])
+        model = LanguageModel(replace(config, vocab_size=257), tokenizer, lambda rows: parrot)
+        return parrot, model
+
+    return make
+
+
+def stream_of(model, prompt="ab", stop=(), **options):
+    options = {"temperature": 0.0, **options}
+    return model.generate(prompt, stop=stop, **options)
+
+
+def test_reasons_to_stop(spoken, make_model):
+    config = make_model().config
+    _, model = spoken(b"hello", config)
+    stream = stream_of(model)
+    assert stream.stop_reason is None
+    assert "".join(stream) == "hello"
+    assert (stream.stop_reason, len(stream.token_ids)) == ("end token", 5)
+    assert list(stream) == []
+
+    stream = stream_of(spoken(b"hello", config)[1], max_tokens=3)
+    assert "".join(stream) == "hel"
+    assert stream.stop_reason == "limit"
+
+    stream = stream_of(spoken(b"hello, world", config)[1], stop=["wor", "o, "])
+    assert "".join(stream) == "hell"
+    assert stream.stop_reason == "stop string"
+
+    # A context of 24 and a prompt of 2: 22 more are read, and one more is said.
+    parrot, model = spoken(b"x" * 100, config)
+    stream = stream_of(model, past_context="stop")
+    assert "".join(stream) == "x" * 23
+    assert stream.stop_reason == "context"
+    assert sum(map(len, parrot.read)) == 24
+
+
+def test_a_full_context_keeps_its_newer_half(spoken, make_model):
+    parrot, model = spoken(b"0123456789" * 10, make_model().config)
+    "".join(stream_of(model, max_tokens=40))
+    assert parrot.read[0] == list(b"ab")
+    assert all(len(ids) == 1 for ids in parrot.read[1:23])
+    assert parrot.read[23] == list((b"0123456789" * 3)[11:23])
+    assert [len(ids) for ids in parrot.read[24:37]] == [1] * 12 + [12]
+
+
+def test_an_exact_fill_of_the_context(spoken, make_model):
+    config = make_model().config
+    for prompt in ("a" * 24, "a" * 23):
+        stream = stream_of(spoken(b"xyz" * 40, config)[1], prompt, past_context="stop")
+        assert len("".join(stream)) == 25 - len(prompt)
+    text = "".join(stream_of(spoken(b"xyz" * 20, config)[1], "a" * 24, max_tokens=60))
+    assert text == "xyz" * 20
+
+
+class Ones:
+    """Always says 1, and notes what it reads of each row."""
+
+    def __init__(self, rows):
+        self.read = [[] for _ in range(rows)]
+
+    def truncate(self, row, length):
+        self.read[row].append("again")
+        assert length == 0
+
+    def extend(self, ids, every=False):
+        for read, new in zip(self.read, ids, strict=True):
+            read.append(list(new))
+        return np.tile(np.eye(1, 3, k=1, dtype=np.float32), (len(ids), 1, 1))
+
+
+@given(st.integers(1, 12), st.data())
+def test_a_context_holds_the_latest(context_length, data):
+    """Rows of any lengths together: each reads what it would read alone."""
+    lengths = data.draw(st.lists(st.integers(1, context_length), min_size=1, max_size=4))
+    numbers = [data.draw(st.integers(1, 40)) for _ in lengths]
+    options = {"sampling": Sampling(temperature=0), "context_length": context_length}
+    sequences = [
+        Continuation([0] * length, max_tokens=number, **options)
+        for length, number in zip(lengths, numbers, strict=True)
+    ]
+    decoder, chosen = Ones(len(lengths)), [0] * len(lengths)
+    for row, token_id, logits in decode(decoder, sequences, vocab_size=2):
+        assert (token_id, len(logits)) == (1, 2)
+        chosen[row] += 1
+    assert chosen == numbers == [sequence.num_tokens for sequence in sequences]
+    for length, number, read in zip(lengths, numbers, decoder.read, strict=True):
+        context, expected = [0] * length, ["again", [0] * length]
+        for _ in range(number - 1):
+            if len(context) < context_length:
+                context.append(1)
+                expected.append([1])
+            else:
+                context = [*context, 1][-max(1, context_length // 2) :]
+                expected += ["again", context.copy()]
+        assert [each for each in read if each] == expected
+
+
+# --- characters and stop strings ---
+
+
+def stream_over(text_bytes, stop):
+    """A TextStream over the bytes of a text, one token each."""
+
+    class Given:  # the one token that may follow
+        def __init__(self):
+            self.rest = [*text_bytes, 256]
+
+        def truncate(self, row, length):
+            pass
+
+        def extend(self, ids, every=False):
+            return np.eye(1, 257, k=self.rest.pop(0), dtype=np.float32)[None]
+
+    tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"])
+    sequence = Continuation(
+        [0], Sampling(temperature=0), context_length=99, max_tokens=99, end_id=256
+    )
+    return TextStream(Given(), sequence, tokenizer, stop)
+
+
+@settings(max_examples=200)
+@given(
+    st.text("abé🙂", max_size=30),
+    st.lists(st.text("abé🙂", min_size=1, max_size=4), max_size=3),
+)
+def test_parts_are_the_text_up_to_the_first_stop_string(text, stop):
+    stream = stream_over(text.encode(), stop)
+    parts = list(stream)
+    places = [place for each in stop if (place := text.find(each)) >= 0]
+    found = "".join(parts)
+    # Whichever stop string is complete first ends the text; of those that are, the first to begin.
+    assert found == text[: len(found)]
+    if places:
+        ends = [text.find(each) + len(each) for each in stop if each in text]
+        assert stream.stop_reason == "stop string"
+        first_end = min(ends)
+        assert found == text[: min(p for p, s in _found(text[:first_end], stop))]
+    else:
+        assert found == text
+        assert stream.stop_reason == "end token"
+    assert all(parts)
+    assert "\ufffd" not in found
+
+
+def _found(text, stop):
+    return [(text.find(each), each) for each in stop if each in text]
+
+
+@given(st.binary(max_size=20))
+def test_parts_join_to_what_decode_gives(data):
+    parts = list(stream_over(data, []))
+    assert "".join(parts) == data.decode("utf-8", "replace")
+
+
+def test_text_is_held_back_only_where_a_stop_string_may_begin():
+    assert list(stream_over(b"ab-abc-ax", ["abd"])) == ["ab-", "abc", "-", "ax"]
+
+
+def test_a_stop_string_that_the_end_completes():
+    stream = stream_over(b"ab\xf0\x9f", ["b\ufffd"])  # an unfinished character becomes U+FFFD
+    assert list(stream) == ["a"]
+    assert stream.stop_reason == "stop string"
+
+
+# --- scores ---
+
+
+@given(st.lists(st.sampled_from([-1.0, 0.0, 2.5]), min_size=1, max_size=50), st.integers(1, 9))
+def test_of_equal_alternatives_the_smaller_id_goes_first(logits, number):
+    found = scored_token(np.array(logits, np.float32), 0, number).alternatives
+    expected = sorted(range(len(logits)), key=lambda i: (-logits[i], i))[:number]
+    assert [i for i, _ in found] == expected

@@ -1,0 +1,396 @@
+"""The native decoder against the torch definition: every variant, every kernel, every cut."""
+
+import os
+import threading
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.model.test_transformer import VARIANTS as MODEL_VARIANTS
+from tilth.generation import LanguageModel, _core
+from tilth.generation.native_decoder import make_network
+
+VARIANTS = MODEL_VARIANTS | {
+    "other theta": {"rope_theta": 50.0},
+    "widths that fill no register": {"d_model": 24, "d_ff": 37, "vocab_size": 271},
+    "heads of three": {"d_model": 12, "d_ff": 5, "position": "none"},
+    "one of each": {"d_model": 1, "num_heads": 1, "d_ff": 1, "position": "none", "num_layers": 1},
+    "wide heads": {"d_model": 176, "num_heads": 2, "num_kv_heads": 1},
+}
+LONG = 150  # more than two blocks of keys, more than four blocks of tokens
+
+
+def changed(name):
+    changes = {"context_length": LONG, "d_ff": None, "num_kv_heads": None, **VARIANTS[name]}
+    return changes
+
+
+def network_of(model, *, is_int8=False, weights=None):
+    own = {name: weight.numpy() for name, weight in model.state_dict().items()}
+    return make_network(model.config, weights or own, is_int8=is_int8)
+
+
+def some_ids(model, length=LONG, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, model.config.vocab_size, (length,), generator=generator).tolist()
+
+
+def expected(model, ids):
+    """The definition, step by step, in float64."""
+    import copy
+
+    exact = copy.deepcopy(model).double().use_fast_path(False)
+    with torch.no_grad():
+        return exact(torch.tensor([ids]))[0].numpy()
+
+
+@pytest.mark.parametrize("kernels", _core.runnable_kernels())
+@pytest.mark.parametrize("name", VARIANTS)
+def test_logits_equal_those_of_torch(make_model, name, kernels):
+    model = make_model(**changed(name))
+    ids = some_ids(model)
+    decoder = _core.Decoder(network_of(model), 2, kernels)
+    found = decoder.extend(ids, every=True)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected(model, ids), rtol=0, atol=1e-4)
+    assert decoder.length == LONG
+
+
+@pytest.mark.parametrize("is_int8", [False, True])
+@pytest.mark.parametrize("name", ["plain", "all", "widths that fill no register"])
+def test_bits_are_equal_for_any_cut_and_any_number_of_threads(make_model, name, is_int8):
+    model = make_model(**changed(name))
+    ids = some_ids(model)
+    network = network_of(model, is_int8=is_int8)
+    whole = _core.Decoder(network, 1).extend(ids, every=True)
+    for threads in (1, 2, 5):
+        decoder = _core.Decoder(network, threads)
+        single = [decoder.extend([token_id])[0] for token_id in ids]
+        assert np.array_equal(whole, single)
+        decoder.truncate(7)
+        assert np.array_equal(decoder.extend(ids[7:100], every=True), whole[7:100])
+        decoder.truncate(33)
+        decoder.extend(ids[33:66])
+        assert np.array_equal(decoder.extend(ids[66:])[0], whole[-1])
+
+
+def test_what_was_forgotten_is_forgotten(make_model):
+    model = make_model(context_length=LONG)
+    decoder = _core.Decoder(network_of(model), 2)
+    decoder.extend(some_ids(model, seed=1))
+    decoder.truncate(0)
+    ids = some_ids(model, 40, seed=2)
+    found = decoder.extend(ids, every=True)
+    np.testing.assert_allclose(found, expected(model, ids), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("kernels", _core.runnable_kernels())
+@pytest.mark.parametrize("name", VARIANTS)
+def test_int8_rounds_weights_and_inputs_and_nothing_else(make_model, name, kernels):
+    """Against float64 arithmetic in which each product's two sides are rounded as they should be.
+
+    The largest of a row of weights, and of 32 inputs, is 127 steps.
+    """
+    model = make_model(**changed(name)).double()
+    ids = some_ids(model, 20)
+
+    def rounded(x, dim=-1):
+        scale = x.abs().amax(dim, keepdim=True) / 127
+        return torch.where(scale > 0, (x / scale.clamp(min=1e-300)).round() * scale, 0.0)
+
+    class Rounded(torch.nn.Module):
+        def __init__(self, weight):
+            super().__init__()
+            self.weight = torch.nn.Parameter(rounded(weight.detach()))
+
+        def forward(self, x):
+            blocks = torch.nn.functional.pad(x, (0, -x.shape[-1] % 32)).unflatten(-1, (-1, 32))
+            return rounded(blocks).flatten(-2)[..., : x.shape[-1]] @ self.weight.T
+
+    weights = {name: weight.float().numpy() for name, weight in model.state_dict().items()}
+    head = Rounded(model.head_weight)
+    for layer in model.layers:
+        for part in (layer.attn, layer.ffn):
+            part.fast = False
+            for child, module in list(part.named_children()):
+                if child in {"q_proj", "k_proj", "v_proj", "output_proj", "w1", "w2", "w3"}:
+                    setattr(part, child, Rounded(module.weight))
+    with torch.no_grad():
+        reference = head(model.hidden(torch.tensor([ids])))[0].numpy()
+    decoder = _core.Decoder(network_of(model, is_int8=True, weights=weights), 2, kernels)
+    found = decoder.extend(ids, every=True)
+    # A rounding that falls on the other side of a half moves a number by 1/127: rarely, and little.
+    error = np.abs(found - reference)
+    scale = reference.std() + 1e-9
+    assert np.median(error) < 2e-3 * scale
+    assert error.max() < 0.25 * scale
+
+
+def test_int8_loses_less_than_a_hundredth(make_model):
+    """A model that has learnt something: its loss in int8 is within 1% of float32's."""
+    torch.manual_seed(0)
+    model = make_model(context_length=64, num_layers=1).train()
+    text = torch.tensor(list(b"the cat sat on the mat, and the dog ran to the red barn. " * 4))
+    for _ in range(15):
+        starts = torch.randint(0, len(text) - 64, (4,))
+        rows = torch.stack([text[i : i + 64] for i in starts])
+        loss = torch.nn.functional.cross_entropy(
+            model(rows[:, :-1]).flatten(0, 1), rows[:, 1:].flatten()
+        )
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        with torch.no_grad():  # by hand: torch.optim takes seconds to begin
+            for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+                parameter.sub_(0.006 * gradient.sign())
+
+    def loss_of(is_int8):
+        decoder = _core.Decoder(network_of(model.eval(), is_int8=is_int8), 1)
+        logits = torch.tensor(decoder.extend(text[:64].tolist(), every=True))
+        return float(torch.nn.functional.cross_entropy(logits, text[1:65]))
+
+    exact, quantized = loss_of(False), loss_of(True)
+    assert 1.0 < exact < 3.5  # of log(260) = 5.6
+    assert abs(quantized / exact - 1) < 0.01
+
+
+@settings(max_examples=20)
+@given(
+    st.integers(1, 5), st.integers(1, 3), st.integers(1, 70), st.integers(1, 70), st.integers(1, 90)
+)
+def test_any_shape(make_model, heads, group, d_head, d_ff, length):
+    model = make_model(
+        d_model=heads * group * d_head,
+        num_heads=heads * group,
+        num_kv_heads=heads,
+        d_ff=d_ff,
+        position="none",
+        num_layers=1,
+        context_length=length,
+        vocab_size=heads + d_ff,
+    )
+    ids = some_ids(model, length)
+    for kernels in _core.runnable_kernels():
+        found = _core.Decoder(network_of(model), 2, kernels).extend(ids, every=True)
+        np.testing.assert_allclose(found, expected(model, ids), rtol=0, atol=1e-4)
+
+
+def test_extreme_numbers_stay_numbers(make_model):
+    """Scores far apart: the softmax and the gate must not overflow."""
+    model = make_model(norm="none", num_layers=1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(6)
+    ids = some_ids(model, 20)
+    reference = expected(model, ids)
+    for kernels in _core.runnable_kernels():
+        found = _core.Decoder(network_of(model), 2, kernels).extend(ids, every=True)
+        np.testing.assert_allclose(found, reference, rtol=1e-3, atol=np.abs(reference).max() * 1e-5)
+
+
+def test_mistakes_are_sentences(make_model):
+    model = make_model()
+    network = network_of(model)
+    decoder = _core.Decoder(network, 2)
+    with pytest.raises(ValueError, match="token id 260 is not within the vocabulary of 260"):
+        decoder.extend([3, 260])
+    with pytest.raises(ValueError, match="length is 24, and 0 tokens and 25 more do not fit"):
+        decoder.extend([0] * 25)
+    assert decoder.length == 0
+    decoder.extend([0] * 24)
+    with pytest.raises(ValueError, match="length is 24, and 24 tokens and 1 more do not fit"):
+        decoder.extend([0])
+    with pytest.raises(ValueError, match="cannot keep 25 tokens of 24"):
+        decoder.truncate(25)
+    with pytest.raises(ValueError, match="no token ids"):
+        decoder.extend([])
+    with pytest.raises(ValueError, match="no such kernels"):
+        _core.Decoder(network, 1, "abacus")
+    weights = {name: weight.numpy() for name, weight in model.state_dict().items()}
+    name = "layers.1.ffn.w2.weight"
+    for wrong, sentence in (
+        ({name: None}, f"{name} is missing, or is no array of float32"),
+        ({name: weights[name].T.copy()}, f"{name} is not 32 x 64"),
+        ({"bias": weights[name]}, "of 22 weights, the model has only 21"),
+    ):
+        changed = {key: value for key, value in (weights | wrong).items() if value is not None}
+        with pytest.raises(ValueError, match=sentence.replace("(", r"\(")):
+            network_of(model, weights=changed)
+    with pytest.raises(ValueError, match=r"ffn\.w1\.weight is missing, or is no array of float32"):
+        network_with({"layers.0.ffn.w1.weight": np.eye(2)})
+
+
+def test_a_tied_matrix_may_come_twice(make_model, tokenizer):
+    model = make_model(tie_embeddings=True)
+    weights = {name: weight.numpy() for name, weight in model.state_dict().items()}
+    twice = {**weights, "lm_head.weight": weights["token_embeddings.weight"].copy()}
+    LanguageModel.from_weights(model.config, twice, tokenizer)
+    twice["lm_head.weight"][3, 3] += 1
+    with pytest.raises(ValueError, match="of 21 weights, the model has only 20"):
+        LanguageModel.from_weights(model.config, twice, tokenizer)
+
+
+def test_two_threads_share_weights_and_not_a_decoder(make_model):
+    model = make_model(context_length=LONG)
+    network = network_of(model)
+    ids = some_ids(model)
+    reference = _core.Decoder(network, 1).extend(ids, every=True)
+    found = [None] * 4
+
+    def work(number):
+        decoder = _core.Decoder(network, 2)
+        found[number] = np.concatenate([decoder.extend([token_id]) for token_id in ids])
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(np.array_equal(reference, each) for each in found)
+
+    shared, complaints, barrier = _core.Decoder(network, 1), [], threading.Barrier(2)
+
+    def collide():
+        barrier.wait()
+        try:
+            for _ in range(200):
+                shared.extend([1])
+                shared.truncate(0)
+        except ValueError as error:
+            complaints.append(str(error))
+
+    threads = [threading.Thread(target=collide) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(complaints) <= 1  # whoever came second, if they met at all
+    assert all("at work in another thread; make one for each" in each for each in complaints)
+
+
+NUMBERS = [
+    "vocab_size",
+    "context_length",
+    "d_model",
+    "num_layers",
+    "num_heads",
+    "num_kv_heads",
+    "d_ff",
+]
+
+
+def network_with(other=(), **changes):
+    """A network of one layer without norms, some of its numbers changed against the weights."""
+    square = np.eye(2, dtype=np.float32)
+    names = ["attn.q_proj", "attn.k_proj", "attn.v_proj", "attn.output_proj", "ffn.w1", "ffn.w2"]
+    weights = {f"layers.0.{name}.weight": square for name in names}
+    weights["token_embeddings.weight"] = np.arange(10, dtype=np.float32).reshape(5, 2)
+    weights |= dict(other)
+    shape = {"vocab_size": 5, "context_length": 8, "d_model": 2, "num_layers": 1, "num_heads": 1}
+    shape |= {"num_kv_heads": 1, "d_ff": 2, "rope_theta": 1e4, "norm_epsilon": 1e-5, "norm": "none"}
+    flags = {"has_rope": True, "is_gated": False, "is_tied": True, "has_qk_norm": False}
+    return _core.Network(weights, **(shape | flags | {"is_int8": False} | changes))
+
+
+@pytest.mark.parametrize("is_int8", [False, True])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_no_number_of_a_shape_gets_past_its_check(name, is_int8):
+    for number in (0, -1, 2**31, 2**60, 2**61, 2**63, 2**64, 10**400):
+        with pytest.raises(ValueError, match=rf"{name} is too (large|small); give 1 to 2147483647"):
+            network_with(**{name: number}, is_int8=is_int8)
+    if name != "context_length":  # every other number is one of a weight
+        for number in (3, 7, 65_537, 2**31 - 1):
+            with pytest.raises(ValueError, match=r"is not|is missing|RoPE needs|multiple"):
+                network_with(**{name: number}, is_int8=is_int8)
+
+
+@pytest.mark.parametrize("context_length", [40_000_000, _core.MAX_DIMENSION])
+def test_memory_follows_the_ids_and_not_the_context_length(context_length):
+    ids = [1, 4, 0, 2]
+    decoder = _core.Decoder(network_with(context_length=context_length), 2)
+    small = _core.Decoder(network_with(), 2)
+    assert np.array_equal(decoder.extend(ids, every=True), small.extend(ids, every=True))
+
+
+@pytest.mark.parametrize("name", ["pre", "heads of three", "wide heads"])
+def test_a_cache_that_grows_keeps_what_was_read(make_model, name):
+    """Room is made for 1,024 positions at first."""
+    changes = {**VARIANTS[name], "num_layers": 2} if name in VARIANTS else {}
+    model = make_model(**({"d_ff": None, "num_kv_heads": None} | changes), context_length=4500)
+    ids = some_ids(model, 2600)
+    decoder = _core.Decoder(network_of(model), 2)
+    rows = [
+        decoder.extend(ids[a:b], every=True) for a, b in ((0, 1000), (1000, 1030), (1030, 2600))
+    ]
+    found = np.concatenate(rows)
+    whole = _core.Decoder(network_of(model), 1)
+    assert np.array_equal(whole.extend(ids, every=True), found)
+    np.testing.assert_allclose(found[-3:], expected(model, ids)[-3:], rtol=0, atol=1e-4)
+    decoder.truncate(1020)
+    assert np.array_equal(decoder.extend(ids[1020:], every=True), found[1020:])
+
+
+def test_threads_have_a_limit():
+    network = network_with()
+    for threads in (0, -1, _core.MAX_THREADS + 1, 2**64):
+        with pytest.raises(ValueError, match=r"threads is too (large|small); give 1 to 1024"):
+            _core.Decoder(network, threads)
+
+
+def test_draw_does_not_trust_the_largest_score():
+    """Weights above 1 had no bucket to be counted in."""
+    options = {"temperature": 1.0, "top_k": 2, "top_p": 0.9, "min_p": 0.0, "unit": 0.5}
+    for dtype in (np.float32, np.float64):
+        scores = np.array([0.0, 500.0, 80.0, -3.0], dtype)
+        for largest in (-1e300, -90.0, 0.0, 499.0):
+            assert 0 <= _core.draw(scores, largest=largest, **options) < 4
+        for wrong in ({"largest": float("nan")}, {"largest": float("inf")}, {"temperature": 0.0}):
+            with pytest.raises(ValueError, match=r"not finite|not above 0"):
+                _core.draw(scores, **{"largest": 500.0} | options | wrong)
+        with pytest.raises(ValueError, match="no scores"):
+            _core.draw(scores[:0], largest=0.0, **options)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of a fork beside threads: the point
+def test_a_forked_child_goes_on_alone(make_model):
+    model = make_model()
+    ids = some_ids(model, 24)
+    decoder = _core.Decoder(network_of(model), 3)
+    expected_row = decoder.extend(ids)
+    child = os.fork()
+    if child == 0:
+        decoder.truncate(0)
+        same = np.array_equal(decoder.extend(ids), expected_row)
+        del decoder
+        os._exit(0 if same else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.alone
+def test_ctrl_c_ends_a_long_prompt_within_a_second(ctrl_c_within):
+    code = """
+import numpy as np, sys
+from tilth.generation import _core
+d, layers, n = 512, 8, 8192
+rng = np.random.default_rng(0)
+square = rng.standard_normal((d, d), np.float32) * 0.04
+weights = {"token_embeddings.weight": rng.standard_normal((50, d), np.float32)}
+for i in range(layers):
+    for part in "attn.q_proj attn.k_proj attn.v_proj attn.output_proj ffn.w1 ffn.w2".split():
+        weights[f"layers.{i}.{part}.weight"] = square
+network = _core.Network(weights, vocab_size=50, context_length=n, d_model=d, num_layers=layers,
+    num_heads=8, num_kv_heads=8, d_ff=d, rope_theta=1e4, norm_epsilon=1e-5,
+    norm="none", has_rope=True, is_gated=False,
+    is_tied=True, has_qk_norm=False, is_int8=False)
+decoder = _core.Decoder(network, 2)
+decoder.extend([1] * 10)
+print("ready", flush=True)
+try:
+    decoder.extend([1] * (n - 10))
+except KeyboardInterrupt:
+    print("interrupted", decoder.length, flush=True)
+"""
+    said, _ = ctrl_c_within(1, code)
+    assert said == "interrupted 10\n"

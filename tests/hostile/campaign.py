@@ -1,0 +1,295 @@
+"""A campaign of mutated files and arguments against every verb, in a process of its own.
+
+    python -m tests.hostile.campaign --seed 1 --first 0 --count 1000
+
+Case number n of a seed is always the same. The process drives the verbs in itself, under limits of
+memory, file size and time, and prints a line of JSON for each case that broke a promise: an exit
+code other than 0 and 2, an internal error, a control character on standard error, a hang. Before a
+case it writes its number to a file: after a crash that file names the case.
+"""
+
+import argparse
+import contextlib
+import gzip
+import io
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+
+from tests.hostile.mutations import make_consistent, mutate_bytes, mutate_file
+
+ARCHIVE = Path(__file__).parents[1] / "editions" / "first.tar.xz"
+CPU_SECONDS = 15  # of one case, however busy the machine is
+HANG_SECONDS = 120
+MEMORY_BYTES = 8 << 30
+FILE_BYTES = 64 << 20
+
+NUMBERS = ["0", "-1", "1", "3", "1.5", "1e400", "nan", "inf", "-inf", "2**3", "9" * 23, "9" * 400]
+NUMBERS += [str(2**31), str(2**63), str(2**64), "", "-0", "0x10", "1_000", "٣", "1e-400"]
+WORDS = [
+    "",
+    "a",
+    "../..",
+    "/dev/zero",
+    "/dev/null",
+    "/",
+    ".",
+    "\x1b[31m",
+    "naïve",
+    "\udcff",
+    "None",
+]
+WORDS += ["a" * 5000, "{", "[" * 2000, "$(id)", "-", "--", "%s%n", "cuda", "meta", "privateuseone"]
+
+NUMBER_OPTIONS = {
+    "account": "--d-model --num-layers --num-heads --vocab-size --context-length --batch-size "
+    "--num-microbatches --steps --mfu --hours --price --d-ff --rope-theta --num-kv-heads",
+    "generate": "--max-tokens --temperature --top-k --top-p --min-p --repetition-penalty --seed "
+    "--threads --step --num-samples",
+    "tokenizer train": "--vocab-size --threads",
+    "tokenize": "--threads --valid-fraction --seed",
+    "corpus stories": "--seed",
+    "evaluate": "--step --max-tokens",
+    "train": "--steps --batch-size --seed --size --model.d-model --model.num-layers --optimizer.lr "
+    "--machine.threads --watch.save-every --microbatch-size --model.context-length --max-skipped",
+}
+WORD_OPTIONS = {
+    "account": "--hardware --memory --optimizer --dtype --norm --ffn --position",
+    "generate": "--prompt --device --quantize --backend",
+    "tokenizer train": "--special --pattern --field --separator",
+    "tokenize": "--end-token --separator --field",
+    "corpus stories": "--size",
+    "corpus info": "--field --separator",
+    "evaluate": "--device --data",
+    "train": "--data --machine.device --machine.dtype --optimizer.name --budget --recipe",
+    "verify": "",
+    "runs": "",
+}
+
+
+class Hang(BaseException):
+    """Raised by the alarm; not an Exception, so that no verb catches it."""
+
+
+def _alarm(_number, _frame):
+    raise Hang
+
+
+class Campaign:
+    """The cases of one seed, in a scratch folder."""
+
+    def __init__(self, seed, folder):
+        self.seed, self.folder = seed, folder
+        self.edition = folder / "edition"
+        with tarfile.open(ARCHIVE) as archive:
+            archive.extractall(self.edition, filter="data")
+        self.corpora = folder / "corpora"
+        self.corpora.mkdir()
+        _make_corpora(self.corpora)
+
+    def words_of(self, number):
+        """Prepare a case's files and return the words of its command."""
+        chance = random.Random(f"{self.seed}:{number}")
+        scratch = self.folder / "case"
+        shutil.rmtree(scratch, ignore_errors=True)
+        kind = chance.choice(["data", "run", "run", "lab", "tokenizer", "corpus", "words", "words"])
+        return getattr(self, f"_{kind}")(chance, scratch)
+
+    def _copy(self, chance, scratch, name):
+        source = chance.choice(sorted(self.edition.rglob(name))).parent
+        shutil.copytree(source, scratch, symlinks=True)
+        files = sorted(path for path in scratch.rglob("*") if path.is_file())
+        for path in chance.sample(files, min(len(files), chance.choice([1, 1, 2]))):
+            mutate_file(chance, path)
+        if chance.random() < 0.8:
+            make_consistent(scratch)
+        return scratch
+
+    def _data(self, chance, scratch):
+        folder = self._copy(chance, scratch, "train.npy")
+        tiny = ("--steps", "1", "--model.d-model", "16", "--model.num-layers", "1")
+        tiny += ("--model.num-heads", "2", "--model.context-length", "8", "--batch-size", "1")
+        tiny += ("--machine.threads", "1", "--machine.no-compile", "--watch.sample-tokens", "1")
+        return chance.choice(
+            [
+                ("verify", folder),
+                ("verify", folder, "--json"),
+                ("train", "tiny", "--data", folder, "--out", self.folder / "case" / "out", *tiny),
+            ]
+        )
+
+    def _run(self, chance, scratch):
+        run = self._copy(chance, scratch, "config.toml")
+        few = ("--prompt", "Once", "--max-tokens", "2")
+        return chance.choice(
+            [
+                ("verify", run),
+                ("runs", run),
+                ("runs", run, "--json"),
+                ("generate", run, *few),
+                ("generate", run, *few, "--quantize", "int8"),
+                ("generate", run, *few, "--backend", "torch"),
+                ("evaluate", run, "--data", self.edition / "data", "--max-tokens", "16"),
+                ("account", run),
+                ("account", run, "--json"),
+                ("resume", run, "--data", self.edition / "data"),
+            ]
+            + ([("report", run, "--out", scratch / "r.html")] if chance.random() < 0.05 else [])
+        )
+
+    def _lab(self, chance, scratch):
+        lab = self._copy(chance, scratch, "lab.json")
+        return ("report", lab, "--out", scratch / "report.html")
+
+    def _tokenizer(self, chance, scratch):
+        names = ["data/tokenizer.json", "gpt2/vocab.json", "gpt2/merges.txt"]
+        names += [path.name for path in self.edition.glob("*.tiktoken")]
+        source = self.edition / chance.choice(names)
+        scratch.mkdir()
+        for path in [source, *source.parent.glob("*.json"), *source.parent.glob("merges.txt")]:
+            shutil.copy(path, scratch)
+        path = scratch / source.name
+        mutate_file(chance, path)
+        return chance.choice(
+            [
+                ("tokenizer", "inspect", path, "--text", "Once upon a time"),
+                ("tokenizer", "convert", path, "--out", scratch / "out.json"),
+                ("tokenizer", "compare", path, "--text", self.corpora / "plain.txt"),
+            ]
+        )
+
+    def _corpus(self, chance, scratch):
+        scratch.mkdir()
+        source = chance.choice(sorted(self.corpora.iterdir()))
+        path = scratch / source.name
+        path.write_bytes(mutate_bytes(chance, source.read_bytes()))
+        out = scratch / "t.json"
+        return chance.choice(
+            [
+                ("corpus", "info", path),
+                ("tokenizer", "train", path, "--vocab-size", "300", "--out", out),
+            ]
+        )
+
+    def _words(self, chance, scratch):
+        scratch.mkdir()
+        run, data = self.edition / "runs" / "adamw", self.edition / "data"
+        plain = self.corpora / "plain.txt"
+        begin = {
+            "account": ("account", chance.choice(["gpt2-small", "tinystories", run, "/dev/zero"])),
+            "generate": ("generate", run, "--max-tokens", "2"),
+            "tokenizer train": (
+                "tokenizer",
+                "train",
+                self.corpora / "plain.txt",
+                "--out",
+                "t.json",
+            ),
+            "tokenize": ("tokenize", plain, "--out", "data"),
+            "corpus stories": ("corpus", "stories", "--size", "1kB", "--out", "s.txt"),
+            "corpus info": ("corpus", "info", plain),
+            "evaluate": ("evaluate", run, "--data", data, "--max-tokens", "8"),
+            "train": ("train", "tiny", "--data", "absent", "--out", "run"),
+            "verify": ("verify",),
+            "runs": ("runs",),
+        }
+        verb = chance.choice(sorted(begin))
+        words = list(begin[verb])
+        for _ in range(chance.choice([1, 1, 2, 3])):
+            numbers = NUMBER_OPTIONS.get(verb, "").split()
+            texts = WORD_OPTIONS.get(verb, "").split()
+            if numbers and chance.random() < 0.6:
+                words += [chance.choice(numbers), chance.choice(NUMBERS)]
+            elif texts and chance.random() < 0.8:
+                words += [chance.choice(texts), chance.choice([*WORDS, *NUMBERS])]
+            else:
+                words.append(chance.choice([*WORDS, *NUMBERS]))
+        return words
+
+    def problem_of(self, number):
+        """What a case broke, or None, and its words."""
+        from tilth.cli.app import run
+
+        words = [str(word) for word in self.words_of(number)]
+        out, errors = io.StringIO(), io.StringIO()
+        os.chdir(self.folder / "case")
+        began, code, problem = time.process_time(), None, None
+        signal.setitimer(signal.ITIMER_REAL, HANG_SECONDS)
+        try:
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+                code = run(words)
+        except Hang:
+            problem = f"took more than {HANG_SECONDS} s"
+        except SystemExit as end:
+            code = end.code
+        except BaseException as error:
+            problem = f"{type(error).__name__}: {error}"[:500]
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            os.chdir(self.folder)
+        said = errors.getvalue()
+        if problem is None and code not in (0, 2):
+            problem = f"exit code {code}: {said[:500]}"
+        elif problem is None and code == 2 and "tilth: " not in said:
+            problem = f"exit code 2 without a sentence: {said[:300]}"
+        elif problem is None and any(c < " " and c not in "\n\t" for c in said):
+            problem = f"a control character on standard error: {said[:300]!r}"
+        elif problem is None and (seconds := time.process_time() - began) > CPU_SECONDS:
+            problem = f"took {seconds:.1f} s of CPU time"
+        return problem, words
+
+
+def _make_corpora(folder):
+    stories = ("Once upon a time there was a mouse.\n<|endoftext|>\n" * 40).encode()
+    (folder / "plain.txt").write_bytes(stories)
+    (folder / "plain.txt.gz").write_bytes(gzip.compress(stories))
+    lines = "".join(json.dumps({"text": f"story {n}"}) + "\n" for n in range(50))
+    (folder / "lines.jsonl").write_text(lines)
+    with contextlib.suppress(ImportError):
+        import zstandard
+
+        (folder / "plain.txt.zst").write_bytes(zstandard.compress(stories))
+    with contextlib.suppress(ImportError):
+        import pyarrow
+        import pyarrow.parquet
+
+        table = pyarrow.table({"text": [f"story {n} of a mouse" for n in range(100)]})
+        pyarrow.parquet.write_table(table, folder / "stories.parquet")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--case-file", type=Path)
+    options = parser.parse_args()
+    import torch
+
+    torch.set_num_threads(1)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES, FILE_BYTES))
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, _alarm)
+    with tempfile.TemporaryDirectory() as folder:
+        campaign = Campaign(options.seed, Path(folder))
+        for number in range(options.first, options.first + options.count):
+            if options.case_file:
+                options.case_file.write_text(str(number))
+            problem, words = campaign.problem_of(number)
+            if problem:
+                print(json.dumps({"case": number, "problem": problem, "words": words}), flush=True)
+    if options.case_file:
+        options.case_file.write_text("done")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

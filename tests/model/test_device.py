@@ -1,0 +1,21 @@
+"""Devices that torch cannot compute on end in one sentence, whatever torch raises."""
+
+import doctest
+
+import pytest
+
+from tilth.model import device as module
+from tilth.model.device import check_device
+
+
+def test_docstring():
+    assert doctest.testmod(module).failed == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["meta", "privateuseone", "hpu", "xla", "opengl", "quantum", "", "cpu:-1", "\0"]
+)
+def test_other_devices_are_one_sentence(name):
+    match = rf"the device {name} cannot be used \([^\n]{{5,300}}\); take cpu, or leave it out\."
+    with pytest.raises(ValueError, match=match):
+        check_device(name)

@@ -1,0 +1,148 @@
+"""The page stands alone, shows what the report says, and obeys nothing that a model wrote."""
+
+import json
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from tests.report.reporting import HOSTILE, make_lab, make_run, make_toy, record
+from tilth.report.charts import chart_data
+from tilth.report.html import _json, page_of
+from tilth.report.lab_file import save_lab
+from tilth.report.reading import read_report
+
+pytest.importorskip("plotly")
+VOID = {"meta", "link", "input"}
+
+
+class Page(HTMLParser):
+    """Tags, their attributes, and the text of each part, as a browser would read them."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.texts, self.scripts, self._open = [], [], [], []
+        self.feed(text)
+        assert self._open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        (self.scripts if self._open[-1:] == ["script"] else self.texts).append(data)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    make_lab(folder / "lab")
+    name = "<img src=x onerror=alert(1)>"
+    samples = [(1, "\ud800 & <b>bold</b>")]
+    make_run(folder / name, [record(1, 5.0, bits=2.0)], samples=samples)
+    return read_report([folder / "lab", folder / name], "<title> & more")
+
+
+@pytest.fixture(scope="module")
+def page(report):
+    return Page(page_of(report))
+
+
+def test_it_needs_nothing_else(page):
+    names = [name for name, _ in page.tags]
+    assert names.count("script") == 3
+    links = {v for _, attrs in page.tags for k, v in attrs.items() if k in ("src", "href")}
+    assert links == {"data:,"}
+    (policy,) = [a["content"] for _, a in page.tags if a.get("http-equiv")]
+    assert policy.startswith("default-src 'none'; ")
+    assert "http" not in policy
+    assert sum(map(len, page.scripts)) > 1_000_000  # plotly's
+
+
+def test_what_runs_say_is_text(page):
+    names = {name for name, _ in page.tags}
+    assert not names & {"img", "b", "iframe", "a"}
+    assert not any(key.startswith("on") for _, attrs in page.tags for key in attrs)
+    text = "".join(page.texts)
+    assert f"Once {HOSTILE}".replace("\x1b", "\\x1b") in text
+    assert "\\ud800 & <b>bold</b>" in text
+    assert "<img src=x onerror=alert(1)>" in text
+    assert "<title> & more" in text
+
+
+def test_it_says_all(page, report):
+    text = "".join(page.texts)
+    for section in report.sections:
+        assert section.answer in text
+        assert section.asks in text
+        assert all(note in text for note in section.notes)
+        assert all(command in text for command in section.commands)
+    for part in ("Edge", "Samples", "What it costs", "temperature 0.8", "weight_decay = 0.1"):
+        assert part in text
+
+
+def test_the_numbers_are_in_it(page, report):
+    numbers = [script for script in page.scripts if script.startswith("[{")]
+    found = json.loads(numbers[0])
+    assert found == json.loads(json.dumps([chart_data(section) for section in report.sections]))
+    charts = [attrs for tag, attrs in page.tags if tag == "figure"]
+    assert [(each["class"], each["data-section"]) for each in charts] == [
+        *(("axis", "0"), ("curves", "0"), ("curves", "1"))
+    ]
+
+
+def test_no_number_ends_its_script():
+    assert "<" not in _json(["</script>"])
+    assert json.loads(_json(["</script>"])) == ["</script>"]
+
+
+def test_a_lab_without_runs(tmp_path):
+    """Nothing stands empty: no curves, no tables, no heading without what it announces."""
+    lab = make_toy(tmp_path)
+    page = Page(page_of(read_report([tmp_path])))
+    figures = [attrs for tag, attrs in page.tags if tag == "figure"]
+    assert figures == [
+        {"class": "lines", "data-section": "0", "data-chart": number} for number in "01"
+    ]
+    labels = [attrs["aria-label"] for _, attrs in page.tags if "aria-label" in attrs]
+    assert labels == ["The loss by step", f"By rate {HOSTILE}".replace("\x1b", "\\x1b")]
+    text = "\n".join(page.texts)
+    assert "10 is best." in text
+    assert "tilth lab sgd" in text
+    assert f"Lower is better. {HOSTILE}".replace("\x1b", "\\x1b") in text
+    assert [name for name, _ in page.tags].count("table") == 1
+    for part in (
+        "Nothing yet",
+        "Learning curves",
+        "Runs",
+        "What it costs",
+        "validation",
+        "Samples",
+    ):
+        assert part not in text
+    save_lab(tmp_path, replace(lab, charts=(), command=()))
+    page = Page(page_of(read_report([tmp_path])))
+    assert not {"figure", "noscript"} & {name for name, _ in page.tags}
+    assert "To repeat it" not in page.texts
+
+
+def test_several_labs(tmp_path):
+    make_toy(tmp_path / "a")
+    make_lab(tmp_path / "b")
+    page = Page(page_of(read_report([tmp_path / "a", tmp_path / "b"])))
+    assert [name for name, _ in page.tags if name in ("h1", "h2")] == ["h1", "h2", "h2"]
+    figures = [attrs for tag, attrs in page.tags if tag == "figure"]
+    assert [(each["class"], each["data-section"]) for each in figures] == [
+        *(("lines", "0"), ("lines", "0"), ("axis", "1"), ("curves", "1"))
+    ]
+
+
+def test_without_the_extra(monkeypatch, report):
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    with pytest.raises(ValueError, match=r'pip install "tilth\[report\]"'):
+        page_of(report)

@@ -1,0 +1,62 @@
+"""Weights on disk: every float is read, and a file that does not fit its config is refused."""
+
+import doctest
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+from tests.model.test_transformer import CONFIG
+from tilth.config.limits import MAX_LAYERS, MAX_WIDTH
+from tilth.files import FileError
+from tilth.model import TransformerLM
+from tilth.runs import tensors as module
+from tilth.runs.tensors import check_model_file, load_weights, tensor_shapes
+
+
+def test_docstring():
+    assert doctest.testmod(module).failed == 0
+
+
+def test_weights_of_every_float_are_read(tmp_path):
+    exact = torch.tensor([[1.5, -2.25], [0.0, 1024.0]])  # the same in each of them
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        safetensors.torch.save_file({"w": exact.to(dtype)}, tmp_path / "w.safetensors")
+        found = load_weights(tmp_path / "w.safetensors")["w"]
+        assert found.dtype == np.float32
+        assert np.array_equal(found, exact.numpy())
+        assert tensor_shapes(tmp_path / "w.safetensors") == {"w": (2, 2)}
+    safetensors.torch.save_file({"w": exact.long()}, tmp_path / "w.safetensors")
+    with pytest.raises(FileError, match="holds w as I64; save it as float32"):
+        load_weights(tmp_path / "w.safetensors")
+    (tmp_path / "w.safetensors").write_bytes(b"nothing of the kind")
+    for read in (load_weights, tensor_shapes):
+        with pytest.raises(FileError, match="is torn or is no safetensors file"):
+            read(tmp_path / "w.safetensors")
+
+
+def test_a_pipe_is_not_opened(tmp_path):
+    os.mkfifo(tmp_path / "w.safetensors")
+    for path in (tmp_path / "w.safetensors", tmp_path / "none.safetensors", tmp_path):
+        with pytest.raises(FileError, match="does not exist or is not a regular file"):
+            tensor_shapes(path)
+
+
+def test_a_file_is_compared_with_its_config(tmp_path):
+    path = tmp_path / "model.safetensors"
+    safetensors.torch.save_file(TransformerLM(CONFIG).state_dict(), path)
+    check_model_file(path, CONFIG)
+    for changes, sentence in (
+        ({"num_layers": MAX_LAYERS}, r"only the model has layers\.3\.ln1\.weight"),
+        (
+            {"d_model": MAX_WIDTH},
+            r"token_embeddings\.weight has shape \(97, 32\), and in the model",
+        ),
+        ({"num_layers": 2}, r"only the checkpoint has layers\.2\.attn\.k_proj\.weight"),
+    ):
+        match = rf"does not fit the config of the run \({sentence}.*\); take another checkpoint"
+        with pytest.raises(FileError, match=match):
+            check_model_file(path, replace(CONFIG, **changes))

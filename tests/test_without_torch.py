@@ -1,0 +1,123 @@
+"""The base install: what works without torch, and the sentence of what does not.
+
+In an environment with torch, a module that takes torch's name hides it; `make test-base` runs this
+file in environments that do not have it, on each supported Python.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+ARCHIVE = Path(__file__).parent / "editions" / "first.tar.xz"
+HIDING = "raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder whose `hidden/torch.py` hides torch from programs that are started in it."""
+    folder = tmp_path_factory.mktemp("base")
+    (folder / "hidden").mkdir()
+    (folder / "hidden" / "torch.py").write_text(HIDING)
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(folder / "first", filter="data")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def python(folder):
+    def python(*words):
+        environment = {**os.environ, "PYTHONPATH": str(folder / "hidden")}
+        return subprocess.run(
+            [sys.executable, *map(str, words)],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return python
+
+
+@pytest.fixture(scope="module")
+def tilth(python):
+    def tilth(*words):
+        return python("-m", "tilth", *words)
+
+    return tilth
+
+
+def succeed(done):
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_text_to_token_files(tilth):
+    succeed(tilth("corpus", "stories", "--size", "50kB", "--out", "stories.txt"))
+    succeed(tilth("corpus", "info", "stories.txt"))
+    train = ("tokenizer", "train", "stories.txt", "--vocab-size", 400, "--out", "tokenizer.json")
+    train += ("--special", "<|endoftext|>")
+    succeed(tilth(*train))
+    succeed(tilth("tokenizer", "inspect", "tokenizer.json", "--text", "Once upon a time"))
+    succeed(tilth("tokenize", "stories.txt", "--tokenizer", "tokenizer.json", "--out", "tokens"))
+    assert "tokens is whole" in succeed(tilth("verify", "tokens"))
+
+
+def test_accounting_and_configs(tilth):
+    account = json.loads(succeed(tilth("account", "gpt2-xl", "--hardware", "a100", "--json")))
+    assert account["parameters"]["total"] == 2_127_057_600
+    assert json.loads(succeed(tilth("config", "schema")))["properties"]["model"]
+
+
+def test_runs_verify_and_generation(tilth):
+    run = "first/runs/adamw"
+    succeed(tilth("verify", run))
+    (row,) = json.loads(succeed(tilth("runs", run, "--json")))["runs"]
+    assert row["state"] == "finished"
+    words = ("generate", run, "--prompt", "Once", "--max-tokens", 8, "--temperature", 0)
+    succeed(tilth(*words))
+    succeed(tilth(*words, "--quantize", "int8"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train", "tiny", "--data", "first/data", "--out", "run"),
+        ("resume", "first/runs/adamw"),
+        ("evaluate", "first/runs/adamw"),
+        ("generate", "first/runs/adamw", "--prompt", "a", "--device", "cuda"),
+        ("lab", "lr", "--data", "first/data", "--out", "lab"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_verb_that_trains_says_what_to_install(tilth, folder, words):
+    done = tilth(*words)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "needs torch, which is not installed; pip install 'tilth[train]'." in done.stderr
+    assert not {"run", "lab"} & {path.name for path in folder.iterdir()}
+
+
+def test_from_python(python):
+    program = """
+import tilth
+model = tilth.load("first/runs/adamw")
+assert "".join(model.generate("Once", max_tokens=4, seed=1)) is not None
+assert len(model.score("Once upon a time")) > 1
+assert tilth.account("gpt2-small").parameters.total > 1e8
+from tilth.runs.run import versions
+assert versions()["numpy"]
+for name in ("train", "TransformerLM", "AdamW", "get_batch", "load_checkpoint"):
+    try:
+        getattr(tilth, name)
+    except ModuleNotFoundError as error:
+        assert "pip install 'tilth[train]'" in str(error), error
+    else:
+        raise AssertionError(name)
+"""
+    succeed(python("-c", program))

@@ -1,0 +1,232 @@
+"""What holds for every format: damaged, missing and existing files."""
+
+import doctest
+import json
+import os
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.tokenizer.formats.vocabularies import (
+    BYTE_LEVEL,
+    CORPUS,
+    DATA,
+    GPT2,
+    SPECIAL,
+    TINY,
+    changed,
+    encode,
+    examples,
+    refusal,
+    tiktoken_of,
+)
+from tilth.files import FileError
+from tilth.tokenizer import formats
+from tilth.tokenizer.formats import (
+    gpt2,
+    huggingface,
+    load,
+    load_gpt2,
+    load_tiktoken,
+    load_tokenizer_json,
+    oniguruma,
+    reading,
+    save,
+    save_gpt2,
+    save_tiktoken,
+    save_tokenizer_json,
+)
+from tilth.tokenizer.formats import tiktoken as tiktoken_ranks
+from tilth.tokenizer.vocabulary import Vocabulary
+
+
+@pytest.mark.parametrize(
+    "module",
+    [formats, gpt2, huggingface, oniguruma, reading, tiktoken_ranks],
+    ids=lambda module: module.__name__,
+)
+def test_docstrings(module):
+    assert doctest.testmod(module).failed == 0
+
+
+LOADERS = {
+    "tokenizer.json": load_tokenizer_json,
+    "vocab.json": lambda path: load_gpt2(path, path),
+    "x.tiktoken": lambda path: load_tiktoken(path, "gpt2"),
+}
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_what_is_no_file(tmp_path, name):
+    path = tmp_path / name
+    assert "does not exist" in refusal(LOADERS[name], path)
+    path.mkdir()
+    assert "is a folder" in refusal(LOADERS[name], path)
+    path.rmdir()
+    os.mkfifo(path)  # nobody writes: reading it would wait forever
+    assert "pipe" in refusal(LOADERS[name], path)
+    path.unlink()
+    path.write_bytes(b"\xff\xfe{}")
+    refusal(LOADERS[name], path)
+    assert "cannot be read" in refusal(LOADERS[name], f"{path}\x00")
+    assert "cannot be read" in refusal(LOADERS[name], path / "below")
+
+
+def test_merges_that_are_no_file(tmp_path):
+    (tmp_path / "vocab.json").write_text("{}")
+    assert "merges.txt does not exist" in refusal(load, tmp_path)
+    (tmp_path / "merges.txt").write_bytes(b"\xff")
+    assert "merges.txt is not UTF-8 at byte 0" in refusal(load, tmp_path)
+
+
+def test_every_truncated_file_is_refused(tmp_path):
+    special = [*TINY.special_tokens]
+    save_tokenizer_json(TINY, tmp_path / "tokenizer.json")
+    save_gpt2(TINY, tmp_path / "vocab.json", tmp_path / "merges.txt")
+    for name in ("tokenizer.json", "vocab.json"):
+        path = tmp_path / name
+        whole = path.read_bytes()
+        for size in range(len(whole)):
+            path.write_bytes(whole[:size])
+            if name == "tokenizer.json":
+                refusal(load_tokenizer_json, path)
+            else:
+                refusal(load_gpt2, path, tmp_path / "merges.txt", special)
+        path.write_bytes(whole)
+
+
+def test_truncated_lines_are_refused(tmp_path):
+    """At the end of a line, and of the last, there is nothing to see."""
+    save_gpt2(GPT2, tmp_path / "vocab.json", tmp_path / "merges.txt")
+    save_tiktoken(GPT2, tmp_path / "x.tiktoken")
+    for name in ("merges.txt", "x.tiktoken"):
+        path = tmp_path / name
+        whole = path.read_bytes()
+        lines = whole.splitlines(keepends=True)
+        beginning = b"".join(lines[:-3])
+        for size in range(len(beginning) + 1, len(whole)):
+            is_line = whole[size - 1 : size] == b"\n" or whole[size : size + 1] == b"\n"
+            path.write_bytes(whole[:size])
+            if is_line:
+                load(
+                    path if name == "x.tiktoken" else tmp_path,
+                    pattern="gpt2",
+                    special_tokens=SPECIAL,
+                )
+            else:
+                refusal(load, path if name == "x.tiktoken" else tmp_path)
+        path.write_bytes(whole)
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda values: st.lists(values, max_size=3) | st.dictionaries(st.text(max_size=3), values),
+    max_leaves=5,
+)
+
+
+@examples(200)
+@given(data=st.data())
+def test_any_change_is_refused_or_read(tmp_path_factory, tiny, data):
+    """No error but ours, whatever stands wherever."""
+    where, place = [], tiny
+    while isinstance(place, (dict, list)) and place and (not where or data.draw(st.booleans())):
+        keys = [*place] if isinstance(place, dict) else range(len(place))
+        where.append(data.draw(st.sampled_from(keys)))
+        place = place[where[-1]]
+    path = tmp_path_factory.getbasetemp() / "changed.json"
+    path.write_text(json.dumps(changed(tiny, where, data.draw(JSON_VALUES))))
+    with suppress(FileError):
+        assert isinstance(load_tokenizer_json(path), Vocabulary)
+
+
+@pytest.mark.parametrize("depth", [*range(50, 1000, 50), 100_000])
+def test_deep_nesting_ends_in_a_sentence(tmp_path, depth):
+    for where in ("normalizer", "added_tokens", "model", "version"):
+        path = tmp_path / where
+        path.write_text(f'{{"{where}": ' + '{"type": ' * depth + "[" * depth + "]" * depth)
+        refusal(load_tokenizer_json, path)
+        path.write_text(f'{{"{where}": ' + "[" * depth + "]" * depth + "}")
+        refusal(load_tokenizer_json, path)
+
+
+def test_existing_files_are_kept_unless_asked(tmp_path):
+    first, second = tmp_path / "a", tmp_path / "b"
+    for write, paths in (
+        (save_tokenizer_json, [first]),
+        (save_tiktoken, [first]),
+        (save_gpt2, [first, second]),
+    ):
+        first.write_text("mine")
+        with pytest.raises(FileExistsError, match="already exists"):
+            write(TINY, *paths)
+        assert first.read_text() == "mine"
+        write(TINY, *paths, overwrite=True)
+        assert first.read_text() != "mine"
+    first.unlink()
+    with pytest.raises(FileExistsError, match="already exists"):
+        save_gpt2(TINY, first, second)
+    assert not first.exists(), "both files or none"
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="GPT-2's own files are not part of the project")
+def test_gpt2_itself(tmp_path):
+    end = "<|endoftext|>"
+    vocabulary = load_gpt2(DATA / "gpt2_vocab.json", DATA / "gpt2_merges.txt", [end])
+    assert len(vocabulary.tokens) == 50_257
+    assert vocabulary.special_tokens[end] == 50_256
+    save_tokenizer_json(vocabulary, tmp_path / "tokenizer.json")
+    save_tiktoken(vocabulary, tmp_path / "gpt2.tiktoken")  # which recovers the merges to compare
+    model = tokenizers.models.BPE.from_file(
+        str(DATA / "gpt2_vocab.json"), str(DATA / "gpt2_merges.txt")
+    )
+    theirs = tokenizers.Tokenizer(model)
+    theirs.pre_tokenizer = BYTE_LEVEL
+    theirs.add_special_tokens([end])
+    ours = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    ranks = tiktoken_of(tmp_path / "gpt2.tiktoken", vocabulary)
+    text = end.join(CORPUS)
+    expected = theirs.encode(text).ids
+    assert ours.encode(text).ids == expected
+    assert ranks.encode(text, allowed_special="all") == expected
+    assert encode(vocabulary, text) == expected
+    assert load_tokenizer_json(tmp_path / "tokenizer.json") == vocabulary
+
+
+def test_the_content_tells_the_format(tmp_path):
+    """Whatever a file is called; a folder may hold either of two formats."""
+    plain = replace(GPT2, special_tokens={}, tokens=dict(GPT2.tokens))
+    save_tokenizer_json(plain, tmp_path / "odd.tiktoken")
+    assert load(tmp_path / "odd.tiktoken") == plain
+    save_tokenizer_json(plain, tmp_path / "no suffix")
+    assert load(tmp_path / "no suffix") == plain
+    save_tiktoken(GPT2, tmp_path / "ranks.tiktoken")
+    (tmp_path / "ranks.txt").write_bytes((tmp_path / "ranks.tiktoken").read_bytes())
+    ranks = load_tiktoken(tmp_path / "ranks.tiktoken", "gpt2")
+    assert load(tmp_path / "ranks.txt", pattern="gpt2") == ranks
+    (tmp_path / "folder").mkdir()
+    save_tokenizer_json(plain, tmp_path / "folder" / "tokenizer.json")
+    assert load(tmp_path / "folder") == plain
+    vocab, merges = tmp_path / "folder" / "vocab.json", tmp_path / "folder" / "merges.txt"
+    save_gpt2(plain, vocab, merges)
+    assert load(tmp_path / "folder", special_tokens=["<x>"]) == load_gpt2(vocab, merges, ["<x>"])
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.tiktoken", "folder"])
+def test_save_tells_the_format_by_the_name(tmp_path, name):
+    save(GPT2, tmp_path / name)
+    found = load(tmp_path / name, pattern="gpt2", special_tokens=GPT2.special_tokens)
+    assert found.tokens == GPT2.tokens
+    assert found.merges == GPT2.merges
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "ranks.tiktoken"])
+def test_a_file_of_terabytes_is_not_read(tmp_path, name):
+    with (tmp_path / name).open("wb") as file:
+        file.truncate(1 << 40)  # it takes no space on disk
+    with pytest.raises(FileError, match="more than the"):
+        load(tmp_path / name, pattern="gpt2")

@@ -1,0 +1,354 @@
+"""`tokenizer.json`, held id for id to Hugging Face `tokenizers`."""
+
+import json
+import time
+
+import pytest
+import regex
+import tokenizers
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from tokenizers import decoders, pre_tokenizers, processors, trainers
+
+from tests.tokenizer.formats.vocabularies import (
+    BYTE_LEVEL,
+    CORPUS,
+    KINDS,
+    LLAMA3,
+    SHORT_TEXTS,
+    TEXTS,
+    any_vocabulary,
+    changed,
+    encode,
+    examples,
+    refusal,
+)
+from tilth.files import FileError
+from tilth.tokenizer import reference
+from tilth.tokenizer.formats import (
+    huggingface,
+    load_tokenizer_json,
+    save_tokenizer_json,
+)
+from tilth.tokenizer.vocabulary import Vocabulary
+
+
+@pytest.fixture(scope="module")
+def peers(tmp_path_factory):
+    """What `tokenizers` makes of the file of each kind."""
+    folder = tmp_path_factory.mktemp("huggingface")
+    for name, vocabulary in KINDS.items():
+        save_tokenizer_json(vocabulary, folder / name)
+    return {name: tokenizers.Tokenizer.from_file(str(folder / name)) for name in KINDS}
+
+
+@pytest.mark.parametrize("name", KINDS)
+@examples(60)
+@given(text=TEXTS)
+def test_tokenizers_gives_the_same_ids(peers, name, text):
+    assert peers[name].encode(text).ids == encode(KINDS[name], text)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_tokenizers_gives_the_same_ids_of_the_corpus(peers, name):
+    text = "<|endoftext|>".join(CORPUS)
+    ids = encode(KINDS[name], text)
+    assert peers[name].encode(text).ids == ids
+    assert peers[name].decode(ids, skip_special_tokens=False) == text
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_tokenizer_json_round_trip(tmp_path, name):
+    save_tokenizer_json(KINDS[name], tmp_path / "tokenizer.json")
+    assert load_tokenizer_json(tmp_path / "tokenizer.json") == KINDS[name]
+    peer = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    peer.save(str(tmp_path / "theirs.json"))
+    assert load_tokenizer_json(tmp_path / "theirs.json") == KINDS[name]
+
+
+@examples(300)
+@given(text=TEXTS)
+def test_cl100k_is_written_so_that_oniguruma_reads_it_alike(text):
+    assume(text)
+    split = pre_tokenizers.Split(tokenizers.Regex(huggingface._CL100K), "isolated")
+    found = [piece for piece, _ in split.pre_tokenize_str(text)]
+    assert found == regex.findall(reference.CL100K_PATTERN, text)
+
+
+@examples(150)
+@given(vocabulary=any_vocabulary(), texts=st.lists(SHORT_TEXTS, min_size=5, max_size=5))
+def test_any_vocabulary_that_is_written_is_read_alike(tmp_path_factory, vocabulary, texts):
+    path = tmp_path_factory.getbasetemp() / "any.json"
+    try:
+        save_tokenizer_json(vocabulary, path, overwrite=True)
+    except ValueError:
+        assert vocabulary.special_tokens  # spelled as other bytes are, or part of a merge
+        return
+    assert load_tokenizer_json(path) == vocabulary
+    peer = tokenizers.Tokenizer.from_file(str(path))
+    for text in texts:
+        assert peer.encode(text).ids == encode(vocabulary, text)
+
+
+def theirs(pre_tokenizer, **options):
+    """A tokenizer that Hugging Face trained."""
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(**options))
+    tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=["<|endoftext|>", "<a b>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    return tokenizer
+
+
+def split_and_byte_level(pattern):
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+
+
+SPELLED_OUT = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+
+
+@pytest.mark.parametrize(
+    ("pre_tokenizer", "pattern"),
+    [
+        (BYTE_LEVEL, "gpt2"),
+        (split_and_byte_level(SPELLED_OUT), "gpt2"),
+        (split_and_byte_level(reference.GPT2_PATTERN), "gpt2"),
+        (split_and_byte_level(huggingface._CL100K), "cl100k"),
+        (split_and_byte_level(LLAMA3), LLAMA3),
+    ],
+    ids=["ByteLevel", "GPT-2", "GPT-2 shorter", "cl100k", "Llama 3"],
+)
+def test_files_of_hugging_face(tmp_path, pre_tokenizer, pattern):
+    peer = theirs(pre_tokenizer)
+    peer.post_processor = processors.ByteLevel(trim_offsets=False)
+    peer.add_tokens(["<new>"])  # behind the model's own, not special
+    path = tmp_path / "tokenizer.json"
+    peer.save(str(path))
+    vocabulary = load_tokenizer_json(path)
+    assert vocabulary.pattern == pattern
+    assert set(vocabulary.special_tokens) >= {"<|endoftext|>", "<a b>"}
+    texts = [*CORPUS, "<|endoftext|><a b>x<new>", "\n \n ", "it's 1234  '"]
+    for text in texts:
+        assert encode(vocabulary, text) == peer.encode(text).ids
+
+    # The same with merges as strings, as it was until 2024, and with no type, as in the oldest.
+    content = json.loads(path.read_text())
+    content["model"]["merges"] = [" ".join(merge) for merge in content["model"]["merges"]]
+    content["model"]["continuing_subword_prefix"] = content["model"]["end_of_word_suffix"] = ""
+    del content["model"]["type"]
+    path.write_text(json.dumps(content))
+    assert load_tokenizer_json(path) == vocabulary
+    peer = tokenizers.Tokenizer.from_file(str(path))
+    for text in texts:
+        assert encode(vocabulary, text) == peer.encode(text).ids
+
+
+SPLIT = ("pre_tokenizer", "pretokenizers", 0)
+SECOND = ("pre_tokenizer", "pretokenizers", 1)
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "culprit"),
+    [
+        (("version",), "2.0", "version"),
+        (("truncation",), {"max_length": 5}, "truncation"),
+        (("padding",), {"strategy": "BatchLongest"}, "padding"),
+        (("normalizer",), {"type": "NFC"}, "NFC"),
+        (("post_processor",), {"type": "TemplateProcessing", "single": []}, "TemplateProcessing"),
+        (("decoder",), {"type": "WordPiece"}, "WordPiece"),
+        (("surprise",), 1, "surprise"),
+        (("model",), None, "model"),
+        (("model", "type"), "Unigram", "Unigram"),
+        (("model", "dropout"), 0.1, "dropout"),
+        (("model", "unk_token"), "<unk>", "unk_token"),
+        (("model", "continuing_subword_prefix"), "##", "continuing_subword_prefix"),
+        (("model", "end_of_word_suffix"), "</w>", "end_of_word_suffix"),
+        (("model", "byte_fallback"), True, "byte_fallback"),
+        (("model", "byte_fallback"), 0, "byte_fallback"),
+        (("model", "surprise"), 1, "surprise"),
+        (("model", "vocab"), [], "vocab"),
+        (("model", "vocab", "b"), 0, "'b'"),
+        (("model", "vocab", "b"), "1", "'b'"),
+        (("model", "vocab", "b"), True, "True"),
+        (("model", "vocab", "b"), 1.0, "1.0"),
+        (("model", "vocab", "b"), -1, "-1"),
+        (("model", "vocab", "b"), 10**30, "out of range"),
+        (("model", "vocab", "b"), [1], "'b'"),
+        (("model", "vocab", ""), 9, "token 9 is empty"),
+        (("model", "vocab", "x" * 1_000_000), 9, "1,000,000 bytes"),
+        (("model", "vocab", "a b"), 9, "'a b'"),
+        (("model", "vocab", "\x00"), 9, "spells no byte"),
+        (("model", "vocab", "\ud800"), 9, "spells no byte"),
+        (("model", "merges"), {}, "merges"),
+        (("model", "merges"), [["a", "b", "b"]], "'a', 'b', 'b'"),
+        (("model", "merges"), [["a", 1]], "'a', 1"),
+        (("model", "merges"), ["ab"], "'ab'"),
+        (("model", "merges"), ["a b b"], "'a b b'"),
+        (("model", "merges"), [["a", "c"]], "b'c'"),
+        (("model", "merges"), [["b", "a"]], "b'ba'"),
+        (("model", "merges"), [["a", "b"], "a b"], "twice"),
+        (("model", "merges"), [["", "ab"]], "b''"),
+        (("added_tokens",), {}, "added_tokens"),
+        (("added_tokens", 0), 5, "added token"),
+        (("added_tokens", 0, "lstrip"), True, "lstrip"),
+        (("added_tokens", 0, "rstrip"), True, "rstrip"),
+        (("added_tokens", 0, "single_word"), True, "single_word"),
+        (("added_tokens", 0, "surprise"), True, "surprise"),
+        (("added_tokens", 0, "id"), 2, "would give it 3"),
+        (("added_tokens", 0, "id"), None, "would give it 3"),
+        (("added_tokens", 0, "content"), "", "would give it 4"),
+        (("added_tokens", 0, "content"), None, "None"),
+        (("pre_tokenizer",), None, "pre_tokenizer"),
+        (("pre_tokenizer",), {"type": "Whitespace"}, "Whitespace"),
+        (("pre_tokenizer",), {"type": "ByteLevel"}, "add_prefix_space"),
+        (("pre_tokenizer",), {"type": "ByteLevel", "add_prefix_space": True}, "add_prefix_space"),
+        (
+            ("pre_tokenizer",),
+            {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
+            "without its pattern",
+        ),
+        (("pre_tokenizer", "pretokenizers"), [], "Sequence"),
+        ((*SPLIT, "type"), "Digits", "Digits"),
+        ((*SPLIT, "behavior"), "Removed", "Removed"),
+        ((*SPLIT, "invert"), True, "invert"),
+        ((*SPLIT, "pattern"), {"String": " "}, "String"),
+        ((*SPLIT, "pattern"), "x", "pattern"),
+        ((*SPLIT, "pattern", "Regex"), reference.CL100K_PATTERN, r"\{1,3\}"),
+        ((*SPLIT, "pattern", "Regex"), r"\S+|\s+$", r"\$"),
+        ((*SPLIT, "pattern", "Regex"), "gpt2", "name of another"),
+        ((*SECOND, "use_regex"), True, "use_regex"),
+        ((*SECOND, "add_prefix_space"), True, "add_prefix_space"),
+    ],
+)
+def test_what_cannot_be_reproduced_is_named(tmp_path, tiny, where, value, culprit):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(tiny))
+    load_tokenizer_json(path)
+    path.write_text(json.dumps(changed(tiny, where, value)))
+    assert regex.search(culprit, refusal(load_tokenizer_json, path).removeprefix(str(path)))
+
+
+def test_added_tokens_have_the_ids_that_tokenizers_gives_them(tmp_path, tiny):
+    path = tmp_path / "tokenizer.json"
+    entry = tiny["added_tokens"][0]
+    entries = [entry, entry | {"content": "<x>", "id": 4}, entry | {"content": "<y>", "id": 5}]
+    path.write_text(json.dumps(changed(tiny, ["added_tokens"], entries)))
+    vocabulary = load_tokenizer_json(path)
+    assert tokenizers.Tokenizer.from_file(str(path)).encode("<x><y><|e|>").ids == [4, 5, 3]
+    assert encode(vocabulary, "<x><y><|e|>") == [4, 5, 3]
+    # They are not in the model, so `tokenizers` counts, whatever the file says.
+    entries[1]["id"] = 9
+    path.write_text(json.dumps(changed(tiny, ["added_tokens"], entries)))
+    assert tokenizers.Tokenizer.from_file(str(path)).encode("<x>").ids == [4]
+    assert "would give it 4" in refusal(load_tokenizer_json, path)
+    # Two of a kind, a taken id, two kinds of looking.
+    path.write_text(json.dumps(changed(tiny, ["added_tokens"], [entry, entry])))
+    assert "second" in refusal(load_tokenizer_json, path)
+    holes = changed(tiny, ["model", "vocab", "z"], 5)
+    path.write_text(json.dumps(changed(holes, ["added_tokens"], [entries[2]])))
+    assert "another token" in refusal(load_tokenizer_json, path)
+
+
+@pytest.mark.parametrize(
+    ("normalized", "other", "is_read"),
+    [("<x>", "<y>", True), ("<a", "<ab>", True), ("b<", "<ab>", False), ("<ab>", "<a", False)],
+)
+def test_only_overlapping_added_tokens_are_refused(tmp_path, tiny, normalized, other, is_read):
+    path = tmp_path / "tokenizer.json"
+    entry = tiny["added_tokens"][0]
+    entries = [
+        entry | {"content": normalized, "id": 4, "normalized": True},
+        entry | {"content": other, "id": 5, "normalized": False},
+    ]
+    path.write_text(json.dumps(tiny | {"added_tokens": entries}))
+    if is_read:
+        assert dict(load_tokenizer_json(path).special_tokens) == {normalized: 4, other: 5}
+    else:
+        assert "overlaps" in refusal(load_tokenizer_json, path)
+
+
+FLAGGED = st.dictionaries(
+    st.text(st.sampled_from("abc"), min_size=1, max_size=3), st.booleans(), max_size=5
+)
+
+
+@examples(200)
+@given(flagged=FLAGGED, text=st.text(st.sampled_from("abc"), max_size=12))
+def test_added_tokens_are_found_in_one_go(tmp_path_factory, tiny, flagged, text):
+    """`tokenizers` looks for those that are not normalized first."""
+    entry = tiny["added_tokens"][0]
+    entries = [
+        entry | {"content": token, "id": 10 + place, "normalized": normalized}
+        for place, (token, normalized) in enumerate(flagged.items())
+    ]
+    vocab = {"c": 0} | {token: 10 + place for place, token in enumerate(flagged)}
+    vocab |= {token: 5 + place for place, token in enumerate("abc") if token not in flagged}
+    content = changed(changed(tiny, ["model", "vocab"], vocab), ["model", "merges"], [])
+    path = tmp_path_factory.getbasetemp() / "flagged.json"
+    path.write_text(json.dumps(content | {"added_tokens": entries}))
+    try:
+        vocabulary = load_tokenizer_json(path)
+    except FileError:
+        assert len(set(flagged.values())) == 2
+        return
+    assert tokenizers.Tokenizer.from_file(str(path)).encode(text).ids == encode(vocabulary, text)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "merges", "special_token"),
+    [
+        ({0: b"\xe9"}, [], "é"),  # spelled the same
+        ({0: b"a"}, [], "é"),
+        ({0: b"a", 1: b" ", 2: b" a"}, [(b" ", b"a")], "Ġa"),
+        ({0: b"a"}, [], "Ġa"),
+        ({0: b"a", 1: b" ", 2: b" a"}, [(b" ", b"a")], " a"),  # spelled differently in the merge
+        ({0: b"a", 1: b" ", 2: b" a"}, [(b" ", b"a")], " "),
+    ],
+)
+def test_special_tokens_that_the_file_cannot_tell_apart(tmp_path, tokens, merges, special_token):
+    vocabulary = Vocabulary.from_parts(tokens, merges, [special_token])
+    message = refusal(save_tokenizer_json, vocabulary, tmp_path / "tokenizer.json")
+    assert repr(special_token) in message
+    assert not any(tmp_path.iterdir())
+
+
+def test_overlaps_of_many_added_tokens_are_sought_in_linear_time():
+    """Tokens that agree with one another to the last character but one."""
+    others = {"<" + "a" * length + "b" for length in range(2, 1200)}
+    normalized = {"<" + "a" * length + "c" for length in range(2, 1200)}
+    start = time.process_time()
+    huggingface._check_overlaps(normalized, others)
+    assert time.process_time() - start < 10  # quadratic, it took minutes
+    with pytest.raises(ValueError, match="overlaps"):
+        huggingface._check_overlaps(normalized, others | {"a" * 50 + "c>"})
+
+
+@given(st.data())
+def test_overlaps_are_those_of_the_definition(data):
+    """Also of tokens that are longer than what is compared of them, here 4 characters."""
+    tokens = data.draw(st.sets(st.text("ab", min_size=1, max_size=4), min_size=2, max_size=6))
+    normalized = set(data.draw(st.lists(st.sampled_from(sorted(tokens)), unique=True)))
+    others = tokens - normalized
+    overlaps = any(
+        token[start:].startswith(other) or (start > 0 and other.startswith(token[start:]))
+        for token in normalized
+        for other in others
+        for start in range(len(token))
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(huggingface, "MOST_COMPARED", 4)
+        if overlaps:
+            with pytest.raises(ValueError, match="overlaps"):
+                huggingface._check_overlaps(normalized, others)
+        else:
+            huggingface._check_overlaps(normalized, others)

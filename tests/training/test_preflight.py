@@ -1,0 +1,78 @@
+"""What could not end well is refused before anything is written."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tilth.config import ModelConfig
+from tilth.files import FileError
+from tilth.model import TransformerLM
+from tilth.runs.run import create_run
+from tilth.training import preflight
+from tilth.training.preflight import (
+    check_data,
+    check_machine,
+    check_new_run,
+    check_space,
+    open_same_data,
+)
+
+
+def test_a_config_that_fits(config, data, tmp_path):
+    check_new_run(config, data, data.tokenizer(), tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_data_that_do_not_fit(config, change, data):
+    tokenizer = data.tokenizer()
+    with pytest.raises(ValueError, match=r"model.vocab_size is 299, and .* has 300"):
+        check_data(change(model={"vocab_size": 299}), data, tokenizer)
+    short = replace(data, train=np.asarray(data.train[:16]))
+    with pytest.raises(ValueError, match="16 tokens in its train split, and 17 are needed"):
+        check_data(config, short, tokenizer)
+    empty = replace(data, valid=np.asarray(data.valid[:1]))
+    with pytest.raises(ValueError, match="1 tokens in its valid split, and 2 are needed"):
+        check_data(config, empty, tokenizer)
+    long = change(watch={"sample_prompt": "a story " * 20})
+    with pytest.raises(ValueError, match=r"watch.sample_prompt has .* give a shorter one"):
+        check_data(long, data, tokenizer)
+    check_data(replace(long, watch=replace(long.watch, sample_every=0)), data, tokenizer)
+
+
+@pytest.mark.parametrize(
+    "machine", [{"device": "meta"}, {"dtype": "float16"}, {"threads": 100_000}]
+)
+def test_a_machine_that_is_not_here(change, machine):
+    with pytest.raises(ValueError, match=r"meta|float16|threads"):
+        check_machine(change(machine=machine))
+
+
+def test_a_disk_holds_those_that_are_kept_the_best_and_the_next(config, tmp_path, monkeypatch):
+    model = TransformerLM(config.model)
+    checkpoint_bytes = 3 * 4 * sum(parameter.numel() for parameter in model.parameters())
+    needed = (config.watch.keep_checkpoints + 2) * checkpoint_bytes + (16 << 20)
+    for free, fits in ((needed, True), (needed - 1, False)):
+        usage = SimpleNamespace(free=free)
+        monkeypatch.setattr(preflight.shutil, "disk_usage", lambda _, usage=usage: usage)
+        if fits:
+            check_space(tmp_path / "run", config)
+        else:
+            with pytest.raises(OSError, match=r"MB, and the disk has .* MB left; free some"):
+                check_space(tmp_path / "run", config)
+
+
+def test_space_for_a_large_model_is_counted_without_making_it(config, tmp_path):
+    large = ModelConfig(300, 16, d_model=16_384, num_layers=1_000, num_heads=2)
+    with pytest.raises(OSError, match="MB, and the disk has"):
+        check_space(tmp_path / "run", replace(config, model=large))
+
+
+def test_other_data_are_named(config, data, tmp_path):
+    run = create_run(tmp_path / "run", config, data.tokenizer(), data.fingerprint)
+    assert open_same_data(run, None).fingerprint == data.fingerprint
+    assert open_same_data(run, data.folder).fingerprint == data.fingerprint
+    other = create_run(tmp_path / "other", config, data.tokenizer(), "0" * 64)
+    with pytest.raises(FileError, match=r"its data has the fingerprint .* instead of 000000000000"):
+        open_same_data(other, None)
