@@ -1,11 +1,11 @@
-"""A campaign of mutated files and arguments against every verb, in a process of its own.
+"""A campaign of mutated files and arguments against every verb, or against the readers alone.
 
-    python -m tests.hostile.campaign --seed 1 --first 0 --count 1000
+    python -m tests.hostile.campaign verbs --seed 1 --first 0 --count 1000
 
-Case number n of a seed is always the same. The process drives the verbs in itself, under limits of
-memory, file size and time, and prints a line of JSON for each case that broke a promise: an exit
-code other than 0 and 2, an internal error, a control character on standard error, a hang. Before a
-case it writes its number to a file: after a crash that file names the case.
+Case number n of a seed is always the same. The verbs run inside this process, under limits of
+memory, file size and time. Each failed case prints a line of JSON: an exit code other than 0 and 2,
+an internal error, a control character on standard error, a hang. The process writes the number of
+each case to a file before it runs: after a crash that file names the case.
 """
 
 import argparse
@@ -25,6 +25,7 @@ import time
 from pathlib import Path
 
 from tests.hostile.mutations import make_consistent, mutate_bytes, mutate_file
+from tests.hostile.readers import Readers
 
 ARCHIVE = Path(__file__).parents[1] / "editions" / "first.tar.xz"
 CPU_SECONDS = 15  # of one case, however busy the machine is
@@ -267,6 +268,7 @@ def _make_corpora(folder):
 
 def main():
     parser = argparse.ArgumentParser()
+    parser.add_argument("level", choices=("verbs", "readers"))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=100)
@@ -281,6 +283,8 @@ def main():
     signal.signal(signal.SIGALRM, _alarm)
     with tempfile.TemporaryDirectory() as folder:
         campaign = Campaign(options.seed, Path(folder))
+        if options.level == "readers":
+            campaign = Readers(options.seed, campaign.edition, campaign.corpora, Path(folder))
         for number in range(options.first, options.first + options.count):
             if options.case_file:
                 options.case_file.write_text(str(number))
