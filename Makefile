@@ -1,5 +1,5 @@
-# Two commands carry everything: `make demo` and `make test`. Both make the environment first, and
-# only once: it is made again when what it is made from changes.
+# The two main targets are `demo` and `test`. Both create the environment .venv first, and update it
+# when pyproject.toml, constraints.txt or the C++ core change.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -7,18 +7,18 @@ BENCH_BIN := .venv-bench/bin
 PIP := python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 CXX_FILES := $(wildcard core/*/*.cpp core/*/*.hpp)
 NATIVE := CMakeLists.txt core/CMakeLists.txt $(CXX_FILES)
-# Rooms with a native module, each with the stub of its own.
-NATIVE_ROOMS := tokenizer generation
-# The generated tables are as their script writes them.
+# Packages with a native module `_core` and its stub `_core.pyi`.
+NATIVE_PACKAGES := tokenizer generation
+# Generated tables keep the format of their script.
 FORMATTED_CXX := $(filter-out core/bpe/unicode_tables.hpp,$(CXX_FILES))
 
-.PHONY: demo test test-base test-browser env lint format stubs unicode sanitize bench clean
+.PHONY: demo test test-base test-browser env lint format stubs unicode words pictures sanitize bench clean
 
 demo: $(or $(wildcard .venv/dev.stamp),.venv/demo.stamp)
 	$(BIN)/tilth demo
 
-# One process for each core, except for tests that measure time; the tests of a file stay together,
-# as they share fixtures. With ARGS: one process, and what they say.
+# One process per core, except for tests that measure time. Tests of one file share fixtures and stay
+# in one process. ARGS go to pytest, which then runs in one process.
 test: env
 ifeq ($(ARGS),)
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder -m "not slow and not browser and not alone"
@@ -34,12 +34,12 @@ env: .venv/dev.stamp build/core/tests.stamp
 .venv/tools.stamp: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "tilth needs Python 3.11 or newer: run make PYTHON=python3.11"; exit 1; }
-	@echo "Making the environment .venv, once; torch alone is some 200 MB, so this takes a minute or two."
+	@echo "Creating the environment .venv, once. torch alone is about 200 MB: this takes a minute or two."
 	$(PYTHON) -m venv .venv
 	$(BIN)/$(PIP) scikit-build-core nanobind cmake ninja
 	@touch $@
 
-# Editable: Python files are used in place; these are made again when the native core changes.
+# Editable installs: Python files are used in place; a change to the C++ core triggers a rebuild.
 .venv/demo.stamp: .venv/tools.stamp $(NATIVE)
 	$(BIN)/$(PIP) --no-build-isolation --editable '.[train,report]'
 	@touch $@
@@ -48,7 +48,7 @@ env: .venv/dev.stamp build/core/tests.stamp
 	$(BIN)/$(PIP) --no-build-isolation --editable '.[dev]'
 	@touch $@
 
-# The core's own test programs, which `make test` runs.
+# The C++ test programs, which `make test` runs.
 build/core/tests.stamp: .venv/tools.stamp $(NATIVE)
 	$(BIN)/cmake -S core -B build/core -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja >/dev/null
 	$(BIN)/cmake --build build/core >/dev/null
@@ -56,16 +56,16 @@ build/core/tests.stamp: .venv/tools.stamp $(NATIVE)
 
 # --- checks --------------------------------------------------------------------------------------
 
-# The base install, without torch, on every supported Python that is present.
+# The base install, without torch, on each supported Python version that is installed.
 test-base:
 	for version in 3.11 3.12 3.13; do \
-	    python$$version -c "" 2> /dev/null || { echo "python$$version is not here"; continue; }; \
+	    python$$version -c "" 2> /dev/null || { echo "python$$version is not installed"; continue; }; \
 	    python$$version -m venv --clear build/base-$$version && \
 	    build/base-$$version/bin/$(PIP) . pytest hypothesis && \
 	    build/base-$$version/bin/python -m pytest -p no:cacheprovider tests/test_without_torch.py || exit 1; \
 	done
 
-# In a real browser: needs Debian's chromium, or another named by TILTH_CHROMIUM.
+# Needs Debian's chromium, or the browser named by TILTH_CHROMIUM.
 test-browser: env
 	$(BIN)/$(PIP) playwright
 	$(BIN)/python -m pytest -m browser tests/browser $(ARGS)
@@ -75,9 +75,9 @@ lint: env
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(FORMATTED_CXX)
-	for room in $(NATIVE_ROOMS); do \
-	    $(BIN)/python -m nanobind.stubgen --quiet -m tilth.$$room._core -o build/_core.pyi && \
-	    diff src/tilth/$$room/_core.pyi build/_core.pyi || { echo "The stub is old: run make stubs."; exit 1; }; \
+	for package in $(NATIVE_PACKAGES); do \
+	    $(BIN)/python -m nanobind.stubgen --quiet -m tilth.$$package._core -o build/_core.pyi && \
+	    diff src/tilth/$$package/_core.pyi build/_core.pyi || { echo "The stub is outdated: run make stubs."; exit 1; }; \
 	done
 
 format: env
@@ -86,15 +86,24 @@ format: env
 	$(BIN)/clang-format -i $(FORMATTED_CXX)
 
 stubs: env
-	for room in $(NATIVE_ROOMS); do \
-	    $(BIN)/python -m nanobind.stubgen --quiet -m tilth.$$room._core -o src/tilth/$$room/_core.pyi || exit 1; \
+	for package in $(NATIVE_PACKAGES); do \
+	    $(BIN)/python -m nanobind.stubgen --quiet -m tilth.$$package._core -o src/tilth/$$package/_core.pyi || exit 1; \
 	done
 
 unicode: env
 	$(BIN)/python core/bpe/make_unicode_tables.py
 
-# The core's own tests, once for memory and undefined behaviour, once for data races. Then the tests
-# of the bindings against modules that are built for the first.
+# Lists sentences of more than 30 words and banned phrases; not a gate. ARGS: files or folders.
+words:
+	$(PYTHON) scripts/list_words.py $(ARGS)
+
+# The pictures of the README and the docs. Trains a small model for a minute; needs Debian's chromium.
+pictures: env
+	$(BIN)/python scripts/draw_packages.py
+	$(BIN)/python scripts/make_pictures.py
+
+# The C++ tests under ASan and UBSan, then under TSan. Then the tests of the bindings, with extension
+# modules built for ASan and UBSan.
 PRELOAD = $(shell $(CXX) -print-file-name=libasan.so):$(shell $(CXX) -print-file-name=libubsan.so):$(shell $(CXX) -print-file-name=libstdc++.so)
 sanitize: env
 	for sanitizers in address,undefined thread; do \
@@ -111,10 +120,10 @@ sanitize: env
 	    $(BIN)/python -m pytest -p tests.sanitized_modules -m "not alone and not slow" \
 	    tests/tokenizer/test_core.py tests/generation/test_decoder.py
 
-# --- benchmarks, against peers in an environment of their own --------------------------------------
+# --- benchmarks: peers are installed in a separate environment -------------------------------------
 
 .venv-bench/packages.stamp: pyproject.toml constraints.txt
-	@echo "Making the environment .venv-bench for the peers, once."
+	@echo "Creating the environment .venv-bench for the peers, once."
 	$(PYTHON) -m venv .venv-bench
 	$(BENCH_BIN)/$(PIP) scikit-build-core nanobind cmake ninja
 	$(BENCH_BIN)/$(PIP) --no-build-isolation '.[bench]'
