@@ -1,4 +1,4 @@
-"""What every test relies on."""
+"""Settings and fixtures shared by all tests."""
 
 import resource
 import signal
@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# The same examples each time (`--hypothesis-profile others` draws others); and a machine that does
-# something else for 200 ms is no defect of ours.
+# Hypothesis draws the same examples each time; `--hypothesis-profile others` draws new ones. No
+# deadline: another process can delay an example by 200 ms.
 settings.register_profile("tilth", deadline=None, derandomize=True)
 settings.register_profile("others", deadline=None)
 settings.load_profile("tilth")
 
-# Where the suite is started in the background or by nohup, Ctrl-C or the end of the terminal is
-# ignored, and every child would inherit that: tests of interruption need the usual handling.
+# In the background or under nohup, SIGINT and SIGHUP are ignored, and child processes inherit that.
+# Tests of interruption need the default handlers.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-# The files that take longest begin first: otherwise one process ends with them while others wait.
+# The slowest files start first; otherwise one worker runs them last while the others are idle.
 COSTLY = (
     *("cli/test_train", "cli/test_lab", "lab/search/test_search", "training/test_loop"),
     *("test_documentation", "lab/test_runner", "tokenizer/test_tokenizer", "test_hostile"),
@@ -38,9 +38,9 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture
 def once_within():
-    """`once_within(limit, measure)`: one of ten measurements is below `limit` seconds.
+    """Assert that one of ten measurements is below a limit: `once_within(limit, measure)`.
 
-    Other programs can make a measurement longer, never shorter.
+    Times are in seconds. Other processes can lengthen a measurement, but not shorten it.
     """
 
     def once_within(limit, measure):
@@ -57,9 +57,9 @@ def once_within():
 
 @pytest.fixture
 def ctrl_c_within():
-    """`ctrl_c_within(limit, program)`: what it says if it ends within `limit` seconds of Ctrl-C.
+    """Assert that a program ends within a limit after Ctrl-C: `ctrl_c_within(limit, program)`.
 
-    That comes half a second after its first line; one of three tries is enough.
+    SIGINT is sent 0.5 s after its first line; one of three tries must succeed. Returns its output.
     """
 
     def ctrl_c_within(limit, program):
@@ -85,7 +85,7 @@ def ctrl_c_within():
 
 @pytest.fixture
 def cpu_seconds():
-    """`cpu_seconds(program)`: how long Python takes for it, start and end included."""
+    """Return the CPU time of a Python program, start-up included: `cpu_seconds(program)`."""
 
     def cpu_seconds(program):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -98,7 +98,7 @@ def cpu_seconds():
 
 @pytest.fixture(scope="session")
 def stories(tmp_path_factory):
-    """A small data folder, opened; nothing may be written into it."""
+    """A small data folder, opened. Read-only: all tests share it."""
     import tilth
     from tilth.corpus.stories import write_stories
 
