@@ -199,7 +199,7 @@ def test_a_json_schema_accepts_every_record(record):
         ("name", 3, "name must be text, not 3."),
         ("name", "a\udcff", r"name 'a\udcff' is not Unicode; give it another name."),
         ("inner", 3, "inner must be a table, not 3."),
-        ("inner", {}, "there is no size in the table inner; add it."),
+        ("inner", {}, "the key size is missing from the table inner; add it."),
         ("inner", {"size": True}, "inner.size must be a whole number, not True."),
         ("inner", {"size": 4.0}, "inner.size must be a whole number, not 4.0."),
         ("inner", {"size": np.ones(2)}, "inner.size must be a whole number, not array([1., 1.])."),
@@ -208,7 +208,7 @@ def test_a_json_schema_accepts_every_record(record):
         ("inner", {"size": 10**50}, "inner.size must be at most 1000000, not an integer of 51 dig"),
         ("inner", {"size": 10**9999}, "not an integer of 10000 digits."),
         ("inner", {"size": 1, "names": [1]}, "inner.names[0] must be text, not 1."),
-        ("inner", {"siz": 1}, "'siz' is no value of the table inner; did you mean size?"),
+        ("inner", {"siz": 1}, "'siz' is not a key of the table inner; did you mean size?"),
         ("rate", "1", "rate must be a number, not '1'."),
         ("rate", True, "rate must be a number, not True."),
         ("rate", math.nan, "rate is nan; it must be finite."),
@@ -235,7 +235,7 @@ def test_a_json_schema_accepts_every_record(record):
         ("file", "", "file must have at least 1 characters, not 0."),
         ("few", [], "few must have at least 1 items, not 0."),
         ("few", [1, 2, 3, 4], "few must have at most 3 items, not 4."),
-        ("naem", "b", "'naem' is no value of a record; did you mean name?"),
+        ("naem", "b", "'naem' is not a key of a record; did you mean name?"),
     ],
 )
 def test_wrong_values(name, value, sentence):
@@ -264,16 +264,16 @@ def test_a_dataclass_passes_and_a_table_becomes_one():
 
 
 def test_a_missing_key_and_a_wrong_whole():
-    assert refusal({"inner": {"size": 1}}) == "there is no name in a record; add it."
+    assert refusal({"inner": {"size": 1}}) == "the key name is missing from a record; add it."
     assert refusal([1]) == "a record must be a table, not [1]."
 
 
 def test_unknown_keys_may_be_ignored_at_every_depth():
     values = {**BASE, "new": 1, "inner": {"size": 3, "new": 2}, "table": {"a": {"size": 1, "b": 1}}}
-    assert "'new' is no value of a record" in refusal(values)
+    assert "'new' is not a key of a record" in refusal(values)
     record = schema.read(Outer, values, "a record", extra="ignore")
     assert record == Outer("a", Inner(3), table={"a": Inner(1)})
-    assert refusal({"new": 1}, extra="ignore") == "there is no name in a record; add it."
+    assert refusal({"new": 1}, extra="ignore") == "the key name is missing from a record; add it."
 
 
 def test_an_annotation_without_a_checker_is_an_error_of_the_programmer():
@@ -429,7 +429,7 @@ def test_a_record_becomes_its_stricter_subclass():
     class Holder:
         inner: Strict
 
-    with pytest.raises(ValueError, match="there is no more in the table inner; add it"):
+    with pytest.raises(ValueError, match="the key more is missing from the table inner; add it"):
         schema.check(Holder(Inner(3)))
     strict = Strict(3, more=1)
     assert schema.read(Holder, {"inner": strict}, "it").inner is strict

@@ -1,4 +1,4 @@
-"""Errors of other libraries, recognised without importing them, and the imports of extras.
+"""Out-of-memory errors and missing extras, recognised without importing other libraries.
 
 >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: 12 GB"))
 True
@@ -12,13 +12,13 @@ from typing import Any
 EXTRAS = {"torch": "train", "regex": "patterns", "pyarrow": "parquet", "zstandard": "zstd"}
 EXTRAS |= dict.fromkeys(("plotly", "matplotlib", "jinja2"), "report")
 EXTRAS |= {"huggingface_hub": "fetch", "optuna": "search", "submitit": "cluster"}
-"""By package, the extra of tilth that installs it."""
+"""The extra of tilth that installs each package."""
 
 _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out: Python's own, NumPy's, or torch's RuntimeError."""
+    """Return whether memory ran out: a MemoryError (NumPy's included) or torch's RuntimeError."""
     if isinstance(error, MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(
@@ -27,7 +27,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def missing_extra(error: BaseException) -> str | None:
-    """The sentence for an import that failed as an extra of tilth is not installed, or None."""
+    """Return the error message for a missing extra of tilth, or None for other errors."""
     package = (getattr(error, "name", None) or "").partition(".")[0]
     if isinstance(error, ModuleNotFoundError) and package in EXTRAS:
         extra = EXTRAS[package]
@@ -36,7 +36,7 @@ def missing_extra(error: BaseException) -> str | None:
 
 
 def import_extra(module: str, what: str) -> Any:  # noqa: ANN401, a module
-    """Import a module of an extra; without it, a ValueError says that `what` needs the extra."""
+    """Import a module of an extra; if it is missing, raise a ValueError that names the extra."""
     try:
         return import_module(module)
     except ModuleNotFoundError:

@@ -1,9 +1,8 @@
-"""Files that are whole or absent: atomic writing, checksums and versioned JSON manifests.
+"""Atomic writes, checksums, locks and versioned JSON manifests.
 
-Bytes enter and bytes leave. Every room writes through `atomic_write`: the bytes gather under a
-temporary name in the same folder and take the real name in one step, so no reader, crash or power
-cut ever shows a part of a file. A manifest is a JSON object that carries its format and version;
-whoever meets a wrong, torn or foreign file raises `FileError`, which says what to do about it.
+Every package writes through `atomic_write`: bytes go to a temporary file in the same folder, which
+is synced and renamed. No reader, crash or power cut ever sees part of a file. A manifest is a JSON
+object with its format and version. A wrong or truncated file raises `FileError`, with a hint.
 
 >>> import tempfile
 >>> with tempfile.TemporaryDirectory() as folder:
@@ -30,26 +29,26 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TypeVar, overload
 
-from tilth.schema import check_depth, read, shown
+from tilth.schema import check_depth, read, short_repr
 
 T = TypeVar("T")
 
 StrPath = str | os.PathLike[str]
 Progress = Callable[[str, int, int], None]
-"""Called now and then by long work: the phase, what is done of it, and of how much."""
+"""Progress callback of long work: the phase, the amount done, the total."""
 
 MAX_JSON_BYTES = 64 << 20
-"""The largest manifest or config file that is read: parsing takes some ten times its size."""
+"""The maximum size of a manifest or config: parsing takes about ten times as much memory."""
 
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
 class FileError(ValueError):
-    """A wrong, torn or foreign file: its text is one sentence, `path` is the path as given."""
+    """A wrong or damaged file. The message is one sentence; `path` is the path as given."""
 
     def __init__(self, path: StrPath, problem: str, hint: str) -> None:
-        super().__init__(path, problem, hint)  # all three: pickle rebuilds an error from its args
+        super().__init__(path, problem, hint)  # pickle rebuilds an error from its args
         self.path = path
 
     def __str__(self) -> str:
@@ -59,32 +58,34 @@ class FileError(ValueError):
 
 @contextmanager
 def atomic_write(path: StrPath, *, overwrite: bool = False) -> Iterator[BinaryIO]:
-    """Yield a binary file that appears at `path` when the block ends: whole, or not at all.
+    """Yield a binary file that appears at `path`, complete, when the block ends.
 
-    An existing file is refused unless `overwrite`; a symlink is written through. After an exception
-    (Ctrl-C included) the old file stands untouched. Flush what you wrap around the yielded file
-    (an `io.TextIOWrapper`, a `gzip.GzipFile`) before the block ends.
+    Raises FileExistsError if the file exists and `overwrite` is false; follows symlinks. After an
+    exception (Ctrl-C included) the old file is unchanged. Flush wrappers of the yielded file
+    (`io.TextIOWrapper`, `gzip.GzipFile`) before the block ends.
     """
     target = Path(os.path.realpath(path))
     with _explained(path):
         check_target(path, overwrite=overwrite)
         _remove_leftovers(target)
         temporary, descriptor = _create_temporary(target)
-    # The descriptor stays ours (closefd=False): it holds the lock until the real name is in place,
-    # even when the block closes its file.
+    # closefd=False: the descriptor holds the lock until the rename, even if the block closes the
+    # file.
     file = open(descriptor, "wb", closefd=False)  # noqa: SIM115
     try:
         with _explained(path, in_block=True):
             yield file
         with _explained(path):
             file.close()
-            os.fsync(descriptor)  # before the rename: a name never points to unwritten blocks
+            os.fsync(
+                descriptor
+            )  # before the rename, so that the name never points to unwritten blocks
             _publish(path, temporary, target, overwrite)
-            sync_folder(target.parent)  # after it: the new name itself survives a power cut
+            sync_folder(target.parent)  # after the rename, so that the name survives a power cut
     finally:
-        # These fail only after an earlier error, which is the one to report; what stays behind is
-        # removed by the next writer. The file closes before its descriptor, as bytes left in its
-        # buffer would otherwise go to whichever file is given the same number next.
+        # These fail only after an earlier error, which is the one to report; the next writer
+        # removes leftovers. The file closes before its descriptor: otherwise its buffer could be
+        # flushed into another file that reuses the number.
         with suppress(OSError):
             temporary.unlink()
         with suppress(OSError):
@@ -93,7 +94,7 @@ def atomic_write(path: StrPath, *, overwrite: bool = False) -> Iterator[BinaryIO
 
 
 def write_text_atomically(path: StrPath, text: str, *, overwrite: bool = False) -> None:
-    """Write `text` as UTF-8, line ends as they are, through `atomic_write`."""
+    """Write `text` as UTF-8 through `atomic_write`, without newline translation."""
     data = text.encode("utf-8")
     with atomic_write(path, overwrite=overwrite) as file:
         file.write(data)
@@ -101,12 +102,12 @@ def write_text_atomically(path: StrPath, text: str, *, overwrite: bool = False) 
 
 @contextmanager
 def _explained(path: StrPath, *, in_block: bool = False) -> Iterator[None]:
-    """Turn what the system says, often of a temporary name, into one sentence about `path`."""
+    """Turn an OSError, often about a temporary name, into one sentence about `path`."""
     try:
         yield
     except OSError as error:
         is_sentence_already = error.strerror is None
-        # The block's errors are its own, except that a full disk does not name the file it met.
+        # Errors of the block are re-raised, except a full disk, whose error names no file.
         met_our_file = error.errno in DISK_FULL and error.filename is None
         if is_sentence_already or (in_block and not met_our_file):
             raise
@@ -119,7 +120,7 @@ def _explained(path: StrPath, *, in_block: bool = False) -> Iterator[None]:
 
 
 def check_target(path: StrPath, *, overwrite: bool = False) -> None:
-    """Refuse now what `atomic_write` would refuse: call it before long work."""
+    """Check, before long work, that `atomic_write` can write to `path`."""
     target = Path(os.path.realpath(path))
     try:
         mode = target.stat().st_mode
@@ -131,7 +132,7 @@ def check_target(path: StrPath, *, overwrite: bool = False) -> None:
         ) from None
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(f"cannot write {path} because it is a folder; name a file in it")
-    if not stat.S_ISREG(mode):  # the rename would replace /dev/null itself, for every process
+    if not stat.S_ISREG(mode):  # the rename would replace /dev/null for every process
         raise OSError(f"cannot write {path} because it is a device or pipe; name a regular file")
     if not overwrite:
         raise _already_exists(path)
@@ -145,25 +146,25 @@ def _already_exists(path: StrPath) -> FileExistsError:
 def _temporary_prefix(name: str) -> str:
     encoded = os.fsencode(name)
     if len(encoded) > 100:
-        # A name ends at 255 bytes (143 on eCryptfs), so a long one is cut; the digest of the whole
-        # keeps the leftovers of two long names apart.
+        # A name has at most 255 bytes (143 on eCryptfs), so a long one is truncated; the digest
+        # distinguishes the temporary files of two long names.
         digest = hashlib.sha256(encoded).hexdigest()[:32]
         name = f"{encoded[:60].decode('utf-8', 'ignore')}~{digest}"
     return f".{name}."
 
 
 def _create_temporary(target: Path) -> tuple[Path, int]:
-    """Create a temporary file and lock it: the lock says that its writer lives."""
+    """Create and lock a temporary file; the lock shows that its writer is alive."""
     while True:
         random = os.urandom(8).hex()
         temporary = target.with_name(f"{_temporary_prefix(target.name)}{random}.partial")
-        # 0o666 leaves the permissions to the umask, as for any file that the user makes.
+        # 0o666: the umask decides the permissions, as for any other new file.
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        # Where there are no locks, no leftover can be locked either, so none is ever removed.
+        # Without lock support, leftovers cannot be locked either, so none is ever removed.
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        # Between the two calls another writer may have taken the unlocked file for a leftover.
-        # Once locked it is safe; so if the name no longer leads here, begin again.
+        # Another writer may have removed the file as a leftover before it was locked. If the name
+        # no longer refers to this file, try again.
         with suppress(FileNotFoundError):
             if os.path.samestat(temporary.stat(), os.fstat(descriptor)):
                 return temporary, descriptor
@@ -172,13 +173,13 @@ def _create_temporary(target: Path) -> tuple[Path, int]:
 
 def _remove_leftovers(target: Path) -> None:
     """Remove the temporary files of killed writers to `target`."""
-    # The exact number of digits, since `.a.*.partial` would also match the leftovers of `a.b`.
+    # Exactly 16 digits: `.a.*.partial` would also match the leftovers of `a.b`.
     pattern = re.compile(re.escape(_temporary_prefix(target.name)) + r"[0-9a-f]{16}\.partial")
     for leftover in target.parent.iterdir():
         if not pattern.fullmatch(leftover.name):
             continue
-        # An error says that this one is not ours to remove: a living writer holds its lock, it got
-        # its real name since the listing, or it belongs to another user.
+        # On an error, leave the file: a live writer holds the lock, it was renamed since the
+        # listing, or it belongs to another user.
         with suppress(OSError):
             descriptor = os.open(leftover, os.O_RDWR | os.O_NOFOLLOW)
             try:
@@ -189,18 +190,18 @@ def _remove_leftovers(target: Path) -> None:
 
 
 def _publish(path: StrPath, temporary: Path, target: Path, overwrite: bool) -> None:
-    """Give the finished file its real name in one step."""
+    """Rename the complete file to its target atomically."""
     if overwrite:
         temporary.rename(target)
         return
-    # A rename replaces whatever appeared since the block began; a link refuses it without a race.
+    # A rename would replace a file that appeared meanwhile; a hard link fails without a race.
     try:
         target.hardlink_to(temporary)
     except FileExistsError:
         raise _already_exists(path) from None
     except OSError:
-        # No hard links here (FAT, some network shares), which systems say in many ways: to look
-        # once more just before the rename is the best there is.
+        # No hard links on this file system (FAT, some network shares; error codes vary): check
+        # once more just before the rename.
         if os.path.lexists(target):
             raise _already_exists(path) from None
         temporary.rename(target)
@@ -209,7 +210,7 @@ def _publish(path: StrPath, temporary: Path, target: Path, overwrite: bool) -> N
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power cut, where the system can."""
+    """Sync a folder, so that its names survive a power cut, if the file system supports it."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -221,7 +222,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def open_lock(path: StrPath) -> BinaryIO:
-    """Open a lock file, made if it is missing; a link, a pipe or a device is refused."""
+    """Open or create a lock file; raise FileError for a symlink, pipe or device."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags, 0o666)
@@ -235,7 +236,7 @@ def open_lock(path: StrPath) -> BinaryIO:
 
 
 def try_lock(file: IO[Any]) -> bool:
-    """Lock an open file, unless another process has; the lock ends with the file or the process."""
+    """Try to lock an open file; return whether it succeeded. Closing the file unlocks it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -255,9 +256,9 @@ def checksum(source: StrPath | IO[bytes]) -> str:
 
 
 def open_regular(path: StrPath) -> BinaryIO:
-    """Open a regular file to read; a folder, a pipe or a device is refused and never waited for."""
+    """Open a regular file for reading, without blocking; other file types raise FileError."""
     try:
-        # Without O_NONBLOCK, opening a FIFO waits for a writer that may never come.
+        # Without O_NONBLOCK, opening a FIFO waits for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         raise FileError(path, "does not exist", "check the path") from None
@@ -275,14 +276,14 @@ def open_regular(path: StrPath) -> BinaryIO:
 
 
 def read_bytes(path: StrPath, max_bytes: int | None = None) -> bytes:
-    """All bytes of a regular file of at most `max_bytes`."""
+    """Read a regular file of at most `max_bytes`."""
     with open_regular(path) as file:
         size_bytes = os.fstat(file.fileno()).st_size
         if max_bytes is not None and size_bytes > max_bytes:
-            problem = f"has {size_bytes:,} bytes, more than the {max_bytes:,} that it may have"
+            problem = f"has {size_bytes:,} bytes, more than the limit of {max_bytes:,}"
             raise FileError(path, problem, "check the path")
         try:
-            # A file that grows meanwhile is cut where the check was made.
+            # A file that grows meanwhile is truncated to the limit.
             return file.read() if max_bytes is None else file.read(max_bytes)
         except OSError as error:
             hint = "check the disk"
@@ -290,18 +291,18 @@ def read_bytes(path: StrPath, max_bytes: int | None = None) -> bytes:
 
 
 def read_toml(path: StrPath) -> dict[str, Any]:
-    """Read a TOML file; what is wrong with it is one sentence."""
+    """Read a TOML file; raise FileError if it is malformed."""
     data = read_bytes(path, MAX_JSON_BYTES)
     try:
         return tomllib.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, nested too deeply
-        raise FileError(path, f"is not TOML ({error})", "mend it, or check the path") from None
+        raise FileError(path, f"is not TOML ({error})", "correct it, or check the path") from None
 
 
 def save_manifest(
     path: StrPath, content: dict[str, Any], *, kind: str, version: int, overwrite: bool = False
 ) -> None:
-    """Write `content` as indented JSON that begins with its format (`kind`) and its version."""
+    """Write `content` as indented JSON after its format (`kind`) and version."""
     try:
         data = manifest_bytes(content, kind=kind, version=version)
         if _parse(data) != {"format": kind, "version": version, **content}:
@@ -313,19 +314,19 @@ def save_manifest(
 
 
 def manifest_bytes(content: dict[str, Any], *, kind: str, version: int) -> bytes:
-    """What `save_manifest` writes."""
+    """Return the bytes that `save_manifest` writes."""
     if not content.keys().isdisjoint({"format", "version"}):
         raise ValueError("the keys 'format' and 'version' are reserved; rename yours")
     manifest = {"format": kind, "version": version, **content}
-    # No newline at the end: then every part of the file is invalid JSON, and cannot pass.
+    # No newline at the end: every truncated file is then invalid JSON.
     text = json.dumps(manifest, indent=2, ensure_ascii=False, allow_nan=False)
-    # UTF-8 lacks only the surrogates that Python puts into undecodable file names, and their
-    # backslash form is JSON's own.
+    # Undecodable file names contain surrogates, which UTF-8 cannot encode; JSON has the same
+    # backslash escapes.
     return text.encode("utf-8", "backslashreplace")
 
 
 def checksum_of(content: dict[str, Any]) -> str:
-    """A checksum of a JSON value."""
+    """Return the SHA-256 of a JSON value."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -336,36 +337,36 @@ def load_manifest(path: StrPath, *, kind: str, version: int, schema: type[T]) ->
 def load_manifest(
     path: StrPath, *, kind: str, version: int, schema: type[T] | None = None
 ) -> dict[str, Any] | T:
-    """Return the content that `save_manifest` was given, once its format and version are right.
+    """Load the content that `save_manifest` wrote; check its format and version.
 
-    With a `schema` (a dataclass, see `tilth.schema`), the content is checked and returned
-    as an instance; keys that the dataclass does not have are ignored.
+    With a `schema` (a dataclass, see `tilth.schema`), validate the content and return an instance.
+    Unknown keys are ignored.
     """
     data = read_bytes(path, MAX_JSON_BYTES)
     try:
         manifest = _parse(data)
     except (ValueError, RecursionError) as error:
-        problem = f"is torn or is not a manifest ({error})"
+        problem = f"is truncated or is not a manifest ({error})"
         raise FileError(path, problem, "make it again, or restore a copy") from error
     if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), str):
         raise FileError(path, "is not a manifest of tilth", "check the path")
     found_kind, found_version = manifest.pop("format"), manifest.pop("version", None)
     if found_kind != kind:
-        problem = f"is a {shown(found_kind)} manifest, not a {kind!r} manifest"
+        problem = f"is a {short_repr(found_kind)} manifest, not a {kind!r} manifest"
         raise FileError(path, problem, "check the path")
     if type(found_version) is not int:  # isinstance would let `true` pass as 1
-        raise FileError(path, "has no whole number as its version", "make it again")
+        raise FileError(path, "has a version that is not a whole number", "make it again")
     if found_version > version:
         problem = f"was written by a newer tilth (version {found_version} instead of {version})"
         raise FileError(path, problem, "upgrade tilth")
     if found_version < version:
-        problem = f"is of version {found_version}, and this tilth reads only {version}"
+        problem = f"has version {found_version}; this tilth reads version {version}"
         raise FileError(path, problem, "make it again")
     return manifest if schema is None else checked(schema, manifest, path)
 
 
 def checked(schema: type[T], content: object, path: StrPath) -> T:
-    """Check the content of a file against a dataclass; keys that it does not have are ignored."""
+    """Validate the content of a file against a dataclass; unknown keys are ignored."""
     try:
         return read(schema, content, "the file", extra="ignore")
     except ValueError as error:
@@ -374,12 +375,12 @@ def checked(schema: type[T], content: object, path: StrPath) -> T:
 
 
 def _parse(data: bytes) -> object:
-    """Read strict JSON: UTF-8, finite numbers, no key twice, of a limited depth."""
+    """Parse strict JSON: UTF-8, finite numbers, no duplicate keys, limited depth."""
     text = data.decode("utf-8")  # given bytes, json would guess at UTF-16 and UTF-32
     content = json.loads(
         text, parse_float=_finite, parse_constant=_finite, object_pairs_hook=unique_keys
     )
-    return check_depth("the object", content)  # else writing it again may exceed the stack
+    return check_depth("the object", content)  # or writing it again may overflow the stack
 
 
 def _finite(literal: str) -> float:
@@ -390,10 +391,10 @@ def _finite(literal: str) -> float:
 
 
 def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """For `json.loads(object_pairs_hook=...)`: a key that comes twice is an error."""
+    """Reject duplicate keys, as an `object_pairs_hook` of `json.loads`."""
     unique = dict(pairs)
     if len(unique) < len(pairs):
         counts = Counter(key for key, _ in pairs)
         key = next(key for key, count in counts.items() if count > 1)
-        raise ValueError(f"the key {shown(key)} appears twice")
+        raise ValueError(f"the key {short_repr(key)} appears twice")
     return unique

@@ -1,8 +1,8 @@
-r"""A declarative checker: the annotations of a dataclass are its schema.
+r"""Schema validation: the annotations of a dataclass are its schema.
 
 Configs, manifests, states, journals, metrics lines and lab files declare their fields once, with
-types, limits and a docstring for each field. This module checks values against that declaration,
-reads plain JSON or TOML values into it, writes them back, and describes it as a JSON schema.
+types, limits and a docstring for each field. This module validates values against the declaration,
+converts JSON and TOML values to dataclasses and back, and writes the declaration as a JSON schema.
 
 >>> @dataclass(frozen=True)
 ... class Shape:
@@ -20,18 +20,17 @@ Traceback (most recent call last):
 ValueError: width must be at least 1, not 0.
 >>> read(Shape, {"with": 8}, "a shape")
 Traceback (most recent call last):
-ValueError: 'with' is no value of a shape; did you mean width?
+ValueError: 'with' is not a key of a shape; did you mean width?
 
 Supported annotations: `bool`, `int`, `float`, `str`, `None`, `Literal`, `Any`, nested dataclasses,
 `tuple[X, ...]`, `tuple[X, Y]`, `list[X]`, `dict[str, X]`, unions, and `Annotated` with `Range`,
 `Length` and `Pattern`.
 
-Types are strict: a bool is not an int, 4.0 is not an int, but 3 is a float. NumPy's integers and
-floats become Python's. Numbers are finite. Foreign values are cut before they enter a sentence.
+Types are strict: a bool is not an int, 4.0 is not an int, but 3 is a float. NumPy integers and
+floats are converted to Python's. Numbers must be finite. Error messages truncate long values.
 
-A plain checker rather than pydantic: no dependency, no 0.12 s of import in every verb that reads
-a config, positional arguments and `dataclasses.replace` validate alike, and every error is one
-sentence of ours.
+Not pydantic: it adds a dependency and 0.12 s of import time to every verb that reads a config. Here
+positional arguments and `dataclasses.replace` are validated too, and each error is one sentence.
 """
 
 import ast
@@ -65,10 +64,10 @@ from tilth.formatting import printable, suggestion
 T = TypeVar("T")
 Extra = Literal["forbid", "ignore"]
 Checker = Callable[[str, object, Extra], Any]
-"""From a dotted name, a value and the treatment of unknown keys to the checked value."""
+"""Called with a dotted name, a value and the treatment of unknown keys; returns the valid value."""
 
 DEPTH = 64
-"""The deepest nesting of a JSON value, or of one that is annotated with `Any`."""
+"""The maximum nesting depth of a JSON value, or of a value annotated with `Any`."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ class Range:
     below: float | None = None
 
     def problem(self, number: float) -> str | None:
-        """The limit that a number breaks, in words."""
+        """Return the violated limit in words, or None."""
         if self.at_least is not None and number < self.at_least:
             words, limit = "at least", self.at_least
         elif self.above is not None and number <= self.above:
@@ -102,8 +101,8 @@ class Length:
     at_least: int = 0
     at_most: int | None = None
 
-    def check(self, name: str, value: Any) -> None:  # noqa: ANN401, whatever has a length
-        """Refuse a value that is too short or too long."""
+    def check(self, name: str, value: Any) -> None:  # noqa: ANN401, any sized value
+        """Raise a ValueError if a value is too short or too long."""
         limits = Range(at_least=self.at_least, at_most=self.at_most)
         if bound := limits.problem(len(value)):
             unit = "characters" if isinstance(value, str) else "items"
@@ -112,17 +111,17 @@ class Length:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A regular expression that a whole string must match, and the words for it."""
+    """A regular expression that a whole string must match, and its description."""
 
     regex: str
     what: str
     hint: str = ""
 
     def check(self, name: str, value: str) -> None:
-        """Refuse a string that does not match."""
+        """Raise a ValueError if a string does not match."""
         if not re.fullmatch(self.regex, value):
             hint = f"; {self.hint}" if self.hint else ""
-            raise ValueError(f"{name} {shown(value)} is not {self.what}{hint}.")
+            raise ValueError(f"{name} {short_repr(value)} is not {self.what}{hint}.")
 
 
 Share = Annotated[float, Range(at_least=0.0, at_most=1.0)]
@@ -136,8 +135,8 @@ FileName = Annotated[
 ]
 
 
-class _Shown(reprlib.Repr):
-    """`repr`, cut to a bounded length; strangers' files hold values of any size."""
+class _ShortRepr(reprlib.Repr):
+    """`repr` of bounded length: untrusted files hold values of any size."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -148,12 +147,13 @@ class _Shown(reprlib.Repr):
     def repr_int(self, x: int, level: int) -> str:
         if abs(x) < 10**self.maxlong:
             return repr(x)
-        # `repr` itself refuses integers of more than 4,300 digits.
-        return f"an integer of {math.floor(x.bit_length() * math.log10(2)) + 1} digits"
+        # `repr` refuses integers of more than 4,300 digits.
+        digits = math.floor(x.bit_length() * math.log10(2)) + 1
+        return f"an integer of {digits - (abs(x) < 10 ** (digits - 1))} digits"
 
 
-shown = _Shown().repr
-"""A value for a sentence: its `repr`, of bounded length."""
+short_repr = _ShortRepr().repr
+"""The `repr` of a value, truncated for an error message."""
 
 
 ANY = Range()
@@ -162,22 +162,22 @@ AT_LEAST_1 = Range(at_least=1)
 
 
 def check_int(name: str, value: object, limits: Range = AT_LEAST_1) -> int:
-    """Check an integer; NumPy's integers pass and become Python's."""
-    number = value if type(value) is int else None  # exactly, as the other checks take 20 times it
+    """Validate an integer; NumPy integers are converted to Python's."""
+    number = value if type(value) is int else None  # the checks below take 20 times as long
     if number is None and isinstance(value, SupportsIndex) and not isinstance(value, bool):
-        with suppress(TypeError):  # a NumPy array has the method, and seldom an index
+        with suppress(TypeError):  # most NumPy arrays have the method but no index
             number = operator.index(value)
     if number is None:
-        raise ValueError(f"{name} must be a whole number, not {shown(value)}.")
+        raise ValueError(f"{name} must be a whole number, not {short_repr(value)}.")
     if bound := limits.problem(number):
-        raise ValueError(f"{name} must be {bound}, not {shown(number)}.")
+        raise ValueError(f"{name} must be {bound}, not {short_repr(number)}.")
     return number
 
 
 def check_float(name: str, value: object, limits: Range = ANY) -> float:
-    """Check a finite number; NumPy's floats and all integers pass and become Python's floats."""
+    """Validate a finite number; integers and NumPy floats are converted to float."""
     if type(value) is not float and (isinstance(value, bool) or not isinstance(value, Real)):
-        raise ValueError(f"{name} must be a number, not {shown(value)}.")
+        raise ValueError(f"{name} must be a number, not {short_repr(value)}.")
     try:
         number = float(value)
     except OverflowError:  # an integer of hundreds of digits
@@ -190,30 +190,30 @@ def check_float(name: str, value: object, limits: Range = ANY) -> float:
 
 
 def check_choice(name: str, value: object, choices: Iterable[T]) -> T:
-    """The choice that equals a value, or an error with the nearest one as a hint."""
+    """Return the choice that equals a value; else raise a ValueError that suggests the nearest."""
     known = list(choices)
     for each in known:
-        is_alike = isinstance(value, bool) == isinstance(each, bool)  # True is 1, to Python
+        is_alike = isinstance(value, bool) == isinstance(each, bool)  # in Python, True == 1
         if is_alike and isinstance(value, type(each)) and value == each:
             return each
     names = [str(each) for each in known]
     hint = f"choose one of {', '.join(names)}."
     if len(names) > 8 and isinstance(value, str):  # too many to read
         hint = suggestion(value.lower(), names, hint)
-    raise ValueError(f"{name} {shown(value)} is unknown; {hint}")
+    raise ValueError(f"{name} {short_repr(value)} is unknown; {hint}")
 
 
 def check_keys(kind: type[Any], values: Mapping[Any, object], what: str) -> None:
-    """Refuse keys that a dataclass does not have, and the lack of those that it needs."""
+    """Raise a ValueError for unknown keys and for missing required keys of a dataclass."""
     known = _declared(kind)
     for key in values:
         if key not in known:
-            raise ValueError(f"{shown(key)} is no value of {what}; {suggestion(key, known)}")
+            raise ValueError(f"{short_repr(key)} is not a key of {what}; {suggestion(key, known)}")
     _check_complete(kind, values, what)
 
 
 def derived(function: Callable[[Any], object]) -> Any:  # noqa: ANN401, a field of any type
-    """A dataclass field that `check` derives from the other fields where it is None.
+    """Declare a dataclass field that `check` computes from the other fields if it is None.
 
     >>> @dataclass(frozen=True)
     ... class Shape:
@@ -228,9 +228,9 @@ def derived(function: Callable[[Any], object]) -> Any:  # noqa: ANN401, a field 
 
 
 def check(instance: object, table: str = "") -> None:
-    """Check a dataclass's own fields, for its `__post_init__`; `table` begins their dotted names.
+    """Validate the fields of a dataclass, in its `__post_init__`; `table` prefixes dotted names.
 
-    Values become the declared types: NumPy's numbers Python's, lists tuples, tables dataclasses.
+    Converts values to the declared types: NumPy numbers, lists to tuples, tables to dataclasses.
     """
     declared = _declared(type(instance))
     for name, each in declared.items():
@@ -246,10 +246,10 @@ def check(instance: object, table: str = "") -> None:
 def read(
     kind: type[T], values: object, what: str, *, table: str = "", extra: Extra = "forbid"
 ) -> T:
-    """Make a dataclass of plain values, as JSON and TOML give them, or of a part of them.
+    """Create a dataclass from JSON or TOML values.
 
-    `what` names the whole in sentences about its keys ("a lab"); `table` begins the dotted names of
-    its fields. Unknown keys are an error with a suggestion, or ignored, at every depth.
+    `what` names the object in error messages ("a lab"); `table` prefixes the dotted names of its
+    fields. Unknown keys are an error with a suggestion, or ignored, at every depth.
     """
     try:
         return _read(kind, values, what, table, extra)
@@ -259,7 +259,7 @@ def read(
 
 def _read(kind: type[T], values: object, what: str, table: str, extra: Extra) -> T:
     if not isinstance(values, Mapping):
-        raise ValueError(f"{table or what} must be a table, not {shown(values)}.")
+        raise ValueError(f"{table or what} must be a table, not {short_repr(values)}.")
     if extra == "forbid":
         check_keys(kind, values, what)
     else:
@@ -273,10 +273,10 @@ def _read(kind: type[T], values: object, what: str, table: str, extra: Extra) ->
     )
 
 
-def plain(value: Any) -> Any:  # noqa: ANN401, a dataclass or anything that one holds
-    """The values of a dataclass as JSON and TOML take them; `read` brings them back.
+def plain(value: Any) -> Any:  # noqa: ANN401, a dataclass or a field of one
+    """Convert a dataclass to JSON or TOML values, the inverse of `read`.
 
-    Fields that are None by default are left out when they are None.
+    Omits fields that are None by default and None now.
     """
     if is_dataclass(value):
         pairs = ((each, getattr(value, each.name)) for each in fields(value) if each.init)
@@ -291,7 +291,7 @@ def plain(value: Any) -> Any:  # noqa: ANN401, a dataclass or anything that one 
 
 
 def flat(values: Mapping[str, Any], table: str = "") -> dict[str, Any]:
-    """The values of tables within tables, by dotted name."""
+    """Flatten nested tables to values by dotted name."""
     found: dict[str, Any] = {}
     for name, value in values.items():
         dotted = _dotted(table, name)
@@ -300,15 +300,15 @@ def flat(values: Mapping[str, Any], table: str = "") -> dict[str, Any]:
 
 
 def json_schema(kind: type[Any]) -> dict[str, Any]:
-    """The JSON schema of a dataclass (draft 2020-12), for editors. None is a key left out."""
+    """Return the JSON schema (draft 2020-12) of a dataclass, for editors. None is a missing key."""
     dialect = "https://json-schema.org/draft/2020-12/schema"
     return {"$schema": dialect, "title": kind.__name__, **_schema(kind, ())}
 
 
 def descriptions(kind: type[Any]) -> dict[str, str]:
-    """The docstrings of a dataclass's fields: the string literal that follows each, by field.
+    """Return the docstrings of a dataclass's fields: the string literal that follows each field.
 
-    Python discards these strings, so they come from the source. Inherited fields are included.
+    Python discards these strings, so they are parsed from the source, inherited fields included.
     """
     found: dict[str, str] = {}
     for each in reversed(kind.__mro__):
@@ -323,7 +323,7 @@ def descriptions(kind: type[Any]) -> dict[str, str]:
     return {name: found[name] for name in (each.name for each in fields(kind)) if name in found}
 
 
-@cache  # a module has several classes, and `inspect.getsource` of each would parse all of it again
+@cache  # `inspect.getsource` of each class would parse the whole module again
 def _definitions(module: str) -> dict[str, list[Any]]:
     if module == "builtins":
         return {}
@@ -346,7 +346,7 @@ _DECLARED: dict[type[Any], dict[str, _Declared]] = {}
 
 
 def _declared(kind: type[Any]) -> dict[str, _Declared]:
-    """The fields of a dataclass, by name; a class is examined once."""
+    """Return the fields of a dataclass by name, cached by class."""
     if kind in _DECLARED:
         return _DECLARED[kind]
     hints = get_type_hints(kind, include_extras=True)
@@ -369,7 +369,7 @@ def _declared(kind: type[Any]) -> dict[str, _Declared]:
 def _check_complete(kind: type[Any], values: Mapping[Any, object], what: str) -> None:
     for name, declared in _declared(kind).items():
         if declared.is_needed and name not in values:
-            raise ValueError(f"there is no {name} in {what}; add it.")
+            raise ValueError(f"the key {name} is missing from {what}; add it.")
 
 
 def _dotted(table: str, name: str) -> str:
@@ -377,7 +377,7 @@ def _dotted(table: str, name: str) -> str:
 
 
 def _parts(hint: Any, limits: tuple[Any, ...]) -> tuple[Any, Any, tuple[Any, ...], tuple[Any, ...]]:  # noqa: ANN401
-    """An annotation as (type, origin, arguments, limits), without its `Annotated`."""
+    """Split an annotation into (type, origin, arguments, limits), without `Annotated`."""
     while get_origin(hint) is Annotated:
         limits = (*limits, *hint.__metadata__)
         hint = hint.__origin__
@@ -415,14 +415,14 @@ def _check_instance(
     kind: type[Any], limits: tuple[Any, ...], name: str, value: object, _extra: Extra
 ) -> object:
     if not isinstance(value, kind):
-        raise ValueError(f"{name} must be {WORDS[kind]}, not {shown(value)}.")
+        raise ValueError(f"{name} must be {WORDS[kind]}, not {short_repr(value)}.")
     for limit in limits:
         limit.check(name, value)
     return value
 
 
 def check_depth(name: str, value: object, _extra: Extra = "forbid") -> object:
-    """Refuse a value that is nested more than `DEPTH` levels deep."""
+    """Raise a ValueError if a value is nested more than `DEPTH` levels deep."""
     level = [value]
     for _ in range(DEPTH):
         level = [
@@ -440,7 +440,7 @@ def _check_dataclass(kind: type[Any], name: str, value: object, extra: Extra) ->
     if type(value) is kind:
         return value
     if is_dataclass(value) and (isinstance(value, kind) or issubclass(kind, type(value))):
-        value = plain(value)  # of a stricter or a laxer class: exactly the declared one
+        value = plain(value)  # convert a subclass or superclass to the declared class
     return _read(kind, value, f"the table {name}", name, extra)
 
 
@@ -461,7 +461,7 @@ def _union(arguments: tuple[Any, ...], limits: tuple[Any, ...]) -> Checker:
                 continue
         kinds = [_parts(each, ())[:2] for each in others]
         words = " or ".join(WORDS.get(origin or kind, "a table") for kind, origin in kinds)
-        raise ValueError(f"{name} must be {words}, not {shown(value)}.")
+        raise ValueError(f"{name} must be {words}, not {short_repr(value)}.")
 
     return checker
 
@@ -472,7 +472,7 @@ def _list(origin: Any, arguments: tuple[Any, ...], limits: tuple[Any, ...]) -> C
 
     def checker(name: str, value: object, extra: Extra) -> object:
         if not isinstance(value, list | tuple):
-            raise ValueError(f"{name} must be a list, not {shown(value)}.")
+            raise ValueError(f"{name} must be a list, not {short_repr(value)}.")
         if not is_open and len(value) != len(checkers):
             raise ValueError(f"{name} must have {len(checkers)} items, not {len(value)}.")
         for limit in limits:
@@ -489,12 +489,12 @@ def _list(origin: Any, arguments: tuple[Any, ...], limits: tuple[Any, ...]) -> C
 def _table(check_item: Checker, limits: tuple[Any, ...]) -> Checker:
     def checker(name: str, value: object, extra: Extra) -> object:
         if not isinstance(value, Mapping):
-            raise ValueError(f"{name} must be a table, not {shown(value)}.")
+            raise ValueError(f"{name} must be a table, not {short_repr(value)}.")
         for limit in limits:
             limit.check(name, value)
         for key in value:
             if not isinstance(key, str):
-                raise ValueError(f"{name} has the key {shown(key)}, which must be text.")
+                raise ValueError(f"{name} has the key {short_repr(key)}, which must be text.")
         return {
             key: check_item(_dotted(name, printable(key[:80])), item, extra)
             for key, item in value.items()
@@ -551,7 +551,7 @@ def _object_schema(kind: type[Any]) -> dict[str, Any]:
 
 def _limit_schema(limit: Range | Length | Pattern, kind: str) -> dict[str, Any]:
     if isinstance(limit, Pattern):
-        return {}  # Python's regular expressions are not those of JSON schemas
+        return {}  # Python's regular expressions differ from those of JSON schemas
     pairs: dict[str, float | None]
     if isinstance(limit, Length):
         end = {"string": "Length", "array": "Items", "object": "Properties"}[kind]

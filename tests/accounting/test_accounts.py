@@ -101,7 +101,7 @@ def test_this_machine_is_estimated_by_its_memory_too():
         ({"steps": 0}, "steps must be at least 1"),
         ({"num_microbatches": 2}, "a batch of 1 cannot be cut into 2"),
         ({"num_microbatches": 0}, "num_microbatches must be at least 1"),
-        ({"d_modl": 3}, "'d_modl' is no value of a model config; did you mean d_model"),
+        ({"d_modl": 3}, "'d_modl' is not a key of a model config; did you mean d_model"),
         ({"optimizer": "adam"}, "optimizer 'adam' is unknown; choose one of adamw, "),
         ({"dtype": "float8"}, "dtype 'float8' is unknown; choose one of float32, "),
         ({"hours": 3}, "hours need a hardware to be spent on"),

@@ -145,7 +145,7 @@ def test_age_is_the_time_since_the_last_step(tmp_path, lines_of):
         ("manifest.json", b'{"format": "ru', "manifest.json"),
         ("manifest.json", b'{"format": "data", "version": 1}', "'data' manifest"),
         ("metrics.jsonl", b'{"step": 1, "lo\n{"step": 2}\n', "line 1"),
-        ("metrics.jsonl", b'{"step": 1}\n', "there is no tokens in the line"),
+        ("metrics.jsonl", b'{"step": 1}\n', "the key tokens is missing from the line"),
         ("metrics.jsonl", line(loss="low"), "loss must be a number, not 'low'"),
         ("metrics.jsonl", line(tokens_per_second=10**400), "tokens_per_second is inf"),
         ("metrics.jsonl", line(tokens=10**400), "tokens must be at most"),

@@ -137,10 +137,16 @@ def test_files_bring_it_back():
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({**SHAPE, "num_head": 4}, "'num_head' is no value of a model config; did you mean num_he"),
-        ({**SHAPE, "dropout": 0.1}, "'dropout' is no value of a model config; there are vocab_siz"),
-        ({**SHAPE, 3: 4}, "3 is no value of a model config"),
-        ({"vocab_size": 5}, "there is no context_length in a model config; add it"),
+        (
+            {**SHAPE, "num_head": 4},
+            "'num_head' is not a key of a model config; did you mean num_he",
+        ),
+        (
+            {**SHAPE, "dropout": 0.1},
+            "'dropout' is not a key of a model config; there are vocab_siz",
+        ),
+        ({**SHAPE, 3: 4}, "3 is not a key of a model config"),
+        ({"vocab_size": 5}, "the key context_length is missing from a model config; add it"),
     ],
 )
 def test_wrong_dicts(values, sentence):

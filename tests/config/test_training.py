@@ -195,9 +195,13 @@ def test_what_is_left_open_follows_from_the_length():
     shortest = make(steps=1).resolve(**MACHINE)
     assert (shortest.optimizer.warmup_steps, shortest.optimizer.decay_steps) == (0, 0)
     assert shortest.watch.save_every == shortest.watch.norms_every == 1
-    with pytest.raises(ValueError, match="'thread' is no value of the table machine; did you mean"):
+    with pytest.raises(
+        ValueError, match="'thread' is not a key of the table machine; did you mean"
+    ):
         make().resolve(thread=1)
-    with pytest.raises(ValueError, match="there is no device in the table machine; add it"):
+    with pytest.raises(
+        ValueError, match="the key device is missing from the table machine; add it"
+    ):
         make().resolve()
 
 
@@ -332,11 +336,11 @@ def test_impossible_values(table, name, value, sentence):
 @pytest.mark.parametrize(
     ("table", "key", "hint"),
     [
-        ("", "step", "'step' is no value of a training config; did you mean steps?"),
-        ("", "lr", "'lr' is no value of a training config; there are data, model, recipe,"),
-        ("model", "d_modle", "'d_modle' is no value of the table model; did you mean d_model?"),
-        ("optimizer", "beta", "'beta' is no value of the table optimizer; did you mean betas?"),
-        ("machine", "thread", "'thread' is no value of the table machine; did you mean threads?"),
+        ("", "step", "'step' is not a key of a training config; did you mean steps?"),
+        ("", "lr", "'lr' is not a key of a training config; there are data, model, recipe,"),
+        ("model", "d_modle", "'d_modle' is not a key of the table model; did you mean d_model?"),
+        ("optimizer", "beta", "'beta' is not a key of the table optimizer; did you mean betas?"),
+        ("machine", "thread", "'thread' is not a key of the table machine; did you mean threads?"),
         ("watch", "save_evry", "of the table watch; did you mean save_every?"),
         ("watch", "?", "there are evaluate_every, evaluation_tokens"),
     ],
@@ -344,7 +348,7 @@ def test_impossible_values(table, name, value, sentence):
 def test_an_unknown_key_is_an_error_with_a_suggestion(table, key, hint):
     values = make().to_dict()
     (values[table] if table else values)[key] = 1
-    with pytest.raises(ValueError, match="is no value of") as caught:
+    with pytest.raises(ValueError, match="is not a key of") as caught:
         TrainingConfig.from_dict(values)
     assert hint in str(caught.value)
 
@@ -353,7 +357,9 @@ def test_an_unknown_key_is_an_error_with_a_suggestion(table, key, hint):
 def test_what_has_no_default_must_be_there(name):
     values = make().to_dict()
     del values[name]
-    with pytest.raises(ValueError, match=f"there is no {name} in a training config; add it"):
+    with pytest.raises(
+        ValueError, match=f"the key {name} is missing from a training config; add it"
+    ):
         TrainingConfig.from_dict(values)
 
 

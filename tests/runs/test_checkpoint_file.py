@@ -130,7 +130,7 @@ def test_a_path_is_replaced_in_one_step(tmp_path, monkeypatch):
 )
 def test_metadata_that_makes_no_sense(content):
     data = safetensors.torch.save({"weight": torch.zeros(2)}, {"tilth checkpoint": content})
-    with pytest.raises(FileError, match="is torn or is not a checkpoint"):
+    with pytest.raises(FileError, match="is truncated or is not a checkpoint"):
         load_checkpoint(io.BytesIO(data), nn.Linear(2, 2))
 
 
@@ -212,10 +212,10 @@ def test_torn_and_foreign_files(tmp_path):
     whole = file.getvalue()
     header_bytes = struct.unpack("<Q", whole[:8])[0]
     for size in (0, 7, 8, 100, 8 + header_bytes, len(whole) - 1):
-        with pytest.raises(FileError, match="is torn or is not a checkpoint"):
+        with pytest.raises(FileError, match="is truncated or is not a checkpoint"):
             load_checkpoint(io.BytesIO(whole[:size]), model, optimizer)
     foreign = safetensors.torch.save({"weight": torch.zeros(2)}, {"format": "pt"})
-    with pytest.raises(FileError, match="is torn or is not a checkpoint"):
+    with pytest.raises(FileError, match="is truncated or is not a checkpoint"):
         load_checkpoint(io.BytesIO(foreign), model, optimizer)
     with pytest.raises(FileError, match="does not exist"):
         load_checkpoint(tmp_path / "missing", model, optimizer)

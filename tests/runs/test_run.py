@@ -241,7 +241,7 @@ def test_a_run_that_was_moved_is_the_same(make_run, tmp_path):
         ("config.toml", b"", r"config.toml is no training config \(there is no data"),
         ("config.toml", b"x = " + b"[" * 100_000, r"config.toml is not TOML"),
         ("manifest.json", None, "manifest.json does not exist"),
-        ("manifest.json", b'{"format": "run", "ver', "manifest.json is torn"),
+        ("manifest.json", b'{"format": "run", "ver', "manifest.json is truncated"),
         ("manifest.json", b'{"format": "data", "version": 1}', "is a 'data' manifest, not a 'run'"),
         ("manifest.json", b'{"format": "run", "version": 2}', "newer tilth .*upgrade tilth"),
         ("manifest.json", b'{"format": "run", "version": 1}', "there is no data_fingerprint"),
@@ -268,7 +268,7 @@ def test_what_is_no_run(tmp_path):
     [
         ("steps = 100", "", "config.toml has no number of steps; restore it"),
         ("steps = 100", "budget_seconds = 60.0", "has no number of steps"),
-        ("steps = 100", "stesp = 100", r"\('stesp' is no value of .*did you mean steps\?\)"),
+        ("steps = 100", "stesp = 100", r"\('stesp' is not a key of .*did you mean steps\?\)"),
         ("threads = 1", "", "config.toml does not say machine.threads; restore it"),
         ("save_every = 20", "", "config.toml does not say watch.save_every; restore it"),
         ("min_lr = 1e-05", "", "config.toml does not say optimizer.min_lr; restore it"),

@@ -34,7 +34,7 @@ def test_weights_of_every_float_are_read(tmp_path):
         load_weights(tmp_path / "w.safetensors")
     (tmp_path / "w.safetensors").write_bytes(b"nothing of the kind")
     for read in (load_weights, tensor_shapes):
-        with pytest.raises(FileError, match="is torn or is no safetensors file"):
+        with pytest.raises(FileError, match="is truncated or is not a safetensors file"):
             read(tmp_path / "w.safetensors")
 
 

@@ -94,7 +94,7 @@ def _read(name: str, data: bytes) -> tuple[int, dict[str, Any], dict[str, Any] |
         AttributeError,
         RecursionError,
     ) as error:
-        problem = f"is torn or is not a checkpoint ({error})"
+        problem = f"is truncated or is not a checkpoint ({error})"
         raise FileError(name, problem, "check the path, or take an older one") from error
     if version != VERSION:
         raise FileError(name, f"is of version {version}", "use the tilth that wrote it")

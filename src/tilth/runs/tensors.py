@@ -94,5 +94,5 @@ def _explained(path: StrPath) -> Iterator[None]:
     try:
         yield
     except safetensors.SafetensorError as error:
-        problem = f"is torn or is no safetensors file ({error})"
+        problem = f"is truncated or is not a safetensors file ({error})"
         raise FileError(path, problem, HINT) from error
