@@ -33,7 +33,7 @@ import numpy as np
 
 from tilth.config.model import END_TOKEN
 from tilth.files import FileError, StrPath, checked, checksum_of, load_manifest, open_regular
-from tilth.schema import Range, Sha256, plain, shown
+from tilth.schema import Range, Sha256, plain, short_repr
 from tilth.tokenizer._core import MAX_VOCAB_SIZE
 
 if TYPE_CHECKING:
@@ -135,9 +135,9 @@ class DataManifest:
         if self.end_token_id >= self.vocab_size:
             raise ValueError(f"end_token_id {self.end_token_id} is outside the vocabulary.")
         if set(self.splits) != set(SPLITS):
-            raise ValueError(f"splits are {shown([*self.splits])} instead of {list(SPLITS)}.")
+            raise ValueError(f"splits are {short_repr([*self.splits])} instead of {list(SPLITS)}.")
         if set(self.files) != set(FILES):
-            raise ValueError(f"files are {shown([*self.files])} instead of {list(FILES)}.")
+            raise ValueError(f"files are {short_repr([*self.files])} instead of {list(FILES)}.")
         for name, file in self.files.items():
             if len(file.sha256) != -(-file.size_bytes // BLOCK_BYTES):
                 raise ValueError(f"files.{name} has {len(file.sha256)} checksums.")

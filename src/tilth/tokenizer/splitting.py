@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tilth.errors import import_extra
-from tilth.schema import shown
+from tilth.schema import short_repr
 from tilth.tokenizer import _core
 
 NATIVE_PATTERNS = ("gpt2", "cl100k")
@@ -68,7 +68,7 @@ class CustomSplitter:
                 start = found.end()
         except TimeoutError:
             raise ValueError(
-                f"The pattern {shown(self._pattern.pattern)} backtracks too long at character "
+                f"The pattern {short_repr(self._pattern.pattern)} backtracks too long at character "
                 f"{start:,} of a text; write it without alternatives or repetitions that match "
                 "the same characters in several ways."
             ) from None
@@ -78,11 +78,13 @@ class CustomSplitter:
 
 def _compile(pattern: str) -> Any:  # noqa: ANN401, regex has no types
     names = ", ".join(NATIVE_PATTERNS)
-    regex = import_extra("regex", f"The pattern {shown(pattern)} is not one of {names} and")
+    regex = import_extra("regex", f"The pattern {short_repr(pattern)} is not one of {names} and")
     try:
         return regex.compile(pattern)
     except (RecursionError, MemoryError):
-        raise ValueError(f"The pattern {shown(pattern)} is too large; write it shorter.") from None
+        raise ValueError(
+            f"The pattern {short_repr(pattern)} is too large; write it shorter."
+        ) from None
     except regex.error as error:
         raise ValueError(f"The pattern {pattern!r} is not one that regex reads: {error}.") from None
 

@@ -184,7 +184,7 @@ SECOND = ("pre_tokenizer", "pretokenizers", 1)
         (("model", "vocab", "b"), -1, "-1"),
         (("model", "vocab", "b"), 10**30, "out of range"),
         (("model", "vocab", "b"), [1], "'b'"),
-        (("model", "vocab", ""), 9, "token 9 is empty"),
+        (("model", "vocab", ""), 9, "token 9 is 0 bytes"),
         (("model", "vocab", "x" * 1_000_000), 9, "1,000,000 bytes"),
         (("model", "vocab", "a b"), 9, "'a b'"),
         (("model", "vocab", "\x00"), 9, "spells no byte"),
@@ -346,7 +346,7 @@ def test_overlaps_are_those_of_the_definition(data):
         for start in range(len(token))
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(huggingface, "MOST_COMPARED", 4)
+        patch.setattr(huggingface, "MAX_COMPARED", 4)
         if overlaps:
             with pytest.raises(ValueError, match="overlaps"):
                 huggingface._check_overlaps(normalized, others)

@@ -186,7 +186,7 @@ def test_ranks_cannot_say_that_a_merge_makes_a_special_token(tmp_path):
         (b"YQ== 0\n\xff\xfe 1\n", "line 2"),
         (b"YQ== 0\nYg== 0\n", "second time"),
         (b"YQ== 0\nYQ== 1\n", "both b'a'"),
-        (b"YQ== 0\n 1\n", "empty"),
+        (b"YQ== 0\n 1\n", "0 bytes"),
         (b"YQ== 0\nYWI= 1\n", "needs b'b'"),
         (base64.b64encode(b"a" * 1_000_000) + b" 0\n", "1,000,000 bytes"),
     ],

@@ -30,7 +30,7 @@ from tilth.files import FileError, StrPath, read_toml
 from tilth.formatting import join_words
 from tilth.lab.question import MAX_SEEDS, Findings, Question
 from tilth.lab.trials import Column, PlannedTrial, Results, against, best_of, group_table
-from tilth.schema import Length, Range, check, flat, read, shown
+from tilth.schema import Length, Range, check, flat, read, short_repr
 
 MOST_TRIALS = 10_000  # of a file; a grid of ten lists could name any number
 
@@ -52,7 +52,7 @@ class CustomFile:
         check(self)
         for trial in self.trials:
             if not isinstance(trial.get("label"), str):
-                raise ValueError(f"there is a trial without a label ({shown(trial)}); give it one.")
+                raise ValueError(f"there is a trial without a label ({short_repr(trial)}); give it one.")
         if "seed" in self.grid or any("seed" in trial for trial in self.trials):
             raise ValueError("it varies the seed; say seeds = 3.")
         if not self.grid and not self.trials:
@@ -72,7 +72,7 @@ def read_custom(path: StrPath) -> CustomFile:
     values = read_toml(path)
     try:
         if "name" in values:
-            raise ValueError("'name' is no value of a question; name the file.")
+            raise ValueError("'name' is not a key of a question; name the file.")
         # model.d_model = … makes a table of its own in TOML
         for name in values.keys() & {"base", "grid"}:
             values[name] = flat(values[name]) if isinstance(values[name], dict) else values[name]

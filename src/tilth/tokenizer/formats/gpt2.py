@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from tilth.files import StrPath, check_target, write_text_atomically
-from tilth.schema import shown
+from tilth.schema import short_repr
 from tilth.tokenizer.formats.reading import explained, read_json, read_text
 from tilth.tokenizer.vocabulary import Pair, Vocabulary
 
@@ -43,7 +43,7 @@ def unspell(spelling: str) -> bytes:
         return spelling.translate(_BYTES).encode("latin-1")
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"{shown(spelling)} holds {shown(spelling[error.start])}, which spells no byte; "
+            f"{short_repr(spelling)} holds {short_repr(spelling[error.start])}, which spells no byte; "
             "restore a copy, or name the token as a special token"
         ) from None
 
@@ -76,7 +76,7 @@ def load_gpt2(
             lines[0] = ""
         # No byte is spelled as a carriage return, so one at the end of a line is no token's.
         lines = [line.removesuffix("\r") for line in lines]
-        merges = tuple(merge_of(line) for line in lines if line)
+        merges = tuple(parse_merge(line) for line in lines if line)
         return replace(vocabulary, merges=merges)
 
 
@@ -86,7 +86,7 @@ def save_gpt2(
     """Write `vocab.json` and `merges.txt`."""
     if vocabulary.pattern != "gpt2":
         raise ValueError(
-            f"{vocab_path} cannot say that the pattern is {shown(vocabulary.pattern)}; "
+            f"{vocab_path} cannot say that the pattern is {short_repr(vocabulary.pattern)}; "
             "write a tokenizer.json"
         )
     if vocabulary.whole_piece_first:
@@ -116,11 +116,11 @@ def tokens_by_id(vocab: Mapping[str, object], unspelled: Iterable[str] = ()) -> 
     for spelling, token_id in vocab.items():
         if type(token_id) is not int:
             raise ValueError(
-                f"the token {shown(spelling)} has the id {shown(token_id)}; give a whole number"
+                f"the token {short_repr(spelling)} has the id {short_repr(token_id)}; give a whole number"
             )
         if token_id in tokens:
             raise ValueError(
-                f"the tokens {shown(spell(tokens[token_id]))} and {shown(spelling)} both have the "
+                f"the tokens {short_repr(spell(tokens[token_id]))} and {short_repr(spelling)} both have the "
                 f"id {token_id}; give each its own"
             )
         tokens[token_id] = (
@@ -129,11 +129,11 @@ def tokens_by_id(vocab: Mapping[str, object], unspelled: Iterable[str] = ()) -> 
     return tokens
 
 
-def merge_of(line: str) -> Pair:
+def parse_merge(line: str) -> Pair:
     """The pair of a line such as `Ġt he`."""
     left, _, right = line.partition(" ")
     if not left or not right or " " in right:
         raise ValueError(
-            f"{shown(line)} is no merge; write two tokens with a blank between, or restore a copy"
+            f"{short_repr(line)} is no merge; write two tokens with a blank between, or restore a copy"
         )
     return unspell(left), unspell(right)

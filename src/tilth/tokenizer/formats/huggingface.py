@@ -1,7 +1,7 @@
-r"""`tokenizer.json`, the file of Hugging Face's `tokenizers`, and tilth's own format.
+r"""`tokenizer.json`, the format of Hugging Face `tokenizers`, which is also tilth's native format.
 
-What enters: the file, or a `Vocabulary`. What leaves: the other of the two. What is written, gives
-the same ids in `tokenizers`; what cannot be reproduced here is refused by name when read.
+A file that is written gives the same ids in `tokenizers`. A file that is read gives the same ids
+in tilth, or a `FileError` names the setting that tilth cannot reproduce.
 
 >>> import tempfile
 >>> vocabulary = Vocabulary.from_parts({0: b"h", 1: b"i", 2: b"hi"}, [(b"h", b"i")], ["<|end|>"])
@@ -13,87 +13,88 @@ True
 
 import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 from tilth.files import StrPath, write_text_atomically
-from tilth.schema import shown
-from tilth.tokenizer.formats.gpt2 import is_spelling, merge_of, spell, tokens_by_id, unspell
+from tilth.schema import short_repr
+from tilth.tokenizer.formats.gpt2 import is_spelling, parse_merge, spell, tokens_by_id, unspell
 from tilth.tokenizer.formats.oniguruma import check_read_alike
 from tilth.tokenizer.formats.reading import explained, read_json
 from tilth.tokenizer.vocabulary import Pair, Vocabulary
 
-# reference.CL100K_PATTERN as Oniguruma reads it. Nothing needs to be possessive: wherever one part
-# could give a character back, the next part could not take it. `$` becomes `\z`, the end of text.
+T = TypeVar("T")
+
+# reference.CL100K_PATTERN in Oniguruma's syntax. Possessive quantifiers are not needed: wherever a
+# part could give a character back, the next part could not match it. `$` becomes `\z`.
 _CL100K = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s+\z|\s*[\r\n]|\s+(?!\S)|\s"
 )
-# How files write the known patterns. Llama 3 ends in `|\s*[\r\n]+|\s+(?!\S)|\s+`, which is another:
-# at the end of a text it cuts "\n " in two, where cl100k does not.
+# The known patterns as files write them. Llama 3 ends in `|\s*[\r\n]+|\s+(?!\S)|\s+`, a different
+# pattern: it splits "\n " at the end of a text in two, cl100k does not.
 _NAMES = {
     _CL100K: "cl100k",
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
 }
 
-MOST_COMPARED = 64  # characters of added tokens, where their overlaps are sought
+MAX_COMPARED = 64  # characters of an added token that the search for overlaps compares
 
-# What each part of the file may say without changing an id, or in a way that is understood here.
+# For each object of the file, the values that tilth reproduces, by key in the order of the file.
+# The first value is the one that is written. An empty list accepts any value.
 _Allowed = dict[str, list[Any]]
-_ANYTHING: list[Any] = []
 _MODEL: _Allowed = {
-    "type": ["BPE", None],  # the oldest files do not name it
+    "type": ["BPE", None],  # missing in the oldest files
     "dropout": [None],
     "unk_token": [None],
     "continuing_subword_prefix": [None, ""],
     "end_of_word_suffix": [None, ""],
-    "fuse_unk": [None, False, True],  # says what to do with unk_token
-    "byte_fallback": [None, False],
-    "ignore_merges": [None, False, True],
-    "vocab": _ANYTHING,
-    "merges": _ANYTHING,
+    "fuse_unk": [False, True, None],  # no effect without unk_token
+    "byte_fallback": [False, None],
+    "ignore_merges": [False, True, None],
+    "vocab": [],
+    "merges": [],
 }
 _TOKENIZER: _Allowed = {
     "version": ["1.0", None],
     "truncation": [None],
     "padding": [None],
-    "added_tokens": _ANYTHING,
+    "added_tokens": [],
     "normalizer": [None],
-    "pre_tokenizer": _ANYTHING,
-    "post_processor": _ANYTHING,
-    "decoder": _ANYTHING,
-    "model": _ANYTHING,
+    "pre_tokenizer": [],
+    "post_processor": [],
+    "decoder": [],
+    "model": [],
 }
 _ADDED_TOKEN: _Allowed = {
-    "id": _ANYTHING,
-    "content": _ANYTHING,
-    "single_word": [None, False],
-    "lstrip": [None, False],
-    "rstrip": [None, False],
-    "normalized": [None, False, True],  # nothing is, without a normalizer
-    # All are found in the text; it says what decoding may leave out.
-    "special": [None, False, True],
+    "id": [],
+    "content": [],
+    "single_word": [False, None],
+    "lstrip": [False, None],
+    "rstrip": [False, None],
+    "normalized": [False, True, None],  # no effect without a normalizer
+    "special": [True, False, None],  # no effect on encoding: decoding may skip these tokens
 }
 _BYTE_LEVEL: _Allowed = {
     "type": ["ByteLevel"],
     "add_prefix_space": [False],
-    "trim_offsets": [None, False, True],
-    "use_regex": [None, False, True],
+    "trim_offsets": [True, False, None],
+    "use_regex": [True, False, None],
 }
-# A post-processor or decoder of this type changes offsets, or nothing.
-_BYTE_LEVEL_AFTER = _BYTE_LEVEL | {"add_prefix_space": [None, False, True]}
+# In a post-processor or decoder, this option has no effect on ids.
+_BYTE_LEVEL_AFTER = _BYTE_LEVEL | {"add_prefix_space": [False, True, None]}
 _SPLIT: _Allowed = {
     "type": ["Split"],
-    "pattern": _ANYTHING,
-    "behavior": ["Isolated"],  # what the pattern leaves out is a piece of its own, as it is here
-    "invert": [None, False],
+    "pattern": [],
+    "behavior": ["Isolated"],  # text between two matches is a piece, as in tilth
+    "invert": [False, None],
 }
 
 
 def load_tokenizer_json(path: StrPath) -> Vocabulary:
-    """Read a `tokenizer.json` that gives the same ids here; a FileError names what would not."""
+    """Load a `tokenizer.json`; a FileError names a setting that tilth cannot reproduce."""
     content = read_json(path)
     with explained(path):
         _check(content, _TOKENIZER, "the file")
@@ -101,13 +102,13 @@ def load_tokenizer_json(path: StrPath) -> Vocabulary:
             if content.get(name) is not None:
                 _check(content[name], _BYTE_LEVEL_AFTER, f"the {name}")
         model = _check(content.get("model"), _MODEL, "the model")
-        vocab = _object(model.get("vocab"), "the vocab")
+        vocab: dict[str, object] = _typed(model.get("vocab"), dict, "vocab")
         added, normalized = _added_tokens(content.get("added_tokens"), vocab)
         tokens = tokens_by_id(vocab, unspelled=added)
         for special_token, token_id in added.items():
             if special_token not in vocab and token_id in tokens:
                 raise ValueError(
-                    f"the added token {shown(special_token)} has the id {token_id} of another "
+                    f"the added token {short_repr(special_token)} has the id {token_id} of another "
                     "token; give it its own"
                 )
             tokens[token_id] = special_token.encode("utf-8", "surrogatepass")
@@ -124,110 +125,96 @@ def load_tokenizer_json(path: StrPath) -> Vocabulary:
 
 
 def save_tokenizer_json(vocabulary: Vocabulary, path: StrPath, *, overwrite: bool = False) -> None:
-    """Write a `tokenizer.json` in which `tokenizers` finds the same ids.
+    """Save a `tokenizer.json` that gives the same ids in `tokenizers`.
 
-    Up to characters that are younger than its tables of Unicode, and bytes without a token, which
-    it leaves out where tilth raises an error.
+    Two exceptions: characters that are newer than its Unicode tables, and bytes without a token,
+    which `tokenizers` drops and tilth refuses.
     """
     with explained(path, "cannot be written"):
         pre_tokenizer = _pre_tokenizer(vocabulary.pattern)
         _check_spellings(vocabulary)
     special = {token_id: token for token, token_id in vocabulary.special_tokens.items()}
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
     spelled = {token: spell(token) for token in vocabulary.tokens.values()}
-    content = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            {
-                "id": token_id,
-                "content": token,
-                "single_word": False,
-                "lstrip": False,
-                "rstrip": False,
-                "normalized": False,
-                "special": True,
-            }
+    model = _written(
+        _MODEL,
+        ignore_merges=vocabulary.whole_piece_first,
+        # Special tokens too, unspelled: to one that is missing here, `tokenizers` gives the number
+        # of tokens as its id, whatever the file says.
+        vocab={
+            special.get(token_id) or spelled[token]: token_id
+            for token_id, token in sorted(vocabulary.tokens.items())
+        },
+        merges=[[spelled[left], spelled[right]] for left, right in vocabulary.merges],
+    )
+    content = _written(
+        _TOKENIZER,
+        added_tokens=[
+            _written(_ADDED_TOKEN, id=token_id, content=token)
             for token_id, token in sorted(special.items())
         ],
-        "normalizer": None,
-        "pre_tokenizer": pre_tokenizer,
-        "post_processor": None,
-        "decoder": byte_level | {"use_regex": True},
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": vocabulary.whole_piece_first,
-            # Special tokens stand here too, as they are: `tokenizers` gives one that does not the
-            # number of tokens as its id, whatever the file says.
-            "vocab": {
-                special.get(token_id) or spelled[token]: token_id
-                for token_id, token in sorted(vocabulary.tokens.items())
-            },
-            "merges": [[spelled[left], spelled[right]] for left, right in vocabulary.merges],
-        },
-    }
-    # No line end after the object: then no part of it is whole, and a torn file cannot pass.
+        pre_tokenizer=pre_tokenizer,
+        decoder=_written(_BYTE_LEVEL),
+        model=model,
+    )
+    # Without a final newline no proper prefix is valid JSON: a truncated file is detected.
     write_text_atomically(path, json.dumps(content, ensure_ascii=False), overwrite=overwrite)
 
 
-# --- the parts of the file -----------------------------------------------------------------------
+# --- the objects of the file ---------------------------------------------------------------------
 
 
-def _object(value: object, name: str) -> dict[str, object]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{name} is {shown(value)} and not an object; restore a copy")
+def _written(allowed: _Allowed, **values: object) -> dict[str, object]:
+    """Return an object with these values, and the first allowed value of every other key."""
+    return {key: choices[0] if choices else None for key, choices in allowed.items()} | values
+
+
+def _typed(value: object, kind: type[T], name: str) -> T:
+    if not isinstance(value, kind):
+        noun = "an object" if kind is dict else "a list"
+        raise ValueError(f"{name} is {short_repr(value)} and not {noun}; restore a copy")
     return value
 
 
 def _check(value: object, allowed: _Allowed, name: str) -> dict[str, object]:
-    """The value, an object that says nothing but what is allowed."""
-    found = _object(value, name)
+    """Return the value if it is an object with allowed values only."""
+    found: dict[str, object] = _typed(value, dict, name)
     for key in (*allowed, *found):
-        choices = allowed.get(key, [])
-        said = found.get(key)
-        # `in` alone would take 0 for False.
-        if choices is not _ANYTHING and not any(
-            said == choice and type(said) is type(choice) for choice in choices
+        choices = allowed.get(key)
+        actual = found.get(key)
+        # `in` alone would accept 0 as False.
+        if choices != [] and not any(
+            actual == choice and type(actual) is type(choice) for choice in choices or ()
         ):
-            problem = f"{name} says {shown(key)}: {_brief(said)}, which tilth cannot reproduce"
+            problem = (
+                f"{name} says {short_repr(key)}: {_brief(actual)}, which tilth cannot reproduce"
+            )
             raise ValueError(f"{problem}; convert it to a byte-level BPE without that")
     return found
 
 
-def _brief(said: object) -> str:
-    """A value for a sentence: of an object, its type."""
-    return shown(said["type"] if isinstance(said, dict) and "type" in said else said)
+def _brief(value: object) -> str:
+    """Format a value for an error message; of an object, its type."""
+    return short_repr(value["type"] if isinstance(value, dict) and "type" in value else value)
 
 
 def _added_tokens(value: object, vocab: Mapping[str, object]) -> tuple[dict[str, int], set[str]]:
-    """The id of each added token, the one that `tokenizers` gives it, and which are normalized."""
-    if value is None:
-        return {}, set()
-    if not isinstance(value, list):
-        raise ValueError(f"the added_tokens are {shown(value)} and not a list; restore a copy")
+    """Return the id of each added token, as `tokenizers` assigns it, and the normalized tokens."""
     added: dict[str, int] = {}
-    next_id = len(vocab)
     normalized: set[str] = set()
-    for entry in value:
+    next_id = len(vocab)
+    for entry in _typed([] if value is None else value, list, "added_tokens"):
         found = _check(entry, _ADDED_TOKEN, "an added token")
         token, token_id = found.get("content"), found.get("id")
         if not isinstance(token, str) or token in added:
             raise ValueError(
-                f"the added token {shown(token)} is no text or a second one; remove it"
+                f"the added token {short_repr(token)} is not text or a second one; remove it"
             )
-        # `tokenizers` asks the model first, and then counts on from the number of its tokens.
-        given = vocab.get(token, next_id)
-        if type(token_id) is not int or given != token_id:
+        # `tokenizers` looks the token up in the model; else it takes the next number.
+        assigned = vocab.get(token, next_id)
+        if type(token_id) is not int or assigned != token_id:
             raise ValueError(
-                f"the added token {shown(token)} has the id {shown(token_id)}, and Hugging Face "
-                f"would give it {shown(given)}; add it to the vocab under its id"
+                f"the added token {short_repr(token)} has the id {short_repr(token_id)}, but Hugging "
+                f"Face would give it {short_repr(assigned)}; add it to the vocab under its id"
             )
         added[token] = token_id
         next_id = max(next_id, token_id + 1)
@@ -237,28 +224,26 @@ def _added_tokens(value: object, vocab: Mapping[str, object]) -> tuple[dict[str,
 
 
 def _check_overlaps(normalized: Set[str], others: Set[str]) -> None:
-    """Raise a ValueError for a normalized token in which another may begin."""
-    # `tokenizers` looks through the whole text for the others, and then for these in what is left;
-    # here all are looked for at once. It is the same unless one of the others begins in one of
-    # these, or with it and is shorter.
+    """Raise a ValueError if an occurrence of another added token may start in a normalized one."""
+    # `tokenizers` searches the whole text for the others first, then the rest for the normalized
+    # tokens; tilth searches for all at once. The results differ only if one of the others starts
+    # inside a normalized token, or is a proper prefix of it.
     whole = _prefix_free(others)
-    # Linear: an other that shares its first 64 characters with a later place counts as an overlap.
-    beginnings = _prefix_free(other[:MOST_COMPARED] for other in others)
+    # Linear time: an other token that shares MAX_COMPARED characters counts as an overlap.
+    prefixes = _prefix_free(other[:MAX_COMPARED] for other in others)
     for token in normalized:
-        overlaps = _begins_with_one(token, whole) or any(
-            _begins_with_one(rest, beginnings) or _begins_one(rest, beginnings)
-            for start in range(1, len(token))
-            for rest in (token[start : start + MOST_COMPARED],)
-        )
-        if overlaps:
+        rests = (token[start : start + MAX_COMPARED] for start in range(1, len(token)))
+        if _has_prefix_in(token, whole) or any(
+            _has_prefix_in(rest, prefixes) or _is_prefix_in(rest, prefixes) for rest in rests
+        ):
             raise ValueError(
-                f"the added token {shown(token)} is normalized and overlaps one that is not, "
+                f"the added token {short_repr(token)} is normalized and overlaps one that is not, "
                 "which Hugging Face looks for first; make both alike"
             )
 
 
 def _prefix_free(texts: Iterable[str]) -> list[str]:
-    """The texts, in order, without those that begin with another."""
+    """Return the sorted texts without those that have another one as a prefix."""
     kept: list[str] = []
     for text in sorted(texts):
         if not kept or not text.startswith(kept[-1]):
@@ -266,52 +251,45 @@ def _prefix_free(texts: Iterable[str]) -> list[str]:
     return kept
 
 
-def _begins_with_one(text: str, prefix_free: list[str]) -> bool:
-    # All that stands between a beginning and the text has the same beginning, so nothing does.
+def _has_prefix_in(text: str, prefix_free: list[str]) -> bool:
+    # Any string between a prefix and the text has this prefix too, so the list has none there.
     place = bisect_right(prefix_free, text)
     return place > 0 and text.startswith(prefix_free[place - 1])
 
 
-def _begins_one(text: str, prefix_free: list[str]) -> bool:
+def _is_prefix_in(text: str, prefix_free: list[str]) -> bool:
     place = bisect_left(prefix_free, text)
     return place < len(prefix_free) and prefix_free[place].startswith(text)
 
 
-def _merges(value: object) -> Iterable[Pair]:
-    if not isinstance(value, list):
-        raise ValueError(f"the merges are {shown(value)} and not a list; restore a copy")
-    for merge in value:
-        if isinstance(merge, str):  # until 2024 a merge was a string
-            yield merge_of(merge)
+def _merges(value: object) -> Iterator[Pair]:
+    for merge in _typed(value, list, "merges"):
+        if isinstance(merge, str):  # the format until 2024
+            yield parse_merge(merge)
         elif isinstance(merge, list) and [*map(type, merge)] == [str, str]:
             yield unspell(merge[0]), unspell(merge[1])
         else:
-            raise ValueError(f"the merge {shown(merge)} is no pair of tokens; restore a copy")
+            raise ValueError(f"the merge {short_repr(merge)} is not two tokens; restore a copy")
 
 
 def _pre_tokenizer(pattern: str) -> dict[str, object]:
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
     if pattern == "gpt2":
-        return byte_level | {"use_regex": True}
+        return _written(_BYTE_LEVEL)
     if pattern == "cl100k":
         pattern = _CL100K
     else:
         check_read_alike(pattern)
         if pattern in _NAMES:
-            # Read again it would be called by its name: the same ids, another fingerprint.
+            # It would be loaded under its name: the same ids, another fingerprint.
             raise ValueError(f"the pattern is written out; call it {_NAMES[pattern]!r}")
-    split = {
-        "type": "Split",
-        "pattern": {"Regex": pattern},
-        "behavior": "Isolated",
-        "invert": False,
-    }
-    return {"type": "Sequence", "pretokenizers": [split, byte_level | {"use_regex": False}]}
+    split = _written(_SPLIT, pattern={"Regex": pattern})
+    byte_level = _written(_BYTE_LEVEL, use_regex=False)
+    return {"type": "Sequence", "pretokenizers": [split, byte_level]}
 
 
 def _pattern_name(value: object) -> str:
-    """The pattern of a pre-tokenizer: ByteLevel alone, or Split and then ByteLevel."""
-    found = _object(value, "the pre_tokenizer")
+    """Return the pattern of a pre-tokenizer: ByteLevel, or a Sequence of Split and ByteLevel."""
+    found: dict[str, object] = _typed(value, dict, "the pre_tokenizer")
     if found.get("type") == "ByteLevel":
         if _check(found, _BYTE_LEVEL, "the pre_tokenizer").get("use_regex") is False:
             raise ValueError(
@@ -327,10 +305,10 @@ def _pattern_name(value: object) -> str:
     split = _check(parts[0], _SPLIT, "the first pre_tokenizer")
     byte_level = _check(parts[1], _BYTE_LEVEL, "the second pre_tokenizer")
     if byte_level.get("use_regex") is not False:
-        raise ValueError("ByteLevel cuts again what Split has cut; set its use_regex to false")
-    regex = _object(split.get("pattern"), "the pattern").get("Regex")
+        raise ValueError("ByteLevel splits the pieces of Split again; set its use_regex to false")
+    regex = _typed(split.get("pattern"), dict, "the pattern").get("Regex")
     if not isinstance(regex, str):
-        raise ValueError(f"the pattern is {shown(split['pattern'])}; write it as a Regex")
+        raise ValueError(f"the pattern is {short_repr(split['pattern'])}; write it as a Regex")
     if regex in _NAMES:
         return _NAMES[regex]
     check_read_alike(regex)
@@ -340,26 +318,26 @@ def _pattern_name(value: object) -> str:
 
 
 def _check_spellings(vocabulary: Vocabulary) -> None:
-    """Raise a ValueError for a special token that is also how other bytes are spelled."""
+    """Raise a ValueError for a special token whose text is also the spelling of other bytes."""
     in_merges = {*chain.from_iterable(vocabulary.merges)}
     in_merges |= {left + right for left, right in vocabulary.merges}
     known = {*vocabulary.tokens.values()}
     for token, token_id in vocabulary.special_tokens.items():
-        own = vocabulary.tokens[token_id]
-        if spell(own) == token:
+        encoded = vocabulary.tokens[token_id]
+        if spell(encoded) == token:
             continue
-        if own in in_merges:
+        if encoded in in_merges:
             raise ValueError(
-                f"the special token {shown(token)} is part of a merge, where it has another "
+                f"the special token {short_repr(token)} is part of a merge, where it has another "
                 "spelling; choose visible ASCII characters for it"
             )
         if not is_spelling(token):
             continue
-        # "é" spells the byte E9, "Ġa" the text " a". What is no token, no single byte and no text
-        # is never looked up.
+        # "é" spells the byte E9, "Ġa" the text " a". Bytes that are not a token, a single byte or
+        # valid UTF-8 are never looked up.
         other = unspell(token)
         if other in known or len(other) == 1 or other.decode("utf-8", "ignore").encode() == other:
             raise ValueError(
-                f"the special token {shown(token)} is also how {shown(other)} is spelled; "
-                "put it in brackets, or choose visible ASCII characters for it"
+                f"the special token {short_repr(token)} is also the spelling of "
+                f"{short_repr(other)}; put it in brackets, or choose visible ASCII characters for it"
             )

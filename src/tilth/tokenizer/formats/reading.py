@@ -50,7 +50,7 @@ def read_json(path: StrPath) -> dict[str, object]:
         raise FileError(path, "is nested too deeply", "check the path") from None
     except ValueError as error:
         hint = "restore a copy, or check the path"
-        raise FileError(path, f"is torn or is not JSON ({error})", hint) from None
+        raise FileError(path, f"is truncated or is not JSON ({error})", hint) from None
     if not isinstance(content, dict):
         raise FileError(path, "is not a JSON object", "check the path")
     return content

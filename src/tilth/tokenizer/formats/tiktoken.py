@@ -16,7 +16,7 @@ from heapq import heapify, heappop, heappush
 from pathlib import Path
 
 from tilth.files import FileError, StrPath, open_regular, read_bytes, write_text_atomically
-from tilth.schema import shown
+from tilth.schema import short_repr
 from tilth.tokenizer.formats.reading import MAX_TOKENIZER_BYTES, explained
 from tilth.tokenizer.splitting import NATIVE_PATTERNS
 from tilth.tokenizer.vocabulary import Pair, Vocabulary
@@ -68,7 +68,7 @@ def load_tiktoken(
                 token = binascii.a2b_base64(encoded, strict_mode=True)
             except binascii.Error:
                 raise ValueError(
-                    f"{shown(encoded)} in line {number:,} is not base64; restore a copy"
+                    f"{short_repr(encoded)} in line {number:,} is not base64; restore a copy"
                 ) from None
             if (rank := int(digits)) in tokens:
                 raise ValueError(
@@ -123,24 +123,24 @@ def _what_ranks_cannot_say(vocabulary: Vocabulary, ranks: Mapping[int, bytes]) -
     makers: dict[int, Pair] = {}
     for left, right in vocabulary.merges:
         if not (left in ids and right in ids and left + right in ids):
-            return f"a special token is part of the merge of {shown(left)} and {shown(right)}"
+            return f"a special token is part of the merge of {short_repr(left)} and {short_repr(right)}"
         made = ids[left + right]
         if made in makers:
-            return f"two merges make {shown(left + right)}"
+            return f"two merges make {short_repr(left + right)}"
         if made < previous:
-            return f"the token {made}, {shown(left + right)}, is merged after token {previous}"
+            return f"the token {made}, {short_repr(left + right)}, is merged after token {previous}"
         makers[made] = (left, right)
         previous = made
     recovered = {ids[left + right]: (left, right) for left, right in recover_merges(ranks)}
     if recovered != makers:
         made = next(i for i in ranks if recovered.get(i) != makers.get(i))
         pair = makers.get(made)
-        way = f"from {shown(pair[0])} and {shown(pair[1])}" if pair else "by no merge"
-        return f"the token {made}, {shown(ranks[made])}, is made {way}"
+        way = f"from {short_repr(pair[0])} and {short_repr(pair[1])}" if pair else "by no merge"
+        return f"the token {made}, {short_repr(ranks[made])}, is made {way}"
     if not vocabulary.whole_piece_first:
         for token_id, token in ranks.items():
             if len(token) > 1 and token_id not in makers:
-                return f"the token {token_id}, {shown(token)}, is made by no merge, nor taken whole"
+                return f"the token {token_id}, {short_repr(token)}, is made by no merge, nor taken whole"
     return None
 
 
