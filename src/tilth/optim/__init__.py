@@ -1,8 +1,6 @@
-"""Gradients to updates: the loss, the optimizers, schedules and clipping, from scratch.
+"""Optimizers, learning rate schedules and gradient clipping, from scratch.
 
-What enters: logits or hidden states, and the gradients that follow from them. What leaves: a loss,
-and parameters that are one step further. Names are loaded when first used: a schedule alone needs
-no torch.
+Names are loaded when first used: a schedule alone does not import torch.
 
 >>> import torch
 >>> from tilth.optim import AdamW, clip_gradients, cosine_schedule

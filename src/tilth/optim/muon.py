@@ -1,10 +1,9 @@
-"""Muon: momentum whose every direction counts alike (Jordan et al. 2024).
+"""Muon: momentum with orthogonalized updates (Jordan et al. 2024).
 
-What enters: matrices with gradients. What leaves: the matrices, moved by their momentum after its
-singular values were brought near 1, so that rare directions learn as fast as frequent ones. That
-makes sense for hidden matrices alone: embeddings, the output matrix and norms are updated by AdamW,
-in groups of the same optimizer. `muon_update` is the definition; the fast form takes matrices of
-one shape as a stack.
+The singular values of the momentum are brought near 1, so rare directions learn as fast as frequent
+ones. That suits the matrices of hidden layers only: embeddings, the output matrix and norm gains
+are updated by AdamW, in other groups of the same optimizer. `muon_update` is the definition; the
+fast form updates all matrices of one shape as a stack.
 
 >>> weight = torch.nn.Parameter(torch.zeros(2, 3))
 >>> optimizer = Muon([weight], lr=0.1)
@@ -27,23 +26,29 @@ from torch.nn import Module
 from torch.optim.optimizer import ParamsT
 
 from tilth.optim.adamw import AdamW, parameter_groups
+from tilth.optim.optimizer import GroupOptimizer, Pairs
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-# p(s) = a s + b s^3 + c s^5, five times over, brings every s from 0.002 to 1 into about [0.7, 1.2]:
-# the slope a at 0 is as steep as it can be for that (Jordan et al. 2024).
+# p(s) = a s + b s^3 + c s^5, applied five times, maps every s in [0.002, 1] to about [0.7, 1.2].
+# Its slope a at 0 is as steep as that allows (Jordan et al. 2024).
 A, B, C = 3.4445, -4.7750, 2.0315
 ITERATIONS = 5
 
-STACK_ELEMENTS = 1 << 24  # at most, in one stack: it needs some five times this in temporary memory
+STACK_ELEMENTS = (
+    1 << 24
+)  # limit of one stack, which needs about five times this as temporary memory
 
 
 def orthogonalize(matrix: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
-    """U S V^T -> about U V^T: by products alone, as p(X) = a X + b (X X^T) X + c (X X^T)^2 X."""
+    """Return approximately U V^T for a matrix U S V^T, by five Newton-Schulz iterations.
+
+    One iteration is p(X) = a X + b (X X^T) X + c (X X^T)^2 X, which needs matrix products only.
+    """
     if matrix.shape[0] > matrix.shape[1]:
         return orthogonalize(matrix.mT).mT  # the smaller of the two Gram matrices
-    # No singular value exceeds the Frobenius norm, so all begin in [0, 1].
+    # No singular value exceeds the Frobenius norm, so all start in [0, 1].
     x: Tensor = matrix / matrix.norm().clamp(min=1e-7)
     for _ in range(ITERATIONS):
         gram = x @ x.mT
@@ -60,37 +65,52 @@ def muon_update(
     momentum: float,
     weight_decay: float,
 ) -> None:
-    """Move one matrix and its momentum, in place."""
+    """Update one matrix and its momentum in place."""
     momentum_buffer.mul_(momentum).add_(gradient, alpha=1.0 - momentum)
-    ahead = momentum * momentum_buffer + (1.0 - momentum) * gradient  # Nesterov's
+    ahead = momentum * momentum_buffer + (1.0 - momentum) * gradient  # Nesterov momentum
     update = orthogonalize(ahead.to(iteration_dtype(ahead))).to(parameter.dtype)
     parameter.mul_(1.0 - lr * weight_decay)
     parameter.sub_(lr * update_scale(parameter) * update)
 
 
 def update_scale(matrix: Tensor) -> float:
-    """0.2 sqrt(max(rows, columns)): an update as large as AdamW's (Liu et al. 2025).
+    """Return 0.2 sqrt(max(rows, columns)): updates as large as AdamW's (Liu et al. 2025).
 
-    An orthogonal matrix has entries of root mean square 1 / sqrt(max(rows, columns)), the updates
-    of AdamW 0.2 to 0.4. So one learning rate, and one weight decay, serves both kinds of groups and
-    every shape, and carries over from a run with AdamW.
+    The entries of an orthogonal matrix have a root mean square of 1 / sqrt(max(rows, columns)), the
+    updates of AdamW one of 0.2 to 0.4. So one learning rate and one weight decay suit both kinds of
+    groups and every shape, and carry over from a run with AdamW.
     """
     return 0.2 * math.sqrt(max(matrix.shape))
 
 
 def iteration_dtype(matrix: Tensor) -> torch.dtype:
-    """bfloat16 on GPUs, which is precise enough for values that end anywhere near 1.
+    """Return the data type of the iteration: bfloat16 on GPUs, at least float32 elsewhere.
 
-    Without instructions for it, as on the CPU we measured, it takes eight times as long as float32.
+    bfloat16 is precise enough for values that need to end near 1 only. On a CPU without bfloat16
+    instructions it took eight times as long as float32.
     """
     wide = torch.promote_types(matrix.dtype, torch.float32)
     return torch.bfloat16 if matrix.device.type == "cuda" else wide
 
 
 class Muon(AdamW):
-    """Muon for groups of kind "muon", AdamW for those of kind "adamw"; `muon_groups` makes both.
+    """Muon for parameter groups of kind "muon", AdamW for groups of kind "adamw".
 
-    `fused=False` takes the definitions, one parameter at a time.
+    For a gradient g of a matrix of shape (rows, columns), with m = 0 at the start:
+
+        m <- momentum * m + (1 - momentum) * g
+        u <- orthogonalize(momentum * m + (1 - momentum) * g)
+        param <- (1 - lr * weight_decay) * param - lr * 0.2 * sqrt(max(rows, columns)) * u
+
+    Args:
+        params: Matrices or parameter groups; `muon_groups` makes groups of a model.
+        lr: Learning rate; one that suits AdamW suits Muon.
+        betas: Decay rates of the moments, for groups of kind "adamw".
+        eps: Added to the denominator, for groups of kind "adamw".
+        weight_decay: Decoupled weight decay.
+        momentum: Decay rate of the running mean of the gradient.
+        fused: False updates one parameter at a time, by the definitions.
+
     """
 
     def __init__(
@@ -104,83 +124,64 @@ class Muon(AdamW):
         momentum: float = 0.95,
         fused: bool | None = None,
     ) -> None:
-        self.more_defaults = {"momentum": momentum, "kind": "muon"}  # type: ignore[misc]
-        super().__init__(params, lr, betas, eps, weight_decay, fused=fused)
+        options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        options |= {"fused": fused, "momentum": momentum, "kind": "muon"}
+        GroupOptimizer.__init__(self, params, options)
 
     def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
-        """The momentum of a group of Muon's, the moments of AdamW for the others."""
+        """The momentum buffer, or the state of AdamW."""
         return ("momentum_buffer",) if group["kind"] == "muon" else super().state_names(group)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over the state of another Muon; of AdamW's it could not know which kind is meant."""
+        """Load the state of another Muon; a state dict of AdamW has no kinds."""
         if not all("kind" in group for group in state_dict["param_groups"]):
             raise ValueError("the state is of another optimizer: its groups have no kind.")
         super().load_state_dict(state_dict)
 
-    def check_options(self, options: dict[str, Any]) -> None:
-        """Raise a ValueError for options that make no sense."""
-        super().check_options(options)
-        if options["kind"] not in {"muon", "adamw"}:
-            raise ValueError(f"a group is of kind 'muon' or 'adamw', not {options['kind']!r}.")
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group, which is of kind "muon" unless it says otherwise."""
-        super().add_param_group(param_group)
-        group = self.param_groups[-1]
+    def check_group(self, group: dict[str, Any]) -> None:
+        """Raise ValueError for options out of range, and for parameters that are not matrices."""
+        super().check_group(group)
+        if group["kind"] not in {"muon", "adamw"}:
+            raise ValueError(f"a group is of kind 'muon' or 'adamw', not {group['kind']!r}.")
         for parameter in group["params"]:
             if group["kind"] == "muon" and parameter.ndim != 2:
-                self.param_groups.pop()
                 raise ValueError(
-                    f"Muon orthogonalizes matrices, and a parameter has shape "
-                    f"{tuple(parameter.shape)}; give it to a group of kind 'adamw', as "
-                    "muon_groups(model) does."
+                    f"Muon takes matrices, and a parameter has shape {tuple(parameter.shape)}; "
+                    "give it to a group of kind 'adamw', as muon_groups(model) does."
                 )
 
-    def update_group(self, group: dict[str, Any], pairs: list[tuple[Tensor, Tensor]]) -> None:
+    def update_group(self, group: dict[str, Any], pairs: Pairs) -> None:
         """Update a group by its kind."""
         if group["kind"] == "adamw":
             super().update_group(group, pairs)
             return
-        options = {name: group[name] for name in ("lr", "momentum", "weight_decay")}
-        stacks: dict[Any, list[tuple[Tensor, Tensor]]] = defaultdict(list)
+        stacks: dict[Any, list[tuple[Tensor, ...]]] = defaultdict(list)
         for parameter, gradient in pairs:
-            state = self.state[parameter]
-            if "momentum_buffer" not in state:
-                state["momentum_buffer"] = torch.zeros_like(parameter)
+            tensors = parameter, gradient, self.state[parameter]["momentum_buffer"]
             if group["fused"] is False:
-                muon_update(parameter, gradient, state["momentum_buffer"], **options)
+                options = {name: group[name] for name in ("lr", "momentum", "weight_decay")}
+                muon_update(*tensors, **options)
             else:
-                stacks[parameter.shape, parameter.device, parameter.dtype].append(
-                    (parameter, gradient)
-                )
+                stacks[parameter.shape, parameter.device, parameter.dtype].append(tensors)
         for alike in stacks.values():
             size = max(1, STACK_ELEMENTS // max(1, alike[0][0].numel()))
             for start in range(0, len(alike), size):
-                self._stacked_update(alike[start : start + size], **options)
-
-    def _stacked_update(
-        self,
-        pairs: list[tuple[Tensor, Tensor]],
-        *,
-        lr: float,
-        momentum: float,
-        weight_decay: float,
-    ) -> None:
-        """`muon_update` of matrices of one shape: on two cores in 0.9 of the time of a loop."""
-        parameters = [parameter for parameter, _ in pairs]
-        gradients = [gradient for _, gradient in pairs]
-        buffers = [self.state[parameter]["momentum_buffer"] for parameter in parameters]
-        torch._foreach_lerp_(buffers, gradients, 1.0 - momentum)
-        ahead = torch.stack(torch._foreach_lerp(gradients, buffers, momentum))
-        updates = _orthogonalize_stack(ahead.to(iteration_dtype(ahead))).to(ahead.dtype)
-        torch._foreach_mul_(parameters, 1.0 - lr * weight_decay)
-        torch._foreach_add_(parameters, updates.unbind(), alpha=-lr * update_scale(parameters[0]))
+                _stacked_update(group, alike[start : start + size])
 
 
-def _orthogonalize_stack(
-    matrices: Float[Tensor, "stack rows columns"],
-) -> Float[Tensor, "stack rows columns"]:
-    """`orthogonalize` for each, with the sums inside the products."""
+def _stacked_update(group: dict[str, Any], alike: list[tuple[Tensor, ...]]) -> None:
+    """`muon_update` of matrices of one shape: on two cores in 0.9 of the time of a loop."""
+    parameters, gradients, buffers = (list(each) for each in zip(*alike, strict=True))
+    lr, momentum = group["lr"], group["momentum"]
+    torch._foreach_lerp_(buffers, gradients, 1.0 - momentum)
+    ahead = torch.stack(torch._foreach_lerp(gradients, buffers, momentum))
+    updates = _orthogonalize_stack(ahead.to(iteration_dtype(ahead))).to(ahead.dtype)
+    torch._foreach_mul_(parameters, 1.0 - lr * group["weight_decay"])
+    torch._foreach_add_(parameters, updates.unbind(), alpha=-lr * update_scale(parameters[0]))
+
+
+def _orthogonalize_stack(matrices: Tensor) -> Tensor:
+    """`orthogonalize` of each matrix in (stack, rows, columns), with fused sums and products."""
     if matrices.shape[1] > matrices.shape[2]:
         return _orthogonalize_stack(matrices.mT).mT
     x: Tensor = matrices / matrices.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
@@ -191,5 +192,9 @@ def _orthogonalize_stack(
 
 
 def muon_groups(model: Module, weight_decay: float) -> list[dict[str, Any]]:
-    """The groups of `decay_groups`, with the matrices of the hidden layers in a group of Muon's."""
+    """Return the parameter groups of a model for Muon.
+
+    The matrices of hidden layers form a group of kind "muon"; the other groups are of kind "adamw",
+    with weight decay as in `decay_groups`.
+    """
     return parameter_groups(model, weight_decay, "muon")

@@ -1,7 +1,6 @@
-"""What SGD, AdamW and Muon share: checked options, `step(closure)`, and who is updated.
+"""The base class of SGD, AdamW and Muon: checked options, per-parameter state, `step(closure)`.
 
-What enters: parameters or groups of them, each with options of its own. What leaves: the base class
-of an optimizer, which says in `update_group` how parameters move along their gradients.
+A subclass declares its state tensors in `state_names` and its update rule in `update_group`.
 
 >>> class SignDescent(GroupOptimizer):
 ...     def update_group(self, group, pairs):
@@ -15,7 +14,7 @@ tensor([2.5000])
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -23,60 +22,66 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 Loss = Tensor | float
+Pairs = list[tuple[Tensor, Tensor]]  # parameters, each with its gradient
+
+# Options in [0, limit).
+LIMITS = {"lr": math.inf, "eps": math.inf, "weight_decay": math.inf, "momentum": 1.0}
 
 
 class GroupOptimizer(Optimizer):
-    """torch's `Optimizer` (parameter groups, state dicts), with the loop of `step` filled in."""
+    """A `torch.optim.Optimizer` whose `step` checks every group, then updates every group.
+
+    Attributes:
+        unsupported: Options of the torch optimizer of the same name that are rejected when set.
+
+    """
 
     unsupported: ClassVar[tuple[str, ...]] = ()
-    """Options of torch's optimizer of the same name that a state dict may bring, and we lack."""
 
-    def update_group(self, group: dict[str, Any], pairs: list[tuple[Tensor, Tensor]]) -> None:
-        """Move the parameters of a group that have gradients, each given with its gradient."""
+    def update_group(self, group: dict[str, Any], pairs: Pairs) -> None:
+        """Update the parameters of a group in place, by their gradients and states."""
         raise NotImplementedError
 
     def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
-        """The state of each parameter: `step` is one number, the others have its shape."""
+        """The state tensors of each parameter: `step` is a scalar, the others have its shape."""
         return ()
 
-    def check_options(self, options: dict[str, Any]) -> None:
-        """Raise a ValueError for options that make no sense."""
+    def check_group(self, group: dict[str, Any]) -> None:
+        """Raise ValueError for options that are out of range or not supported."""
         for name in self.unsupported:
-            if options.get(name):
-                raise ValueError(
-                    f"{type(self).__name__} has no {name}, which is {options[name]}; turn it off."
-                )
-        # `not low <= value` refuses NaN too.
-        for name, low, high in (
-            ("lr", 0.0, math.inf),
-            ("eps", 0.0, math.inf),
-            ("weight_decay", 0.0, math.inf),
-            ("momentum", 0.0, 1.0),
-        ):
-            value = options.get(name, low)
-            if not low <= value < high:
-                raise ValueError(f"{name} is {value}; it must be in [{low:g}, {high:g}).")
-        betas = options.get("betas", (0.0, 0.0))
+            if group.get(name):
+                raise ValueError(f"{type(self).__name__} has no {name}; turn it off.")
+        for name, limit in LIMITS.items():
+            if not 0.0 <= group.get(name, 0.0) < limit:  # false for NaN
+                raise ValueError(f"{name} is {group[name]}; it must be in [0, {limit:g}).")
+        betas = group.get("betas", (0.0, 0.0))
         if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
-            raise ValueError(f"betas are {betas}; there are two, both in [0, 1).")
+            raise ValueError(f"betas are {betas}; give two numbers in [0, 1).")
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group; an option that it does not say is the optimizer's own."""
-        self.check_options({**self.defaults, **param_group})
+        """Add a parameter group; options that it omits take the optimizer's defaults."""
         super().add_param_group(param_group)
+        try:
+            self.check_group(self.param_groups[-1])
+        except ValueError:
+            self.param_groups.pop()
+            raise
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take over a state dict or a pickle, once its options are checked."""
+        """Load a state dict or a pickle after checking its options."""
         defaults = state.get("defaults") or self.defaults
         for group in state["param_groups"]:
             for name, value in defaults.items():
                 group.setdefault(name, value)
-            self.check_options(group)
+            self.check_group(group)
         super().__setstate__(state)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Loss] | None = None) -> Loss | None:  # type: ignore[override]
-        """Update every parameter that has a gradient; return what `closure` returned, if given."""
+        """Update every parameter that has a gradient; return the loss of `closure`, if given.
+
+        All gradients and states are checked before the first parameter changes.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -85,38 +90,44 @@ class GroupOptimizer(Optimizer):
             (group, [(p, p.grad) for p in group["params"] if p.grad is not None])
             for group in self.param_groups
         ]
-        for group, pairs in work:  # all of them, before the first is moved
-            names = self.state_names(group)
-            for parameter, gradient in pairs:
-                if parameter.is_complex() or gradient.layout != torch.strided:
-                    raise ValueError(
-                        f"{type(self).__name__} takes dense gradients of real numbers, not "
-                        f"{gradient.layout} of {gradient.dtype}; convert the parameter, or train "
-                        "it with another optimizer."
-                    )
-                check_tensors(self.state.get(parameter) or {}, names, parameter, gradient)
         for group, pairs in work:
+            for parameter, gradient in pairs:
+                self._check_tensors(group, parameter, gradient)
+        for group, pairs in work:
+            for parameter, _ in pairs:
+                state = self.state[parameter]
+                for name in () if state else self.state_names(group):
+                    like = torch.tensor(0.0, dtype=torch.float32) if name == "step" else parameter
+                    state[name] = torch.zeros_like(like)
             self.update_group(group, pairs)
         return loss
 
+    def _check_tensors(self, group: dict[str, Any], parameter: Tensor, gradient: Tensor) -> None:
+        """Reject sparse, complex and misshapen tensors: a fused kernel would read past their end.
 
-def check_tensors(
-    state: Mapping[str, Any], names: tuple[str, ...], parameter: Tensor, gradient: Tensor
-) -> None:
-    """Refuse a gradient or a state of another shape: fused kernels read as far as the parameter."""
-    if gradient.shape != parameter.shape:
-        raise ValueError(
-            f"a gradient has shape {tuple(gradient.shape)} and its parameter "
-            f"{tuple(parameter.shape)}; compute it again."
-        )
-    for name in names if state else ():  # the first step makes it
-        value = state.get(name)
-        is_fitting = isinstance(value, Tensor) and (
-            value.numel() == 1 if name == "step" else value.shape == parameter.shape
-        )
-        if not is_fitting:
-            found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else "no tensor"
+        A parameter without a state is before its first step.
+        """
+        if parameter.is_complex() or gradient.layout != torch.strided:
             raise ValueError(
-                f"the optimizer's {name} has {found} for a parameter of shape "
-                f"{tuple(parameter.shape)}; load the state of an optimizer of the same parameters."
+                f"{type(self).__name__} takes dense gradients of real numbers, not "
+                f"{gradient.layout} of {gradient.dtype}; convert the parameter."
+            )
+        shape = tuple(parameter.shape)
+        if gradient.shape != shape:
+            raise ValueError(
+                f"a gradient has shape {tuple(gradient.shape)} and its parameter {shape}; "
+                "recompute it."
+            )
+        state = self.state.get(parameter) or {}
+        for name in self.state_names(group) if state else ():
+            value = state.get(name)
+            if not isinstance(value, Tensor):
+                found = "no tensor"
+            elif value.shape != shape if name != "step" else value.numel() != 1:
+                found = f"shape {tuple(value.shape)}"
+            else:
+                continue
+            raise ValueError(
+                f"the optimizer's {name} has {found} for a parameter of shape {shape}; "
+                "load the state of an optimizer of the same parameters."
             )

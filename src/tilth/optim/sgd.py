@@ -1,7 +1,6 @@
-"""Stochastic gradient descent: a step against the gradient, and nothing else.
+"""Stochastic gradient descent, without momentum.
 
-What enters: parameters with gradients. What leaves: the parameters, moved.
-
+>>> import torch
 >>> weight = torch.nn.Parameter(torch.tensor([3.0]))
 >>> optimizer = SGD([weight], lr=0.5)
 >>> for _ in range(2):
@@ -14,18 +13,23 @@ tensor([2.1464])
 import math
 from typing import Any
 
-import torch
-from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from tilth.optim.optimizer import GroupOptimizer
+from tilth.optim.optimizer import GroupOptimizer, Pairs
 
 
 class SGD(GroupOptimizer):
-    """theta <- theta - lr / sqrt(t + 1) * gradient, where t counts the steps from 0.
+    """Stochastic gradient descent with a learning rate that decays by the inverse square root.
 
-    That decay is the classic one for convex problems. `inverse_sqrt_decay=False` is plain SGD, with
-    the same rate at every step: the form to use with a schedule.
+    At step t = 0, 1, 2, ... of a parameter:
+
+        param <- param - lr / sqrt(t + 1) * grad
+
+    Args:
+        params: Parameters or parameter groups.
+        lr: Learning rate.
+        inverse_sqrt_decay: False keeps `lr` constant: plain SGD, the form to use with a schedule.
+
     """
 
     unsupported = ("momentum", "dampening", "weight_decay", "nesterov", "maximize")
@@ -36,17 +40,13 @@ class SGD(GroupOptimizer):
         super().__init__(params, {"lr": lr, "inverse_sqrt_decay": inverse_sqrt_decay})
 
     def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
-        """The count of steps."""
+        """The step count."""
         return ("step",)
 
-    def update_group(self, group: dict[str, Any], pairs: list[tuple[Tensor, Tensor]]) -> None:
-        """Take one step against each gradient."""
+    def update_group(self, group: dict[str, Any], pairs: Pairs) -> None:
+        """Subtract the scaled gradients."""
         for parameter, gradient in pairs:
-            state = self.state[parameter]
-            if not state:
-                state["step"] = torch.tensor(0.0, dtype=torch.float32)
-            lr = group["lr"]
-            if group["inverse_sqrt_decay"]:
-                lr /= math.sqrt(state["step"].item() + 1.0)
-            parameter.add_(gradient, alpha=-lr)
-            state["step"] += 1.0
+            step = self.state[parameter]["step"]
+            decay = math.sqrt(step.item() + 1.0) if group["inverse_sqrt_decay"] else 1.0
+            parameter.add_(gradient, alpha=-group["lr"] / decay)
+            step += 1.0
