@@ -99,7 +99,7 @@ def test_shares_as_tables_and_pictures(tmp_path):
         (["gpt2-xl", "--hours", "3"], "hours need a hardware"),
         (["gpt2-xl", "--d-modl", "3"], "--d-modl"),
         (["--config", "missing.toml"], "missing.toml"),
-        ([], "shape requires an argument"),
+        ([], "SHAPE requires an argument"),
     ],
 )
 def test_refused_in_one_sentence(words, part):

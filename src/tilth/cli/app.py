@@ -40,7 +40,8 @@ app = App(
     exit_on_error=False,
     suppress_keyboard_interrupt=False,
     result_action="return_value",
-    default_parameter=Parameter(converter=convert_exactly),
+    # Only the fields of a config can be negated: see overrides.py.
+    default_parameter=Parameter(converter=convert_exactly, negative_bool=(), negative_iterable=()),
 )
 # The verbs, each loaded when it is called.
 app.command("tilth.cli.demo:demo", help="From nothing to a model that writes stories.")

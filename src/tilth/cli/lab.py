@@ -1,32 +1,34 @@
 """`tilth lab`: experiments that explain training."""
 
-import json as json_module
-import math
-import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from cyclopts import App, Parameter
 
-from tilth.cli.lab_view import report_labs, watch
-from tilth.cli.overrides import dotted
+from tilth.cli.lab_view import report_labs, this_command, watch
+from tilth.cli.options import DataFolder, Json
+from tilth.cli.output import print_json
+from tilth.cli.overrides import changes, overrides_of
 from tilth.cli.signals import say
-from tilth.cli.train import MachineOverrides, ModelOverrides, OptimizerOverrides, WatchOverrides
+from tilth.cli.train import TABLES
+from tilth.config.training import TrainingConfig
 
 if TYPE_CHECKING:
     from tilth.lab import Plan
     from tilth.lab.planning import Options as PlanOptions
 
+    TrainingOverrides: TypeAlias = Any
+else:
+    TrainingOverrides = overrides_of(TrainingConfig, TABLES)
+
 app = App(name="lab", help="Experiments that explain training.")
 app.command("tilth.cli.lab_search:search", help="The best values of any fields, by Optuna.")
 
-DataFolder = Annotated[Path, Parameter(help="The folder that `tilth tokenize` wrote.")]
 DataFolders = Annotated[
-    list[Path], Parameter(negative=(), help="Folders that `tilth tokenize` wrote; two or more.")
+    list[Path], Parameter(help="Folders that `tilth tokenize` wrote; two or more.")
 ]
-TABLES = ("model", "optimizer", "machine", "watch")
 
 
 @Parameter(name="*")
@@ -34,36 +36,35 @@ TABLES = ("model", "optimizer", "machine", "watch")
 class Options:
     """What all questions have."""
 
-    out: Annotated[Path | None, Parameter(help="The lab's folder; default lab/NAME.")] = None
-    recipe: Annotated[
-        str | None, Parameter(help="What the trials are changed from; default small.")
-    ] = None
-    size: Annotated[int | None, Parameter(help="The number of layers of the base.")] = None
-    budget: Annotated[
-        str, Parameter(help="How long all of it may take (20m, 1h30m), as far as can be known.")
-    ] = "20m"
-    steps: Annotated[
-        int | None, Parameter(help="Steps of the base, instead of what the budget allows.")
-    ] = None
-    batch_size: Annotated[int | None, Parameter(help="Sequences in a step of the base.")] = None
-    seed: Annotated[int | None, Parameter(help="The first of the seeds.")] = None
-    seeds: Annotated[int | None, Parameter(help="How often each trial is repeated.")] = None
-    workers: Annotated[int, Parameter(help="Trials at a time, each with its part of cores.")] = 1
-    dry_run: Annotated[
-        bool, Parameter(negative=(), help="Print the trials and their cost; train nothing.")
-    ] = False
-    model: Annotated[ModelOverrides | None, Parameter(group="Model")] = None
-    optimizer: Annotated[OptimizerOverrides | None, Parameter(group="Optimizer")] = None
-    machine: Annotated[MachineOverrides | None, Parameter(group="Machine")] = None
-    watch: Annotated[WatchOverrides | None, Parameter(group="Watching")] = None
+    out: Path | None = None
+    """The lab's folder; default lab/NAME."""
+    recipe: str | None = None
+    """What the trials are changed from; default small."""
+    size: int | None = None
+    """The number of layers of the base."""
+    budget: str = "20m"
+    """How long all of it may take (20m, 1h30m), as far as can be known."""
+    steps: int | None = None
+    """Steps of the base, instead of what the budget allows."""
+    batch_size: int | None = None
+    """Sequences in a step of the base."""
+    seed: int | None = None
+    """The first of the seeds."""
+    seeds: int | None = None
+    """How often each trial is repeated."""
+    workers: int = 1
+    """Trials at a time, each with its part of cores."""
+    dry_run: bool = False
+    """Print the trials and their cost; train nothing."""
+    base: Annotated[TrainingOverrides | None, Parameter(name="*")] = None
 
     def given(self) -> "PlanOptions":
-        """The options that were given, as `tilth.lab.plan` takes them."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        tables = {table: values.pop(table) for table in TABLES}
+        """Return the options that were given, as `tilth.lab.plan` takes them."""
+        values = {name: value for name, value in vars(self).items() if value is not None}
+        values["changes"] = changes(values.pop("base", None))
         del values["dry_run"]
-        options: PlanOptions = {name: v for name, v in values.items() if v is not None}  # type: ignore[assignment]
-        return {**options, "changes": dotted(tables), "command": _command(), "tell": say}
+        options: PlanOptions = {**values, "command": this_command(), "tell": say}  # type: ignore[typeddict-item]
+        return options
 
 
 @app.command(name=["learning-rate", "lr"])
@@ -91,17 +92,13 @@ def corpora(*, data: DataFolders, options: Options | None = None) -> None:
 
 
 @app.command
-def shape(
-    *,
-    data: DataFolder,
-    max_bytes: Annotated[
-        int, Parameter(help="Of text for each split, where another vocabulary is tried.")
-    ] = 50_000_000,
-    options: Options | None = None,
-) -> None:
+def shape(*, data: DataFolder, max_bytes: int = 50_000_000, options: Options | None = None) -> None:
     """Depth against width, context length, and vocabulary size: three labs, a third of time each.
 
     They are written to lab/shape/depth, context and vocabulary, with one report.
+
+    Args:
+        max_bytes: Most bytes per split when a tokenizer is retrained.
     """
     from tilth.lab import plan_shape
 
@@ -114,28 +111,30 @@ def shape(
 def tokenizers(
     *,
     data: DataFolders,
-    out: Annotated[Path, Parameter(help="The lab's folder.")] = Path("lab/tokenizers"),
-    max_bytes: Annotated[
-        int, Parameter(help="Of the text of each split that is read.")
-    ] = 50_000_000,
-    seed: Annotated[int, Parameter(help="Which ten documents are drawn.")] = 0,
+    out: Path = Path("lab/tokenizers"),
+    max_bytes: int = 50_000_000,
+    seed: int = 0,
 ) -> None:
-    """Compare the tokenizers of several data folders, each on its own text and on the others'."""
+    """Compare the tokenizers of several data folders, each on its own text and on the others'.
+
+    Args:
+        out: The lab's folder.
+        max_bytes: Of the text of each split that is read.
+        seed: Which ten documents are drawn.
+    """
     from tilth.lab import tokenizers as compare
 
-    compare(data, out=out, max_bytes=max_bytes, seed=seed, command=_command(), tell=say)
+    compare(data, out=out, max_bytes=max_bytes, seed=seed, command=this_command(), tell=say)
     report_labs([out], out)
 
 
 @app.default
-def own(
-    question: Annotated[Path, Parameter(help="A TOML file: a recipe, and changes to compare.")],
-    /,
-    *,
-    data: DataFolder,
-    options: Options | None = None,
-) -> None:
-    """Answer a question of your own (`tilth lab mine.toml`), or a built-in one by its name."""
+def own(question: Path, /, *, data: DataFolder, options: Options | None = None) -> None:
+    """Answer a question of your own (`tilth lab mine.toml`), or a built-in one by its name.
+
+    Args:
+        question: A TOML file: a recipe, and changes to compare.
+    """
     _ask(question, data, options)
 
 
@@ -160,36 +159,37 @@ def _run(plans: "Iterable[Plan]", options: Options, out: Path) -> None:
         report_labs(labs, out)
 
 
-def _command() -> tuple[str, ...]:
-    return ("tilth", *sys.argv[1:])
-
-
 @app.command
 def sgd(
     *,
-    lr: Annotated[
-        list[float], Parameter(name="--lr", negative=(), help="A learning rate; may come again.")
-    ] = [1.0, 10.0, 100.0, 1000.0],  # noqa: B006, cyclopts copies it
-    steps: Annotated[int, Parameter(help="How many steps to take.")] = 10,
-    seed: Annotated[int, Parameter(help="Which random matrix to begin from.")] = 0,
-    out: Annotated[Path | None, Parameter(help="Write a lab and its report there.")] = None,
-    json: Annotated[bool, Parameter(name="--json", negative=(), help="Print JSON.")] = False,
+    lr: list[float] = [1.0, 10.0, 100.0, 1000.0],  # noqa: B006, cyclopts copies it
+    steps: int = 10,
+    seed: int = 0,
+    out: Path | None = None,
+    json: Json = False,
 ) -> None:
-    """SGD on mean(w**2), from w = 5 randn(10, 10): what a learning rate that is too large does."""
+    """SGD on mean(w**2), from w = 5 randn(10, 10): what a learning rate that is too large does.
+
+    Args:
+        lr: A learning rate; may come again.
+        steps: How many steps to take.
+        seed: Which random matrix to begin from.
+        out: Write a lab and its report there.
+    """
     from tilth.lab import sgd as answer
     from tilth.lab.questions.sgd import as_text, descend
+    from tilth.runs.metrics import finite_or_none
 
     losses = {rate: descend(rate, steps, seed) for rate in lr}
     if json:
         # JSON has no infinity: a loss beyond float32 is null.
         rows = [
-            {"lr": rate, "losses": [loss if math.isfinite(loss) else None for loss in line]}
-            for rate, line in losses.items()
+            {"lr": rate, "losses": list(map(finite_or_none, line))} for rate, line in losses.items()
         ]
-        print(json_module.dumps({"steps": steps, "seed": seed, "runs": rows}))
+        print_json({"steps": steps, "seed": seed, "runs": rows})
         return
     if out is not None:
-        answer(lr, steps=steps, seed=seed, out=out, command=_command())
+        answer(lr, steps=steps, seed=seed, out=out, command=this_command())
     print(as_text(losses), end="")
     if out is not None:
         report_labs([out], out)

@@ -1,84 +1,84 @@
 """`tilth lab search`: the best values of any fields of a config, by Optuna."""
 
-import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from cyclopts import Parameter
 
-from tilth.cli.lab_view import report_labs, watch
-from tilth.cli.overrides import dotted
+from tilth.cli.lab_view import report_labs, this_command, watch
+from tilth.cli.options import DataFolder
+from tilth.cli.overrides import changes, overrides_of
 from tilth.cli.signals import say
-from tilth.cli.train import MachineOverrides, ModelOverrides, OptimizerOverrides
+from tilth.config.training import TrainingConfig
 from tilth.formatting import parse_duration
+
+if TYPE_CHECKING:
+    TrainingOverrides: TypeAlias = Any
+else:
+    TrainingOverrides = overrides_of(
+        TrainingConfig, ["batch_size", "model", "optimizer", "machine"]
+    )
+
+CLUSTER = Parameter(group="Cluster")
 
 
 def search(
     *,
-    data: Annotated[Path, Parameter(help="The folder that `tilth tokenize` wrote.")],
-    vary: Annotated[
-        list[str],
-        Parameter(
-            negative=(),
-            help="NAME=LOW..HIGH is a range: of whole numbers if both are written so (0..1 is 0 or "
-            "1, 0.0..1.0 all between); by its logarithm if it is positive and spans more than a "
-            "decade. NAME=A,B,C is a choice. Names are those of `tilth train`, as in a config file "
-            "(optimizer.lr). May come again.",
-        ),
-    ],
-    out: Annotated[Path, Parameter(help="The lab's folder.")] = Path("lab/search"),
-    recipe: Annotated[str, Parameter(help="What the trials are changed from.")] = "small",
-    size: Annotated[int | None, Parameter(help="The number of layers of the base.")] = None,
-    trials: Annotated[
-        int, Parameter(help="How many, in all processes together; the first is the recipe's own.")
-    ] = 20,
-    budget: Annotated[
-        str, Parameter(help="How long all of it may take in one process (20m, 1h30m).")
-    ] = "20m",
-    steps: Annotated[
-        int | None, Parameter(help="Steps of each trial, instead of what the budget allows.")
-    ] = None,
-    batch_size: Annotated[int | None, Parameter(help="Sequences in a step of the base.")] = None,
-    seed: Annotated[int, Parameter(help="What weights, batches and trials are drawn from.")] = 0,
-    dry_run: Annotated[
-        bool, Parameter(negative=(), help="Print what it will cost; train nothing.")
-    ] = False,
-    model: Annotated[ModelOverrides | None, Parameter(group="Model")] = None,
-    optimizer: Annotated[OptimizerOverrides | None, Parameter(group="Optimizer")] = None,
-    machine: Annotated[MachineOverrides | None, Parameter(group="Machine")] = None,
-    cluster: Annotated[
-        Literal["slurm", "local"] | None,
-        Parameter(group="Cluster", help="Submit jobs that search; local: processes of this host."),
-    ] = None,
-    jobs: Annotated[int, Parameter(group="Cluster", help="How many jobs to submit.")] = 1,
-    time: Annotated[
-        str, Parameter(group="Cluster", help="How long each may run; it begins again, 3 times.")
-    ] = "4h",
-    partition: Annotated[
-        str | None, Parameter(group="Cluster", help="Of Slurm's; default the cluster's.")
-    ] = None,
-    gpus: Annotated[int | None, Parameter(group="Cluster", help="For each job.")] = None,
-    cpus: Annotated[int | None, Parameter(group="Cluster", help="For each job.")] = None,
+    data: DataFolder,
+    vary: list[str],
+    out: Path = Path("lab/search"),
+    recipe: str = "small",
+    size: int | None = None,
+    trials: int = 20,
+    budget: str = "20m",
+    steps: int | None = None,
+    seed: int = 0,
+    dry_run: bool = False,
+    base: Annotated[TrainingOverrides | None, Parameter(name="*")] = None,
+    cluster: Annotated[Literal["slurm", "local"] | None, CLUSTER] = None,
+    jobs: Annotated[int, CLUSTER] = 1,
+    time: Annotated[str, CLUSTER] = "4h",
+    partition: Annotated[str | None, CLUSTER] = None,
+    gpus: Annotated[int | None, CLUSTER] = None,
+    cpus: Annotated[int | None, CLUSTER] = None,
 ) -> None:
     """Search for the best values of any fields, on validation, and stop poor trials early.
 
     The same command in another terminal, or on another machine that shares the folder, takes part;
     stopped (Ctrl-C) and called again it goes on with the trial that it was in.
+
+    --vary NAME=LOW..HIGH is a range, of integers if both ends are (0..1 is 0 or 1, 0.0..1.0 any
+    number between); a positive range of more than a decade is sampled by its logarithm. --vary
+    NAME=A,B,C is a choice. Names are those of a config file (optimizer.lr).
+
+    Args:
+        vary: A range, NAME=LOW..HIGH, or a choice, NAME=A,B,C; once for each field.
+        out: The lab's folder.
+        recipe: What the trials are changed from.
+        size: The number of layers of the base.
+        trials: How many, in all processes together; the first is the recipe's own.
+        budget: How long all of it may take in one process (20m, 1h30m).
+        steps: Steps of each trial, instead of what the budget allows.
+        seed: What weights, batches and trials are drawn from.
+        dry_run: Print what it will cost; train nothing.
+        cluster: Submit jobs that search; local: processes of this host.
+        jobs: How many jobs to submit.
+        time: How long each may run; it begins again, 3 times.
+        partition: Of Slurm's; default the cluster's.
+        gpus: For each job.
+        cpus: For each job.
     """
     from tilth.lab import Search
     from tilth.recipes import recipe_named
 
     seconds = parse_duration(budget) if steps is None else None
-    own = {"batch_size": batch_size, "seed": seed}
-    fixed = {name: value for name, value in own.items() if value is not None}
-    fixed |= dotted({"model": model, "optimizer": optimizer, "machine": machine})
     asked = Search(
         recipe_named(recipe)(data, size=size, steps=steps, budget_seconds=seconds),
         vary,
         out,
-        fixed=fixed,
+        fixed={"seed": seed, **changes(base)},
         trials=trials,
-        command=("tilth", *sys.argv[1:]),
+        command=this_command(),
     )
     if dry_run:
         print(asked.describe(asked.plan()))

@@ -45,6 +45,11 @@ def watch(events: "Iterator[Event]", command: Sequence[str]) -> None:
         sys.exit(128 + signals[0])
 
 
+def this_command() -> tuple[str, ...]:
+    """Return the words that this process was started with."""
+    return ("tilth", *sys.argv[1:])
+
+
 def report_labs(labs: Sequence[Path], out: Path) -> None:
     """Print the answers, and write the page."""
     from tilth.report.lab_file import load_lab

@@ -35,6 +35,8 @@ Field = Annotated[
 OnError = Annotated[
     Literal["stop", "skip"], Parameter(help="What to do about a document that is no text.")
 ]
+DataFolder = Annotated[Path, Parameter(help="The folder that `tilth tokenize` wrote.")]
+RunFolder = Annotated[Path, Parameter(help="The run directory.")]
 Threads = Annotated[int | None, Parameter(help="How many threads to use; default: all cores.")]
-Overwrite = Annotated[bool, Parameter(negative=(), help="Replace --out if it exists.")]
-Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print JSON.")]
+Overwrite = Annotated[bool, Parameter(help="Replace --out if it exists.")]
+Json = Annotated[bool, Parameter(help="Print JSON.")]

@@ -1,40 +1,44 @@
-"""A config's fields as flags and as a table of a TOML file, all optional.
+"""The fields of a config as flags and as tables of a TOML file, all optional.
 
-What enters: one of the frozen config dataclasses. What leaves: a dataclass with the same fields and
-types, each None unless it was given, whose help is the docstring of the config's own field: a verb
-takes it as a parameter, and there is no second list of the fields to keep.
+`overrides_of` makes, of a frozen config dataclass, one with the same fields and types, each None
+unless it is given. The help of a flag is the docstring of its field; there is no second list.
 
->>> from tilth.config.training import MachineConfig
->>> MachineOverrides = overrides_of(MachineConfig)
->>> changes(MachineOverrides(threads=2))
-{'threads': 2}
+>>> from tilth.config.training import MachineConfig, TrainingConfig
+>>> Overrides = overrides_of(TrainingConfig, ["steps", "machine"])
+>>> machine = overrides_of(MachineConfig)(threads=2)
+>>> changes(Overrides(steps=5, machine=machine))
+{'steps': 5, 'machine.threads': 2}
 >>> changes(None)
 {}
 
-In a verb, `machine: Annotated[MachineOverrides | None, Parameter(group="Machine")] = None` gives
+In a verb, `overrides: Annotated[Overrides | None, Parameter(name="*")] = None` gives `--steps 5`,
 `--machine.threads 2`, `--machine.compile` and `--machine.no-compile`, and `[machine]` in --config.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import field, fields, make_dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import field, fields, is_dataclass, make_dataclass
 from typing import Annotated, Any, Never, get_args, get_type_hints
 
 from cyclopts import Parameter, Token
 
 from tilth.cli.whole_numbers import convert_exactly
-from tilth.schema import descriptions
+from tilth.schema import descriptions, flat
 
 
-def overrides_of(config_class: type[Any]) -> type[Any]:
-    """The dataclass of a config's fields in which every one may be left out."""
-    types = get_type_hints(config_class)
-    texts = descriptions(config_class)
-    missing = types.keys() - texts.keys()
-    assert not missing, f"{config_class.__name__} has fields without a docstring: {missing}"
-    optional = [
-        (name, Annotated[types[name] | None, _flag(types[name], text)], field(default=None))
-        for name, text in texts.items()
-    ]
+def overrides_of(config_class: type[Any], names: Iterable[str] | None = None) -> type[Any]:
+    """Return the dataclass of a config's fields (default: all) in which each may be left out.
+
+    A field that is a config itself becomes a table: its own overrides, in a group of the help.
+    """
+    types, texts = get_type_hints(config_class), descriptions(config_class)
+    optional = []
+    for name in types if names is None else names:
+        if is_dataclass(types[name]):
+            kind, flag = overrides_of(types[name]), Parameter(group=name.capitalize())
+        else:
+            assert name in texts, f"{config_class.__name__}.{name} has no docstring"
+            kind, flag = types[name], _flag(types[name], texts[name])
+        optional.append((name, Annotated[kind | None, flag], field(default=None)))
     name = config_class.__name__.removesuffix("Config") + "Overrides"
     overrides = make_dataclass(name, optional, frozen=True)
     # Else it would say that it stands in `types`, and what stands in the standard library has no
@@ -43,33 +47,24 @@ def overrides_of(config_class: type[Any]) -> type[Any]:
     return Parameter(converter=_refuse_a_bare_value)(overrides)
 
 
-def flag_of(config_class: type[Any], name: str) -> Parameter:
-    """The flag of one field of a config, with the field's docstring as its help."""
-    return _flag(get_type_hints(config_class)[name], descriptions(config_class)[name])
-
-
 def changes(overrides: Any) -> dict[str, Any]:  # noqa: ANN401, an instance of what we made, or None
-    """The values that were given, by the name of their field."""
+    """Return the values that were given, by dotted name."""
     if overrides is None:
         return {}
     given = {each.name: getattr(overrides, each.name) for each in fields(overrides)}
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def dotted(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that were given in several tables, by dotted name, as `changed` takes them."""
-    return {
-        f"{table}.{name}": value
-        for table, overrides in tables.items()
-        for name, value in changes(overrides).items()
-    }
+    tables = {name: changes(v) if is_dataclass(v) else v for name, v in given.items()}
+    return flat({name: value for name, value in tables.items() if value is not None})
 
 
 def _flag(type_hint: Any, docstring: str) -> Parameter:  # noqa: ANN401, a type
     # --watch.no-sinks takes back what a file said; two betas cannot be none.
-    is_open = get_args(type_hint)[-1:] == (...,)
-    negative = "no-" if is_open else ()
-    return Parameter(help=docstring, negative_iterable=negative, converter=convert_exactly)
+    negative = "no-" if get_args(type_hint)[-1:] == (...,) else ()
+    return Parameter(
+        help=docstring,
+        negative_bool="no-",
+        negative_iterable=negative,
+        converter=convert_exactly,
+    )
 
 
 def _refuse_a_bare_value(overrides: type[Any], _tokens: Sequence[Token]) -> Never:

@@ -5,28 +5,42 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tilth.files import Progress as Report
-
 SECONDS_BETWEEN_LINES = 5.0
 
 IN_BYTES = {"check", "count", "fetch", "read", "tokenize", "verify", "write"}
 """The phases whose work is counted in bytes: they show megabytes, and how many a second."""
 
 
+class Progress:
+    """The function that long work reports to; it remembers how each phase began."""
+
+    def __init__(self, show: Callable[[str, int, int, str], None]) -> None:
+        self.began: dict[str, tuple[float, int]] = {}
+        """Of each phase, the time of its first report and what was done by then."""
+        self._show = show
+
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        """Show how much of a phase is done, and how fast since its first report."""
+        now = time.monotonic()
+        then, done_then = self.began.setdefault(phase, (now, done))
+        amount = f"{done:,} of {total:,}"
+        if phase in IN_BYTES:
+            rate = (
+                f", {(done - done_then) / 1e6 / (now - then):,.0f} MB/s" if now > then + 0.1 else ""
+            )
+            amount = f"{done / 1e6:,.1f} of {total / 1e6:,.1f} MB{rate}"
+        self._show(phase, done, total, amount)
+
+
 @contextmanager
-def progress() -> Iterator[Report]:
+def progress() -> Iterator[Progress]:
     """Yield the function that long work reports to."""
-    if sys.stderr.isatty():
-        with _bar() as report:
-            yield report
-    else:
-        yield _lines()
-
-
-@contextmanager
-def _bar() -> Iterator[Report]:
+    if not sys.stderr.isatty():
+        yield Progress(_lines())
+        return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
 
     columns = (
         TextColumn("{task.description:<8}"),
@@ -35,44 +49,24 @@ def _bar() -> Iterator[Report]:
         TimeRemainingColumn(),
     )
     tasks: dict[str, TaskID] = {}
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    with Bars(*columns, console=Console(stderr=True)) as bars:
 
-        def report(phase: str, done: int, total: int) -> None:
+        def show(phase: str, done: int, total: int, amount: str) -> None:
             if phase not in tasks:
-                tasks[phase] = bar.add_task(phase, amount="")
-            amount = amounts(phase, done, total)
-            bar.update(tasks[phase], completed=done, total=total or max(done, 1), amount=amount)
+                tasks[phase] = bars.add_task(phase, amount="")
+            bars.update(tasks[phase], completed=done, total=total or max(done, 1), amount=amount)
 
-        amounts = _amounts()
-        yield report
+        yield Progress(show)
 
 
-def _lines() -> Report:
+def _lines() -> Callable[[str, int, int, str], None]:
     last = time.monotonic()
-    amounts = _amounts()
 
-    def report(phase: str, done: int, total: int) -> None:
+    def show(phase: str, done: int, total: int, amount: str) -> None:
         nonlocal last
-        amount = amounts(phase, done, total)
-        if time.monotonic() - last < SECONDS_BETWEEN_LINES:
-            return
-        last = time.monotonic()
-        share = f" ({done / total:.0%})" if total else ""
-        print(f"{phase}: {amount}{share}", file=sys.stderr, flush=True)
+        if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
+            last = time.monotonic()
+            share = f" ({done / total:.0%})" if total else ""
+            print(f"{phase}: {amount}{share}", file=sys.stderr, flush=True)
 
-    return report
-
-
-def _amounts() -> Callable[[str, int, int], str]:
-    """The function that says how much is done, and how fast since the phase was first heard of."""
-    began: dict[str, tuple[float, int]] = {}
-
-    def amount(phase: str, done: int, total: int) -> str:
-        if phase not in IN_BYTES:
-            return f"{done:,} of {total:,}"
-        then, done_then = began.setdefault(phase, (time.monotonic(), done))
-        seconds = time.monotonic() - then
-        rate = f", {(done - done_then) / 1e6 / seconds:,.0f} MB/s" if seconds > 0.1 else ""
-        return f"{done / 1e6:,.1f} of {total / 1e6:,.1f} MB{rate}"
-
-    return amount
+    return show

@@ -9,31 +9,21 @@ from tilth.cli.options import Overwrite
 
 
 def report(
-    folders: Annotated[
-        list[Path],
-        Parameter(
-            name="run-or-lab",
-            negative=(),
-            help="Run directories, folders of these, and folders that `tilth lab` made.",
-        ),
-    ],
+    folders: Annotated[list[Path], Parameter(name="run-or-lab")],
     /,
     *,
-    out: Annotated[
-        Path,
-        Parameter(
-            help="The page to write. Beside it go report.md and its pictures (report-curves.png, "
-            "report-axis.png, report-chart-1.png …), named like the page."
-        ),
-    ] = Path("report.html"),
-    title: Annotated[
-        str | None, Parameter(help="The heading; default: what the runs were to answer.")
-    ] = None,
+    out: Path = Path("report.html"),
+    title: str | None = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Write what runs have to say: the answer, learning curves, samples, costs, commands.
 
     The page opens without a network; the Markdown is for a pull request or a paper.
+
+    Args:
+        folders: Run directories, folders of these, and folders that `tilth lab` made.
+        out: The page to write; report.md and its pictures are named like it.
+        title: The heading; default: what the runs were to answer.
     """
     from tilth.files import check_target
     from tilth.formatting import printable

@@ -1,6 +1,5 @@
 """`tilth tokenize`: a corpus and a tokenizer to token files."""
 
-import json as json_module
 import time
 from pathlib import Path
 from typing import Annotated
@@ -8,28 +7,18 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from tilth.cli.options import CorpusPaths, Field, Json, OnError, Overwrite, Separator, Threads, utf8
+from tilth.cli.output import print_result
 
 
 def tokenize(
     corpus: CorpusPaths,
     /,
     *,
-    tokenizer: Annotated[Path, Parameter(help="A tokenizer.json.")],
-    out: Annotated[Path, Parameter(help="The folder to write.")],
-    valid: Annotated[
-        float | None, Parameter(help="The share of documents kept for validation; default: 0.01.")
-    ] = None,
-    valid_corpus: Annotated[
-        list[Path] | None,
-        Parameter(
-            negative=(),
-            consume_multiple=True,
-            help="Take these for validation instead of a share.",
-        ),
-    ] = None,
-    end_token: Annotated[
-        str, Parameter(help="The special token behind each document.", converter=utf8)
-    ] = "<|endoftext|>",
+    tokenizer: Path,
+    out: Path,
+    valid: float | None = None,
+    valid_corpus: Annotated[list[Path] | None, Parameter(consume_multiple=True)] = None,
+    end_token: Annotated[str, Parameter(converter=utf8)] = "<|endoftext|>",
     separator: Separator = "<|endoftext|>",
     field: Field = "text",
     on_error: OnError = "stop",
@@ -40,6 +29,13 @@ def tokenize(
     """Write a corpus as token ids, to train on: train.npy, valid.npy and manifest.json.
 
     Documents go to validation by a hash of their text. Killed and called again, it goes on.
+
+    Args:
+        tokenizer: A tokenizer.json.
+        out: The folder to write.
+        valid: The share of documents kept for validation; default: 0.01.
+        valid_corpus: Take these for validation instead of a share.
+        end_token: The special token behind each document.
     """
     from tilth.cli.progress import progress
     from tilth.data import tokenize
@@ -48,13 +44,7 @@ def tokenize(
     from tilth.tokenizer import Tokenizer
 
     began = time.monotonic()
-    first_reports: list[int] = []  # a resumed run has not read what it finds
     with progress() as report:
-
-        def watch(phase: str, done: int, total: int) -> None:
-            first_reports.append(done) if not first_reports else None
-            report(phase, done, total)
-
         data = tokenize(
             corpus,
             Tokenizer.load(tokenizer),
@@ -67,30 +57,30 @@ def tokenize(
             on_error=on_error,
             threads=threads,
             overwrite=overwrite,
-            progress=watch,
+            progress=report,
         )
     seconds = time.monotonic() - began
     sources = data.manifest.sources
-    read_bytes = sum(source.size_bytes for source in sources) - sum(first_reports)
-    skipped = sum(source.skipped for source in sources)
-    if json:
-        results = {
-            "splits": plain(data.manifest.splits),
-            "dtype": data.manifest.dtype,
-            "fingerprint": data.fingerprint,
-            "skipped": skipped,
-            "seconds": seconds,
-            "wrote": str(out),
-        }
-        print(json_module.dumps(results))
-        return
+    # A resumed run has not read what it finds done at its first report.
+    found_bytes = next((done for _, done in report.began.values()), 0)
+    read_bytes = sum(source.size_bytes for source in sources) - found_bytes
+    results = {
+        "splits": plain(data.manifest.splits),
+        "dtype": data.manifest.dtype,
+        "fingerprint": data.fingerprint,
+        "skipped": sum(source.skipped for source in sources),
+        "seconds": seconds,
+        "wrote": str(out),
+    }
+    lines = []
     for split, counts in data.manifest.splits.items():
         per_token = counts.text_bytes / max(1, counts.tokens - counts.documents)
-        print(
+        lines.append(
             f"{split}  {counts.documents:>12,} documents  {counts.tokens:>16,} tokens  "
             f"{format_bytes(counts.text_bytes):>11} of text  {per_token:.2f} bytes per token"
         )
-    if skipped:
-        print(f"skipped {skipped:,} documents that are no text")
-    print(f"{format_bytes(read_bytes)} in {seconds:.1f} s: {read_bytes / 1e6 / seconds:,.0f} MB/s")
-    print(f"Wrote {out}")
+    if results["skipped"]:
+        lines.append(f"skipped {results['skipped']:,} documents that are no text")
+    rate = f"{read_bytes / 1e6 / seconds:,.0f} MB/s"
+    lines += [f"{format_bytes(read_bytes)} in {seconds:.1f} s: {rate}", f"Wrote {out}"]
+    print_result(results, lines, as_json=json)

@@ -1,17 +1,18 @@
 """`tilth tokenizer`: train, inspect, compare, encode, decode, convert."""
 
-import json as json_module
 import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from dataclasses import dataclass, field
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
 from tilth.cli.options import CorpusPaths, Field, Json, OnError, Overwrite, Separator, Threads, utf8
+from tilth.cli.output import aligned, print_result
 from tilth.formatting import printable
 
 if TYPE_CHECKING:
@@ -26,19 +27,7 @@ TokenizerPath = Annotated[
     Parameter(help="A tokenizer.json, a folder with vocab.json and merges.txt, or a .tiktoken."),
 ]
 Special = Annotated[
-    list[str],
-    Parameter(
-        name="--special",
-        negative=(),
-        help="A special token, such as '<|endoftext|>'.",
-        converter=utf8,
-    ),
-]
-Pattern = Annotated[
-    str,
-    Parameter(
-        help="How text is cut: gpt2, cl100k, or a pattern for the regex package.", converter=utf8
-    ),
+    list[str], Parameter(help="A special token, such as '<|endoftext|>'.", converter=utf8)
 ]
 RanksPattern = Annotated[
     str | None,
@@ -47,7 +36,24 @@ RanksPattern = Annotated[
         converter=utf8,
     ),
 ]
-Out = Annotated[Path, Parameter(help="What to write.")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Reading:
+    """What a tokenizer's file may leave out."""
+
+    pattern: RanksPattern = None
+    special: Special = field(default_factory=list)
+
+    def open(self, path: Path) -> "Tokenizer":
+        """Load a tokenizer in any of the formats."""
+        from tilth.tokenizer import Tokenizer
+
+        return Tokenizer.load(path, pattern=self.pattern, special_tokens=self.special)
+
+
+AS_WRITTEN = Reading()
 
 
 @app.command
@@ -55,12 +61,10 @@ def train(
     corpus: CorpusPaths,
     /,
     *,
-    out: Out,
-    vocab_size: Annotated[
-        int, Parameter(help="Tokens in all, bytes and special ones too.")
-    ] = 10_000,
+    out: Path,
+    vocab_size: int = 10_000,
     special: Special = [],  # noqa: B006, cyclopts copies it
-    pattern: Pattern = "gpt2",
+    pattern: Annotated[str, Parameter(converter=utf8)] = "gpt2",
     separator: Separator | None = None,
     field: Field = "text",
     on_error: OnError = "stop",
@@ -72,6 +76,11 @@ def train(
 
     Plain text is cut at special tokens, or at --separator if it is given; what is not UTF-8 in it
     counts as U+FFFD.
+
+    Args:
+        out: What to write.
+        vocab_size: Tokens in all, bytes and special ones too.
+        pattern: How text is cut: gpt2, cl100k, or a pattern for the regex package.
     """
     import resource
 
@@ -86,13 +95,8 @@ def train(
     check_target(out, overwrite=overwrite)
     if pattern not in NATIVE_PATTERNS:
         check_read_alike(pattern)
-    began = {"count": time.perf_counter()}
     with progress() as report:
-
-        def watch(phase: str, done: int, total: int) -> None:
-            began.setdefault(phase, time.perf_counter())
-            report(phase, done, total)
-
+        report.began["count"] = (time.monotonic(), 0)
         tokenizer = train_tokenizer(
             corpus,
             vocab_size,
@@ -102,12 +106,12 @@ def train(
             field=field,
             on_error=on_error,
             threads=threads,
-            progress=watch,
+            progress=report,
         )
-    began["save"] = time.perf_counter()
+    report.began["save"] = (time.monotonic(), 0)
     tokenizer.save(out, overwrite=overwrite)
-    times = pairwise([*began.values(), time.perf_counter()])
-    seconds = {phase: end - start for phase, (start, end) in zip(began, times, strict=True)}
+    times = pairwise([*(then for then, _ in report.began.values()), time.monotonic()])
+    seconds = {phase: end - start for phase, (start, end) in zip(report.began, times, strict=True)}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     peak_bytes = peak if sys.platform == "darwin" else peak * 1024
     sample = inspection.beginning_of(corpus, separator or SEPARATOR, field)
@@ -122,16 +126,15 @@ def train(
         "longest_tokens": longest,
         "wrote": str(out),
     }
-    if json:
-        print(json_module.dumps(results))
-        return
-    print(f"tokens           {len(tokenizer):,} ({len(tokenizer.merges):,} merges)")
-    print("seconds         ", ", ".join(f"{phase} {took:.2f}" for phase, took in seconds.items()))
-    print(f"peak memory      {peak_bytes / 1e6:,.0f} MB")
+    rows = [
+        ("tokens", f"{len(tokenizer):,} ({len(tokenizer.merges):,} merges)"),
+        ("seconds", ", ".join(f"{phase} {took:.2f}" for phase, took in seconds.items())),
+        ("peak memory", f"{peak_bytes / 1e6:,.0f} MB"),
+        ("longest tokens", "  ".join(longest)),
+    ]
     if ratio is not None:  # a pipe is read once
-        print(f"bytes per token  {ratio:.2f} on the first {len(sample):,} bytes")
-    print(f"longest tokens   {'  '.join(longest)}")
-    print(f"Wrote {out}")
+        rows.insert(3, ("bytes per token", f"{ratio:.2f} on the first {len(sample):,} bytes"))
+    print_result(results, [*aligned(*rows), f"Wrote {out}"], as_json=json)
 
 
 @app.command
@@ -139,44 +142,39 @@ def inspect(
     tokenizer: TokenizerPath,
     /,
     *,
-    text: Annotated[
-        str | None, Parameter(help="Show what this text becomes.", converter=utf8)
-    ] = None,
-    pattern: RanksPattern = None,
-    special: Special = [],  # noqa: B006
+    text: Annotated[str | None, Parameter(converter=utf8)] = None,
+    reading: Reading = AS_WRITTEN,
     json: Json = False,
 ) -> None:
-    """Show a tokenizer's size, its longest tokens, and what a text becomes."""
+    """Show a tokenizer's size, its longest tokens, and what a text becomes.
+
+    Args:
+        text: Show what this text becomes.
+    """
     from rich.console import Console
 
     from tilth.tokenizer import inspection
 
-    opened = _open(tokenizer, pattern, special)
-    ids = None if text is None else opened.encode(text)
-    pieces = [opened.decode_bytes([token_id]) for token_id in ids or ()]
+    opened = reading.open(tokenizer)
+    ids = opened.encode(text or "")
+    pieces = [opened.decode_bytes([token_id]) for token_id in ids]
     results = inspection.inspect(opened)
-    if json:
-        if ids is not None:
-            shown = map(inspection.visible, pieces)
-            results["text"] = [
-                {"id": i, "token": token} for i, token in zip(ids, shown, strict=True)
-            ]
-        print(json_module.dumps(results))
-        return
+    if text is not None:
+        shown = map(inspection.visible, pieces)
+        results["text"] = [{"id": i, "token": token} for i, token in zip(ids, shown, strict=True)]
     specials = ", ".join(f"{token} ({i})" for token, i in opened.special_tokens.items()) or "none"
-    _print_rows(
+    lengths = "  ".join(f"{length}: {count:,}" for length, count in results["lengths"].items())
+    lines = aligned(
         ("tokens", f"{len(opened):,} ({len(opened.merges):,} merges)"),
         ("pattern", printable(opened.pattern)),
         ("special tokens", printable(specials)),
         ("non-ASCII tokens", f"{results['share_of_non_ascii']:.1%}"),
         ("fingerprint", opened.fingerprint[:16]),
-        (
-            "lengths in bytes",
-            "  ".join(f"{length}: {count:,}" for length, count in results["lengths"].items()),
-        ),
+        ("lengths in bytes", lengths),
         ("longest tokens", "  ".join(entry["token"] for entry in results["longest_tokens"])),
     )
-    if ids is not None:
+    print_result(results, lines, as_json=json)
+    if text is not None and not json:
         console = Console(highlight=False, soft_wrap=True)
         print_pieces(console, pieces)
         console.print(" ".join(map(str, ids)), markup=False)
@@ -184,37 +182,41 @@ def inspect(
 
 @app.command
 def compare(
-    tokenizers: Annotated[list[Path], Parameter(help="Two or more tokenizers.")],
+    tokenizers: list[Path],
     /,
     *,
-    text: Annotated[list[Path], Parameter(negative=(), help="Texts to encode with each.")],
+    text: list[Path],
     pattern: RanksPattern = None,
     json: Json = False,
 ) -> None:
-    """Compare tokenizers: what they share, how far each compresses each text, how fast."""
+    """Compare tokenizers: what they share, how far each compresses each text, how fast.
+
+    Args:
+        tokenizers: Two or more tokenizers.
+        text: Texts to encode with each.
+    """
     from tilth.files import read_bytes
     from tilth.tokenizer import inspection
 
-    opened = {str(path): _open(path, pattern, []) for path in tokenizers}
+    opened = {str(path): Reading(pattern).open(path) for path in tokenizers}
     results = inspection.compare(opened, {str(path): read_bytes(path) for path in text})
-    if json:
-        print(json_module.dumps(results))
-        return
+    lines = []
     for name in opened:
-        print(name)
-        _print_rows(
-            ("  merges", f"{results['merges'][name]:,}"),
-            ("  non-ASCII tokens", f"{results['share_of_non_ascii'][name]:.1%}"),
-            *(
-                (f"  bytes per token of {file}", f"{ratio:.3f}")
-                for file, ratio in results["bytes_per_token"][name].items()
+        ratios = results["bytes_per_token"][name].items()
+        lines += [
+            name,
+            *aligned(
+                ("  merges", f"{results['merges'][name]:,}"),
+                ("  non-ASCII tokens", f"{results['share_of_non_ascii'][name]:.1%}"),
+                *((f"  bytes per token of {file}", f"{ratio:.3f}") for file, ratio in ratios),
+                ("  one thread", f"{results['bytes_per_second'][name] / 1e6:,.0f} MB/s"),
+                ("", f"{results['tokens_per_second'][name] / 1e6:,.1f} million tokens/s"),
+                ("  the Pile, 825 GB", f"{results['hours_for_the_pile'][name]:.2f} hours"),
             ),
-            ("  one thread", f"{results['bytes_per_second'][name] / 1e6:,.0f} MB/s"),
-            ("", f"{results['tokens_per_second'][name] / 1e6:,.1f} million tokens/s"),
-            ("  the Pile, 825 GB", f"{results['hours_for_the_pile'][name]:.2f} hours"),
-        )
-    for pair, count in results["shared_merges"].items():
-        print(f"{pair} share {count:,} merges")
+        ]
+    shared = results["shared_merges"].items()
+    lines += [f"{pair} share {count:,} merges" for pair, count in shared]
+    print_result(results, lines, as_json=json)
 
 
 @app.command
@@ -222,35 +224,27 @@ def encode(
     tokenizer: TokenizerPath,
     /,
     *,
-    allow_special: Annotated[
-        bool, Parameter(negative=(), help="Recognise special tokens in the text.")
-    ] = False,
-    pattern: RanksPattern = None,
-    special: Special = [],  # noqa: B006
+    allow_special: bool = False,
+    reading: Reading = AS_WRITTEN,
 ) -> None:
-    """Encode the text on stdin; ids go to stdout, separated by blanks."""
-    opened = _open(tokenizer, pattern, special)
-    chunks: list[str] = []
+    """Encode the text on stdin; ids go to stdout, separated by blanks.
+
+    Args:
+        allow_special: Recognise special tokens in the text.
+    """
+    opened = reading.open(tokenizer)
+    ids = opened.encode_iterable(_stdin_parts(), allow_special=allow_special)
     separator = ""
-    for token_id in opened.encode_iterable(_stdin_parts(), allow_special=allow_special):
-        chunks.append(str(token_id))
-        if len(chunks) == 10_000:
-            sys.stdout.write(separator + " ".join(chunks))
-            chunks.clear()
-            separator = " "
-    sys.stdout.write((separator if chunks else "") + " ".join(chunks) + "\n")
+    while words := " ".join(map(str, islice(ids, 10_000))):
+        sys.stdout.write(separator + words)
+        separator = " "
+    sys.stdout.write("\n")
 
 
 @app.command
-def decode(
-    tokenizer: TokenizerPath,
-    /,
-    *,
-    pattern: RanksPattern = None,
-    special: Special = [],  # noqa: B006
-) -> None:
+def decode(tokenizer: TokenizerPath, /, *, reading: Reading = AS_WRITTEN) -> None:
     """Decode the ids on stdin, separated by white space; their bytes go to stdout."""
-    opened = _open(tokenizer, pattern, special)
+    opened = reading.open(tokenizer)
     for line in sys.stdin:
         try:
             ids = [int(word) for word in line.split()]
@@ -265,24 +259,19 @@ def convert(
     tokenizer: TokenizerPath,
     /,
     *,
-    out: Annotated[
-        Path, Parameter(help="NAME.json, NAME.tiktoken, or a folder for vocab.json and merges.txt.")
-    ],
-    pattern: RanksPattern = None,
-    special: Special = [],  # noqa: B006
+    out: Path,
+    reading: Reading = AS_WRITTEN,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write a tokenizer in another tool's format; the name of --out says which."""
+    """Write a tokenizer in another tool's format; the name of --out says which.
+
+    Args:
+        out: NAME.json, NAME.tiktoken, or a folder for vocab.json and merges.txt.
+    """
     from tilth.tokenizer.formats import save
 
-    save(_open(tokenizer, pattern, special).vocabulary, out, overwrite=overwrite)
+    save(reading.open(tokenizer).vocabulary, out, overwrite=overwrite)
     print(f"Wrote {out}")
-
-
-def _open(path: Path, pattern: str | None, special: list[str]) -> "Tokenizer":
-    from tilth.tokenizer import Tokenizer
-
-    return Tokenizer.load(path, pattern=pattern, special_tokens=special)
 
 
 def _stdin_parts() -> Iterator[bytes]:
@@ -303,9 +292,3 @@ def print_pieces(console: "Console", pieces: Sequence[bytes]) -> None:
         console.print()
     else:
         console.print("|".join(visible(piece, blank=" ") for piece in pieces), markup=False)
-
-
-def _print_rows(*rows: tuple[str, str]) -> None:
-    width = max(len(name) for name, _ in rows)
-    for name, value in rows:
-        print(f"{name:<{width}}  {value}")

@@ -5,94 +5,64 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from cyclopts import Parameter
 
-from tilth.cli.overrides import changes, dotted, flag_of, overrides_of
+from tilth.cli.options import DataFolder, RunFolder
+from tilth.cli.overrides import changes, overrides_of
 from tilth.cli.signals import say
 from tilth.config.model import ModelConfig
 from tilth.config.overrides import changed
-from tilth.config.training import (
-    MachineConfig,
-    OptimizerConfig,
-    Order,
-    TrainingConfig,
-    WatchConfig,
-)
+from tilth.config.training import TrainingConfig
 from tilth.formatting import parse_duration
+
+FIELDS = ("steps", "batch_size", "microbatch_size", "order", "seed", "max_skipped")
+TABLES = ("model", "optimizer", "machine", "watch")
 
 if TYPE_CHECKING:
     from tilth.training.loop import PreparedRun
 
-    # For the type checker, which takes no variable for a type.
-    ModelOverrides: TypeAlias = Any
-    OptimizerOverrides: TypeAlias = Any
-    MachineOverrides: TypeAlias = Any
-    WatchOverrides: TypeAlias = Any
+    TrainingOverrides: TypeAlias = Any  # for the type checker, which takes no variable for a type
 else:
-    ModelOverrides, OptimizerOverrides, MachineOverrides, WatchOverrides = map(
-        overrides_of, (ModelConfig, OptimizerConfig, MachineConfig, WatchConfig)
-    )
-
-DataFolder = Annotated[Path | None, Parameter(help="The token files, if they moved.")]
+    TrainingOverrides = overrides_of(TrainingConfig, FIELDS + TABLES)
 
 
 def train(
-    recipe: Annotated[
-        str,
-        Parameter(help="tiny, small, tinystories, tinystories-cpu, openwebtext or leaderboard."),
-    ],
+    recipe: str,
     *,
-    data: Annotated[Path, Parameter(help="The folder that `tilth tokenize` wrote.")],
-    out: Annotated[Path, Parameter(help="The run directory to make.")],
-    size: Annotated[
-        int | None, Parameter(help="The number of layers; width and learning rate follow.")
-    ] = None,
-    budget: Annotated[
-        str | None,
-        Parameter(
-            name=["--budget", "--time-limit"],
-            help="How long it may take (90s, 8m, 1h30m): becomes a number of steps at the start.",
-        ),
-    ] = None,
-    steps: Annotated[int | None, flag_of(TrainingConfig, "steps")] = None,
-    batch_size: Annotated[int | None, flag_of(TrainingConfig, "batch_size")] = None,
-    microbatch_size: Annotated[int | None, flag_of(TrainingConfig, "microbatch_size")] = None,
-    order: Annotated[Order | None, flag_of(TrainingConfig, "order")] = None,
-    seed: Annotated[int | None, flag_of(TrainingConfig, "seed")] = None,
-    max_skipped: Annotated[int | None, flag_of(TrainingConfig, "max_skipped")] = None,
-    model: Annotated[ModelOverrides | None, Parameter(group="Model")] = None,
-    optimizer: Annotated[OptimizerOverrides | None, Parameter(group="Optimizer")] = None,
-    machine: Annotated[MachineOverrides | None, Parameter(group="Machine")] = None,
-    watch: Annotated[WatchOverrides | None, Parameter(group="Watching")] = None,
+    data: DataFolder,
+    out: Path,
+    size: int | None = None,
+    budget: Annotated[str | None, Parameter(name=["--budget", "--time-limit"])] = None,
+    overrides: Annotated[TrainingOverrides | None, Parameter(name="*")] = None,
 ) -> None:
     """Train a model: print what it will cost, then train it, watched, into a run directory.
 
     Ctrl-C finishes the step, saves and ends; `tilth resume` goes on to the same bits. Every value
     of the recipe can be changed by a flag, or in a file (--config).
+
+    Args:
+        recipe: tiny, small, tinystories, tinystories-cpu, openwebtext or leaderboard.
+        out: The run directory to make.
+        size: The number of layers; width and learning rate follow.
+        budget: How long it may take (90s, 8m, 1h30m): becomes a number of steps at the start.
     """
     from tilth.data import open_data
     from tilth.recipes import recipe_named
 
     opened = open_data(data)
     seconds = None if budget is None else parse_duration(budget)
+    given = changes(overrides)
+    steps, layers = given.get("steps"), given.get("model.num_layers", size)
     if recipe == "custom":  # the config file of a run that began in Python
-        shape = ModelConfig.from_dict({"vocab_size": opened.vocab_size, **changes(model)})
-        config = TrainingConfig(str(data), shape, steps=steps, budget_seconds=seconds)
+        shape = {"vocab_size": opened.vocab_size, **changes(overrides and overrides.model)}
+        model = ModelConfig.from_dict(shape)
+        config = TrainingConfig(str(data), model, steps=steps, budget_seconds=seconds)
+    elif size is not None and layers != size:
+        raise ValueError(
+            f"--size {size} is the number of layers, and model.num_layers says {layers}; "
+            "give one of the two."
+        )
     else:
-        layers = changes(model).get("num_layers", size)
-        if size is not None and layers != size:
-            raise ValueError(
-                f"--size {size} is the number of layers, and model.num_layers says {layers}; "
-                "give one of the two."
-            )
         config = recipe_named(recipe)(opened, size=size, steps=steps, budget_seconds=seconds)
-    own = {
-        "batch_size": batch_size,
-        "microbatch_size": microbatch_size,
-        "order": order,
-        "seed": seed,
-        "max_skipped": max_skipped,
-    }
-    tables = {"model": model, "optimizer": optimizer, "machine": machine, "watch": watch}
-    config = changed(config, {**{k: v for k, v in own.items() if v is not None}, **dotted(tables)})
+    config = changed(config, given)
     from tilth.training.loop import prepare  # torch, once the config makes sense
 
     prepared = prepare(config, out, data=opened, measure=True)
@@ -101,20 +71,15 @@ def train(
     _drive(prepared, out)
 
 
-def resume(
-    run: Annotated[Path, Parameter(help="The run directory.")],
-    /,
-    *,
-    steps: Annotated[
-        int | None,
-        Parameter(help="Train a finished run for so many steps more, on a new schedule."),
-    ] = None,
-    data: DataFolder = None,
-) -> None:
+def resume(run: RunFolder, /, *, steps: int | None = None, data: Path | None = None) -> None:
     """Go on with a run that was stopped, to the same bits as if it had not been.
 
     A finished run is trained further with --steps: the learning rate warms up and falls once more
     over the new steps.
+
+    Args:
+        steps: Train a finished run for so many steps more, on a new schedule.
+        data: The token files, if they moved.
     """
     from tilth.training.loop import prepare_extension, prepare_resume
 
