@@ -103,3 +103,12 @@ def test_missing_metadata_of_a_column(tmp_path):
             found.add(str(error).split("(", 1)[-1])
     assert any("no sizes of column" in sentence for sentence in found), found
     assert any("a footer without the fields" in sentence for sentence in found), found
+
+
+def test_lists_nested_too_deeply(tmp_path):
+    """A footer of nested lists once ended in a RecursionError."""
+    path = tmp_path / "a.parquet"
+    footer = b"\x19" * 5000 + bytes(2)  # a list of one list of one list ...
+    path.write_bytes(b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+    with pytest.raises(FileError, match=r"a\.parquet is damaged or is not Parquet \(values nested"):
+        Corpus(path)

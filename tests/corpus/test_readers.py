@@ -767,7 +767,7 @@ def test_json_that_takes_much_more_memory_than_text(tmp_path, monkeypatch, value
     monkeypatch.setattr(readers, "MAX_JSON_VALUES", 1000)
     file = tmp_path / "a.jsonl"
     file.write_text(f'{{"text": "one"}}\n{{"text": "two", "x": [{",".join([value] * 1000)}]}}\n')
-    with pytest.raises(FileError, match=r"a\.jsonl has more than 1,000 values on line 2; mend"):
+    with pytest.raises(FileError, match=r"a\.jsonl has more than 1,000 values on line 2; correct"):
         list(Corpus(file))
     assert list(Corpus(file, on_error="skip")) == ["one"]
     file.write_text(json.dumps({"text": "long, " * 900}))

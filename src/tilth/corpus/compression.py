@@ -1,7 +1,6 @@
-r"""The bytes of a file, decompressed where its name ends in `.gz` or `.zst`.
+r"""Read the bytes of a listed file; `.gz` and `.zst` files are decompressed.
 
-What enters: a file as it was listed. What leaves: its bytes in order, a part at a time; or one
-sentence, where it is damaged, was cut short, or is no longer the file that was listed.
+A file that is damaged, truncated, or changed since it was listed is a `FileError`.
 
 >>> import gzip, tempfile
 >>> from pathlib import Path
@@ -18,15 +17,16 @@ import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from io import BytesIO
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from tilth.corpus.listing import ListedFile
+from tilth.corpus.listing import ListedFile, compression_of
 from tilth.errors import import_extra
 from tilth.files import FileError, open_regular
 
-# What zstd makes of a few compressed bytes has no small limit, so it is given few at a time: 4 KiB
-# became 45 MB where a file was one long repetition, and 10 kB where it was English.
+# The output of one zstd call is unbounded, so the input is small: 4 KiB became 45 MB where a file
+# was one long repetition, and 10 kB where it was English.
 ZSTD_INPUT_BYTES = 4096
 # A file may always expand to the first number of bytes, and beyond it to so many times its size.
 # gzip cannot reach that ratio; of repeated text, zstd reaches 30,000, and Parquet any ratio.
@@ -37,14 +37,14 @@ REMEDY = "restore a copy, or make it again"
 
 
 class Expansion:
-    """The bytes that a file has expanded to, with a limit: a few bytes on disk may be endless."""
+    """A limit on the decompressed size of a file: a decompression bomb is a `FileError`."""
 
     def __init__(self, file: ListedFile) -> None:
         self._path = file.path
         self._left = FREE_EXPANSION_BYTES + MAX_EXPANSION * file.size_bytes
 
     def add(self, size_bytes: int) -> None:
-        """Count some more bytes; too many are an error."""
+        """Count decompressed bytes."""
         self._left -= size_bytes
         if self._left < 0:
             problem = f"expands to more than {MAX_EXPANSION:,} times its size"
@@ -53,101 +53,92 @@ class Expansion:
 
 
 def read_parts(file: ListedFile, *, start: int, part_bytes: int) -> Iterator[tuple[bytes, int]]:
-    """Parts of about `part_bytes`, from byte `start` on; with each, the bytes on disk so far."""
-    with _explained(file), opened(file) as raw:
-        check_unchanged(file, raw)
-        if file.compression:
-            decompress = _gzip_parts if file.compression == "gz" else _zstd_parts
-            parts = _limited(file, decompress(file, raw, part_bytes))
-        else:
-            raw.seek(start)
-            parts = iter(lambda: raw.read(part_bytes), b"")
-            start = max(0, start - file.size_bytes)
-        for part in parts:
-            if len(part) > start:
-                yield part[start:], raw.tell()
-            start = max(0, start - len(part))
-        if start > 0:
-            raise FileError(file.path, "is shorter than it was", "start again from its beginning")
-        check_unchanged(file, raw)
+    """Yield parts of about `part_bytes` from decompressed byte `start` on.
+
+    Each part comes with the number of bytes on disk that have been read so far.
+    """
+    try:
+        with opened(file) as raw:
+            compression = compression_of(file.path)
+            decompressed = gzip.GzipFile(fileobj=raw) if compression == "gz" else raw
+            parts = iter(partial(decompressed.read, part_bytes), b"")
+            if compression == "zst":
+                parts = _zstd_parts(file, raw, part_bytes)
+            elif not compression:
+                raw.seek(start)
+                start = max(0, start - file.size_bytes)
+            expansion = Expansion(file)
+            for part in parts:
+                expansion.add(len(part))
+                if len(part) > start:
+                    yield part[start:], raw.tell()
+                start = max(0, start - len(part))
+            if start > 0:
+                hint = "start again from its beginning"
+                raise FileError(file.path, "is shorter than it was", hint)
+    except EOFError:
+        raise FileError(file.path, "ends in the middle of its compressed data", REMEDY) from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise FileError(file.path, f"is damaged or is not gzip ({error})", REMEDY) from None
+    except OSError as error:
+        hint = "check its permissions and its disk"
+        raise FileError(file.path, f"cannot be read ({error.strerror or error})", hint) from None
 
 
-def read_whole(file: ListedFile, most_bytes: int) -> bytes:
-    """All bytes of a file, without ever holding them twice; more than `most_bytes` are an error."""
+def read_whole(file: ListedFile, max_bytes: int) -> bytes:
+    """Return all bytes of a file without holding them twice; at most `max_bytes`."""
     whole = BytesIO()
     for part, _ in read_parts(file, start=0, part_bytes=1 << 20):
         whole.write(part)
-        if whole.tell() > most_bytes:
-            problem = f"is a document of more than {most_bytes:,} bytes"
+        if whole.tell() > max_bytes:
+            problem = f"is a document of more than {max_bytes:,} bytes"
             raise FileError(file.path, problem, "split it into several files")
     return whole.getvalue()
 
 
 def count_lines(file: ListedFile, size_bytes: int) -> int:
-    """How many lines end in the first bytes of a file."""
+    """Count the line ends in the first `size_bytes` of a file."""
     lines = 0
-    if size_bytes > 0:
-        for part, _ in read_parts(file, start=0, part_bytes=1 << 20):
-            lines += part[:size_bytes].count(b"\n")
-            size_bytes -= len(part)
-            if size_bytes <= 0:
-                break
+    for part, _ in read_parts(file, start=0, part_bytes=1 << 20):
+        lines += part[:size_bytes].count(b"\n")
+        size_bytes -= len(part)
+        if size_bytes <= 0:
+            break
     return lines
 
 
-def import_zstandard() -> Any:  # noqa: ANN401, a module
-    """The package that reads .zst."""
-    return import_extra("zstandard", "A .zst file")
-
-
-def _limited(file: ListedFile, parts: Iterator[bytes]) -> Iterator[bytes]:
-    expansion = Expansion(file)
-    for part in parts:
-        expansion.add(len(part))
-        yield part
-
-
-def _gzip_parts(_file: ListedFile, raw: BinaryIO, part_bytes: int) -> Iterator[bytes]:
-    with gzip.GzipFile(fileobj=raw) as decompressed:
-        yield from iter(lambda: decompressed.read(part_bytes), b"")
-
-
 def _zstd_parts(file: ListedFile, raw: BinaryIO, part_bytes: int) -> Iterator[bytes]:
-    part = BytesIO()
-    for chunk in _zstd_chunks(file, raw):
-        # A chunk may be much longer than a part, and a part becomes a block in memory.
-        for start in range(0, len(chunk), part_bytes):
-            part.write(memoryview(chunk)[start : start + part_bytes])
-            if part.tell() >= part_bytes:
-                yield part.getvalue()
-                part = BytesIO()
-    if part.tell():
-        yield part.getvalue()
-
-
-def _zstd_chunks(file: ListedFile, raw: BinaryIO) -> Iterator[bytes]:
-    # Not the package's own stream_reader, which takes a file that was cut short for a whole one.
-    zstandard = import_zstandard()
+    # Not the package's stream_reader, which takes a truncated file for a whole one.
+    zstandard = import_extra("zstandard", "A .zst file")
     decompressor = zstandard.ZstdDecompressor()
     frame = None
+    part = BytesIO()
     while compressed := raw.read(ZSTD_INPUT_BYTES):
         while compressed:
             frame = frame or decompressor.decompressobj()
             try:
-                yield frame.decompress(compressed)
+                chunk = frame.decompress(compressed)
             except zstandard.ZstdError as error:
                 problem = f"is damaged or is not zstd ({error})"
                 raise FileError(file.path, problem, REMEDY) from None
             compressed = frame.unused_data
             if frame.eof:
                 frame = None
+            # A chunk may be much longer than a part, and a part becomes a block in memory.
+            for start in range(0, len(chunk), part_bytes):
+                part.write(memoryview(chunk)[start : start + part_bytes])
+                if part.tell() >= part_bytes:
+                    yield part.getvalue()
+                    part = BytesIO()
     if frame is not None:
         raise EOFError
+    if part.tell():
+        yield part.getvalue()
 
 
 @contextmanager
 def opened(file: ListedFile) -> Iterator[BinaryIO]:
-    """Open a file that stood there when it was listed."""
+    """Open a listed file; it must be unchanged since then, now and at the end of the block."""
     try:
         raw = open_regular(file.path)
     except FileError:
@@ -156,27 +147,14 @@ def opened(file: ListedFile) -> Iterator[BinaryIO]:
         hint = "put it back, or leave it out"
         raise FileError(file.path, "has vanished since it was listed", hint) from None
     with raw:
+        _check_unchanged(file, raw)
         yield raw
+        _check_unchanged(file, raw)
 
 
-def check_unchanged(file: ListedFile, raw: BinaryIO) -> None:
-    """Refuse a file that is not as it was when it was listed."""
+def _check_unchanged(file: ListedFile, raw: BinaryIO) -> None:
     found = os.fstat(raw.fileno())
     if (found.st_size, found.st_mtime_ns) != (file.size_bytes, file.modified_ns):
-        was = f"{file.size_bytes:,} bytes then, {found.st_size:,} now"
-        raise FileError(
-            file.path, f"has changed since it was listed ({was})", "start again when it is finished"
-        )
-
-
-@contextmanager
-def _explained(file: ListedFile) -> Iterator[None]:
-    try:
-        yield
-    except EOFError:
-        raise FileError(file.path, "ends in the middle of its compressed data", REMEDY) from None
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise FileError(file.path, f"is damaged or is not gzip ({error})", REMEDY) from None
-    except OSError as error:
-        hint = "check its permissions and its disk"
-        raise FileError(file.path, f"cannot be read ({error.strerror or error})", hint) from None
+        sizes = f"{file.size_bytes:,} bytes then, {found.st_size:,} now"
+        problem = f"has changed since it was listed ({sizes})"
+        raise FileError(file.path, problem, "start again when it is finished")

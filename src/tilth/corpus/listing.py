@@ -32,7 +32,6 @@ from tilth.files import FileError, StrPath
 from tilth.formatting import nearest_name
 
 Kind = Literal["text", "json lines", "parquet", "folder"]
-Compression = Literal["", "gz", "zst"]
 
 KINDS: dict[str, Kind] = {
     # A .json that is one large object is refused at its first line; read as text, it would teach a
@@ -42,36 +41,26 @@ KINDS: dict[str, Kind] = {
     ".ndjson": "json lines",
     ".parquet": "parquet",
 }
-COMPRESSIONS: dict[str, Compression] = {".gz": "gz", ".zst": "zst"}
 
 
 class ListedFile(NamedTuple):
-    """A file as it was when it was listed; whoever reads it finds the same one or says so."""
+    """A file with the size and modification time it had when it was listed."""
 
     path: Path
     size_bytes: int
     modified_ns: int
 
-    @property
-    def kind(self) -> Kind:
-        """What the name says that it holds."""
-        return kind_of(self.path)
-
-    @property
-    def compression(self) -> Compression:
-        """How the name says that it is compressed."""
-        return compression_of(self.path)
-
 
 def kind_of(path: Path) -> Kind:
-    """What the name of a file says that it holds."""
+    """Return the kind of documents that the name of a file stands for."""
     path = path.with_suffix("") if compression_of(path) else path
     return KINDS.get(path.suffix.lower(), "text")
 
 
-def compression_of(path: Path) -> Compression:
-    """How the name of a file says that it is compressed."""
-    return COMPRESSIONS.get(path.suffix.lower(), "")
+def compression_of(path: Path) -> str:
+    """Return the compression that the name of a file stands for: "gz", "zst" or ""."""
+    suffix = path.suffix.lower()
+    return suffix[1:] if suffix in {".gz", ".zst"} else ""
 
 
 @dataclass(frozen=True)
@@ -110,18 +99,17 @@ def _sources_at(given: StrPath) -> Iterator[Source]:
     if not isinstance(given, str | os.PathLike):
         raise ValueError(f"A path is a string or a Path, but one is {given!r}.")
     path = Path(given)
-    if not path.is_dir():
-        file = _described(path)
-        yield Source(path, file.kind, (file,))
-        return
-    files = [_described(file) for file in sorted(_files_under(path))]
-    if not files:
-        raise FileError(path, "has no files in it", "name a folder with texts (not hidden ones)")
-    if texts := tuple(file for file in files if file.kind == "text"):
-        yield Source(path, "folder", texts)
-    for file in files:
-        if file.kind != "text":
-            yield Source(file.path, file.kind, (file,))
+    if path.is_dir():
+        files = [_described(file) for file in sorted(_files_under(path))]
+        if not files:
+            hint = "name a folder with files that are not hidden"
+            raise FileError(path, "has no files in it", hint)
+        if texts := tuple(file for file in files if kind_of(file.path) == "text"):
+            yield Source(path, "folder", texts)
+        files = [file for file in files if kind_of(file.path) != "text"]
+    else:
+        files = [_described(path)]
+    yield from (Source(file.path, kind_of(file.path), (file,)) for file in files)
 
 
 def _files_under(folder: Path) -> Iterator[Path]:
@@ -154,10 +142,9 @@ def _described(path: Path) -> ListedFile:
         raise FileError(path, f"cannot be read ({reason})", hint) from None
     if not stat.S_ISREG(found.st_mode):  # it has no places to go on from, and no end to trust
         raise FileError(path, "is a pipe or a device", "copy it to a file")
-    file = ListedFile(path, found.st_size, found.st_mtime_ns)
-    if file.kind == "parquet" and file.compression:
+    if kind_of(path) == "parquet" and compression_of(path):
         raise FileError(path, "is a compressed Parquet file", "decompress it")
-    return file
+    return ListedFile(path, found.st_size, found.st_mtime_ns)
 
 
 def _suggestion(path: Path) -> str:

@@ -1,13 +1,14 @@
-"""The sizes that a Parquet file states of itself, read before pyarrow allocates by them.
+"""Read the sizes in the headers of a Parquet file, before pyarrow allocates by them.
 
 A page of a few bytes on disk can decompress to gigabytes, a value in a dictionary page can be
 repeated in millions of rows, and a footer can announce more structs than memory holds. The footer
-and the headers of pages are structs in Thrift's compact protocol: `read_footer` and
-`safe_batch_rows` read the few fields that matter, and skip the rest. (pyarrow shows some of them
-too, but ends the process where the metadata of a column are missing.)
+and the page headers are structs in Thrift's compact protocol: `read_footer` and `safe_batch_rows`
+read the few fields that matter and skip the rest. pyarrow exposes some of these fields, but aborts
+the process if the metadata of a column is missing.
 
-https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift has the numbers
-of all fields.
+Malformed bytes are a ValueError, a size beyond its limit is a `TooLargeError`.
+https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift numbers all
+fields.
 """
 
 import os
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 MAX_BATCH_ROWS = 256
-MAX_BATCH_BYTES = 256 << 20  # for one batch, where that has more than one row
+MAX_BATCH_BYTES = 256 << 20  # of one batch, if it has more than one row
 # pyarrow holds a page decompressed, decoded and in a batch, and writes pages of 1,024 rows or more,
 # so that one of long documents has some hundred megabytes. Values that rows can share are short.
 MAX_PAGE_BYTES = 1 << 30
@@ -26,23 +27,20 @@ MAX_FOOTER_ELEMENTS = 1 << 20  # of lists: a column of a row group takes 1 kB in
 
 MAGIC = b"PAR1"
 DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
+# By kind of page: the field of its own header, and the field of the encoding in that.
+PAGE_FIELDS = {DATA_PAGE: (5, 2), DICTIONARY_PAGE: (7, 2), DATA_PAGE_V2: (8, 4)}
 DELTA_LENGTHS, DELTA_STRINGS = 6, 7  # encodings: DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY
 
+# The fields to keep of a struct, each with the fields of its value: {} for a number, None to skip.
 Spec: TypeAlias = "dict[int, Spec] | None"
-"""The fields of a struct to be kept, each with those of its own; {} for a number, None to skip."""
 Struct: TypeAlias = dict[int, Any]
 
-COLUMN_SPEC: Spec = {5: {}, 9: {}, 11: {}}
-FOOTER_SPEC: Spec = {3: {}, 4: {1: {3: COLUMN_SPEC}, 2: {}, 3: {}}}
+FOOTER_SPEC: Spec = {3: {}, 4: {1: {3: {5: {}, 9: {}, 11: {}}}, 2: {}, 3: {}}}
 PAGE_SPEC: Spec = {1: {}, 2: {}, 3: {}, 5: {1: {}, 2: {}}, 7: {1: {}, 2: {}}, 8: {1: {}, 4: {}}}
 
 
-class DamagedError(Exception):
-    """The bytes are not what the specification allows; its text says why."""
-
-
-class TooLargeError(Exception):
-    """A size is beyond its limit; its text says which."""
+class TooLargeError(ValueError):
+    """A size is beyond its limit."""
 
 
 class RowGroup(NamedTuple):
@@ -54,16 +52,16 @@ class RowGroup(NamedTuple):
 
 
 def read_footer(raw: BinaryIO) -> tuple[int, list[RowGroup]]:
-    """The number of rows, and the row groups."""
+    """Return the number of rows and the row groups."""
     end = os.fstat(raw.fileno()).st_size
     tail = os.pread(raw.fileno(), 8, max(0, end - 8))
     size_bytes = int.from_bytes(tail[:4], "little")
     if tail[4:] != MAGIC or size_bytes > end - 8:
-        raise DamagedError("no footer at its end")
+        raise ValueError("no footer at its end")
     if size_bytes > MAX_FOOTER_BYTES:
         limit = f"the limit is {MAX_FOOTER_BYTES:,}"
         raise TooLargeError(f"a footer of {size_bytes:,} bytes ({limit})")
-    reader = _Reader(os.pread(raw.fileno(), size_bytes, end - 8 - size_bytes), MAX_FOOTER_ELEMENTS)
+    reader = _Reader(os.pread(raw.fileno(), size_bytes, end - 8 - size_bytes))
     try:
         footer = reader.read_struct(FOOTER_SPEC)
         groups = [
@@ -71,16 +69,16 @@ def read_footer(raw: BinaryIO) -> tuple[int, list[RowGroup]]:
             for group in footer.get(4, [])
         ]
         if min([footer[3], *(group.num_rows for group in groups)]) < 0:
-            raise DamagedError("a negative number of rows")
+            raise ValueError("a negative number of rows")
     except (AttributeError, LookupError, TypeError):
-        raise DamagedError("a footer without the fields that it needs") from None
+        raise ValueError("a footer without the fields that it needs") from None
     return footer[3], groups
 
 
 def safe_batch_rows(raw: BinaryIO, group: RowGroup, column: int) -> int:
-    """The rows that pyarrow can decode at once in `MAX_BATCH_BYTES`, at least 1."""
+    """Return how many rows pyarrow can decode at once in `MAX_BATCH_BYTES`, at least 1."""
     row_bytes = 0  # of the longest value that any number of rows can share
-    largest = count = 0  # of the pages that hold each value of their own
+    largest = count = 0  # of the pages whose values belong to one row each
     fewest_rows = last_rows = MAX_BATCH_ROWS
     for page in _pages(raw, group, column):
         if page.is_shared:
@@ -91,23 +89,21 @@ def safe_batch_rows(raw: BinaryIO, group: RowGroup, column: int) -> int:
             fewest_rows = min(fewest_rows, last_rows)  # the last page may be a short one
             last_rows = max(1, page.num_values)
     rows = MAX_BATCH_ROWS
-    while rows > 1:
-        touched = min(count, 2 + rows // fewest_rows)
-        if rows * row_bytes + touched * largest <= MAX_BATCH_BYTES:
-            break
+    while rows > 1 and (
+        rows * row_bytes + min(count, 2 + rows // fewest_rows) * largest > MAX_BATCH_BYTES
+    ):
         rows //= 2
     return rows
 
 
 class _Page(NamedTuple):
-    is_shared: bool
-    """Whether any number of rows can have one of its values."""
+    is_shared: bool  # any number of rows can have the same value of it
     decoded_bytes: int
     num_values: int
 
 
 def _pages(raw: BinaryIO, group: RowGroup, column: int) -> Iterator[_Page]:
-    """The pages of a column in a row group, as pyarrow will read them."""
+    """Yield the pages of a column in a row group, as pyarrow will read them."""
     try:
         sizes = group.columns[column]
         values_left, offset = sizes[5], sizes[9]
@@ -121,118 +117,103 @@ def _pages(raw: BinaryIO, group: RowGroup, column: int) -> Iterator[_Page]:
                 values_left -= page.num_values
             yield page
     except (LookupError, TypeError):
-        raise DamagedError(f"no sizes of column {column + 1} or its pages") from None
+        raise ValueError(f"no sizes of column {column + 1} or its pages") from None
 
 
 def _page_of(header: Struct) -> _Page:
     kind, decoded_bytes = header[1], header[2]
-    if kind == DATA_PAGE_V2:
-        num_values, encoding = header[8][1], header[8][4]
-    elif kind in {DATA_PAGE, DICTIONARY_PAGE}:
-        own = header[7 if kind == DICTIONARY_PAGE else 5]
-        num_values, encoding = own[1], own[2]
-    else:
-        num_values = encoding = 0
+    num_values = encoding = 0
+    if kind in PAGE_FIELDS:
+        own, encoding_field = PAGE_FIELDS[kind]
+        num_values, encoding = header[own][1], header[own][encoding_field]
     if min(decoded_bytes, header[3], num_values) < 0:
-        raise DamagedError("a page of a negative size")
+        raise ValueError("a page of a negative size")
     if kind == DICTIONARY_PAGE or encoding in {DELTA_LENGTHS, DELTA_STRINGS}:
         decoded_bytes += 16 * num_values  # pyarrow makes an array of them at once
     is_shared = kind == DICTIONARY_PAGE or encoding == DELTA_STRINGS
-    most_bytes = MAX_SHARED_PAGE_BYTES if is_shared else MAX_PAGE_BYTES
-    if decoded_bytes > most_bytes:
-        raise TooLargeError(f"a page of {decoded_bytes:,} bytes (the limit is {most_bytes:,})")
+    max_bytes = MAX_SHARED_PAGE_BYTES if is_shared else MAX_PAGE_BYTES
+    if decoded_bytes > max_bytes:
+        raise TooLargeError(f"a page of {decoded_bytes:,} bytes (the limit is {max_bytes:,})")
     return _Page(is_shared, decoded_bytes, num_values)
 
 
 def _read_page_header(raw: BinaryIO, offset: int) -> tuple[Struct, int]:
-    """The header at `offset`, and its size."""
+    """Return the header at `offset` and its size."""
     size_bytes = 256
     while size_bytes <= MAX_PAGE_HEADER_BYTES:
         data = os.pread(raw.fileno(), size_bytes, max(0, offset))
-        reader = _Reader(data, MAX_FOOTER_ELEMENTS)
+        reader = _Reader(data)
         try:
             return reader.read_struct(PAGE_SPEC), reader.place
-        except IndexError:  # the header goes on behind these bytes
+        except IndexError:  # the header continues after these bytes
             if len(data) < size_bytes:
                 break
             size_bytes *= 16
-    raise DamagedError(f"no page header at byte {offset:,}")
+    raise ValueError(f"no page header at byte {offset:,}")
 
 
 class _Reader:
-    """Reads Thrift's compact protocol; an IndexError says that the data end too early."""
+    """A reader of Thrift's compact protocol; truncated data is an IndexError."""
 
-    def __init__(self, data: bytes, max_elements: int) -> None:
+    def __init__(self, data: bytes) -> None:
         self.data = data
         self.place = 0
-        self.elements_left = max_elements
+        self.elements_left = MAX_FOOTER_ELEMENTS
 
     def read_struct(self, spec: Spec, depth: int = 0) -> Struct:
-        """The fields that `spec` names."""
-        if depth > 16:
-            raise DamagedError("structs nested too deeply")
+        """Return the fields that `spec` names."""
         struct: Struct = {}
         field = 0
         while head := self._byte():
-            field = field + (head >> 4) if head >> 4 else self._integer()
+            field = field + (head >> 4) if head >> 4 else self._value(4, None, depth)
             kept = spec.get(field) if spec else None
-            # True and false stand in the head of a field, but have a byte each in a list.
+            # True and false are part of a field's head, but take a byte each in a list.
             value = None if head & 15 in {1, 2} else self._value(head & 15, kept, depth)
             if kept is not None:
                 if field in struct:
-                    raise DamagedError("a field that stands twice")
+                    raise ValueError("a field that stands twice")
                 struct[field] = value
         return struct
 
     def _value(self, kind: int, spec: Spec, depth: int) -> Any:  # noqa: ANN401, as spec says
+        if depth > 16:
+            raise ValueError("values nested too deeply")
         match kind:
             case 1 | 2 | 3:
                 self.place += 1
             case 4 | 5 | 6:
-                return self._integer()
+                number = self._varint()
+                return number >> 1 ^ -(number & 1)
             case 7:
                 self.place += 8
             case 8:
                 size = self._varint()
                 self.place += size
-            case 9 | 10:
-                return self._list(spec, depth)
-            case 11:
-                self._skip_map(depth)
+            case 9 | 10:  # a list or a set
+                head = self._byte()
+                size = self._varint() if head >> 4 == 15 else head >> 4
+                return self._values(size, [head & 15], spec, depth)
+            case 11:  # a map
+                size = self._varint()
+                kinds = self._byte() if size else 0
+                self._values(size, [kinds >> 4, kinds & 15], None, depth)
             case 12:
                 return self.read_struct(spec, depth + 1)
             case _:
-                raise DamagedError(f"a value of the unknown type {kind}")
+                raise ValueError(f"a value of the unknown type {kind}")
         return None
 
-    def _list(self, spec: Spec, depth: int) -> list[Any]:
-        head = self._byte()
-        size = self._varint() if head >> 4 == 15 else head >> 4
-        self._count(size)
-        values = (self._value(head & 15, spec, depth + 1) for _ in range(size))
-        return [value for value in values if spec is not None]
-
-    def _skip_map(self, depth: int) -> None:
-        size = self._varint()
-        self._count(2 * size)
-        kinds = self._byte() if size else 0
-        for _ in range(size):
-            self._value(kinds >> 4, None, depth + 1)
-            self._value(kinds & 15, None, depth + 1)
-
-    def _count(self, size: int) -> None:
-        self.elements_left -= size
+    def _values(self, size: int, kinds: list[int], spec: Spec, depth: int) -> list[Any]:
+        self.elements_left -= size * len(kinds)
         if self.elements_left < 0:
             raise TooLargeError(f"more than {MAX_FOOTER_ELEMENTS:,} elements in its footer")
+        values = (self._value(kind, spec, depth + 1) for _ in range(size) for kind in kinds)
+        return [value for value in values if spec is not None]
 
     def _byte(self) -> int:
         byte = self.data[self.place]
         self.place += 1
         return byte
-
-    def _integer(self) -> int:
-        number = self._varint()
-        return number >> 1 ^ -(number & 1)
 
     def _varint(self) -> int:
         number = shift = 0
@@ -240,5 +221,5 @@ class _Reader:
             number |= (byte & 0x7F) << shift
             shift += 7
             if shift > 63:
-                raise DamagedError("a number of more than 64 bits")
+                raise ValueError("a number of more than 64 bits")
         return number | byte << shift

@@ -1,10 +1,9 @@
-"""Users' own texts as a stream of documents.
+"""Texts on disk as a stream of documents.
 
-What enters: text files with a separator, folders of files, JSON lines, Parquet, and `.gz` and
-`.zst` of these; see `listing.py` for how a name tells which. What leaves: the documents in order,
-byte for byte as they stand, in blocks. A block knows where it begins and ends, so that reading can
-go on there another day, and is taken apart by a function that any thread may call. A document is
-never only white space: what would be one is left out.
+Sources are text files with a separator, folders of files, JSON lines and Parquet, also compressed
+as `.gz` or `.zst`; `listing.py` derives the kind from the name. Documents come in order, byte for
+byte, in blocks. A block knows its start and end, so reading can resume at its end, and any thread
+may parse it. Documents of white space only are left out.
 
 >>> import tempfile
 >>> from pathlib import Path
@@ -25,13 +24,14 @@ from io import BytesIO
 from itertools import filterfalse, islice
 from typing import Any, NamedTuple
 
-from tilth.corpus.compression import count_lines, import_zstandard, read_parts, read_whole
-from tilth.corpus.listing import ListedFile, Source, listed
+from tilth.corpus.compression import count_lines, read_parts, read_whole
+from tilth.corpus.listing import ListedFile, Source, compression_of, listed
 from tilth.corpus.parquet import Column
+from tilth.errors import import_extra
 from tilth.files import FileError, StrPath
 
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some editors begin a file with it; it is no part of the text
-SHOWN_NAMES = 20  # of the fields that are there instead of the one that is asked for
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some editors begin a file with it; it is not text
+SHOWN_NAMES = 20  # of the fields of an object that lacks the requested one
 # A line of JSON is also held as text, which takes up to 4 bytes a character.
 MAX_LINE_SHARE = 1 / 4  # of the longest document
 MAX_JSON_VALUES = 1 << 24  # on a line: each takes up to 100 bytes in memory, and 2 as JSON
@@ -40,41 +40,40 @@ log = logging.getLogger(__name__)
 
 
 class Position(NamedTuple):
-    """A place in a corpus, behind a document."""
+    """A place between two documents of a corpus.
+
+    `source` is the index of the source. `place` counts decompressed bytes in text and JSON lines,
+    files in a folder, and rows in Parquet.
+    """
 
     source: int
-    """The number of the source."""
     place: int
-    """In it: decompressed bytes of text and JSON lines, files of a folder, rows of Parquet."""
 
 
 BEGINNING = Position(0, 0)
 
 
 class Documents(NamedTuple):
-    """What a block holds."""
+    """The documents of a block, each valid UTF-8, and a sentence for each skipped one."""
 
     texts: list[bytes]
-    """The documents in order, each valid UTF-8."""
     skipped: list[str]
-    """A sentence for each document that was left out because something is wrong with it."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some documents that stand side by side in one source, read but not yet taken apart."""
+    """Adjacent documents of one source, read but not yet parsed.
+
+    `read_bytes` counts the bytes on disk, of the whole corpus, up to the end of this block;
+    `size_bytes` counts the bytes of text that it holds in memory. `documents()` parses and checks
+    the documents; any thread may call it.
+    """
 
     start: Position
     end: Position
     read_bytes: int
-    """Bytes on disk, of the whole corpus, up to the end of this block."""
     size_bytes: int
-    """Bytes of text that it holds in memory."""
-    _take_apart: Callable[[], Documents]
-
-    def documents(self) -> Documents:
-        """Parse and check them: safe in any thread."""
-        return self._take_apart()
+    documents: Callable[[], Documents]
 
 
 class Corpus:
@@ -112,11 +111,11 @@ class Corpus:
         )
         self.sources: tuple[Source, ...] = listed(paths)
         self.size_bytes = sum(source.size_bytes for source in self.sources)  # on disk
-        if any(file.compression == "zst" for source in self.sources for file in source.files):
-            import_zstandard()
         for source in self.sources:
+            if any(compression_of(file.path) == "zst" for file in source.files):
+                import_extra("zstandard", "A .zst file")
             if source.kind == "parquet":
-                Column(source.files[0], field)  # made to be checked
+                Column(source.files[0], field)  # checks the file
 
     def blocks(self, start: Position = BEGINNING) -> Iterator[Block]:
         """Read on from `start`, which is the end of an earlier block."""
@@ -124,16 +123,13 @@ class Corpus:
         before = sum(source.size_bytes for source in self.sources[:first])
         for number in range(first, len(self.sources)):
             source = self.sources[number]
-            for part in _READERS[source.kind](source, place, self._reading):
-                yield Block(
-                    Position(number, place),
-                    Position(number, part.end),
-                    before + part.disk_bytes,
-                    part.size_bytes,
-                    part.take_apart,
-                )
-                place = part.end
-                del part  # it holds the block, which may be large, while the next one is read
+            for end, disk_bytes, size_bytes, documents in _READERS[source.kind](
+                source, place, self._reading
+            ):
+                block_start, place = Position(number, place), end
+                block_end = Position(number, end)
+                yield Block(block_start, block_end, before + disk_bytes, size_bytes, documents)
+                del documents  # it holds the block, which may be large, while the next one is read
             before += source.size_bytes
             place = 0
 
@@ -167,23 +163,14 @@ def _encoded_separator(separator: str) -> bytes:
         raise ValueError(f"The separator {separator!r} cannot stand in UTF-8; {hint}.") from None
 
 
-class _Part(NamedTuple):
-    """What a reader yields for each block."""
-
-    end: int
-    """The place behind it."""
-    disk_bytes: int
-    """Bytes of the source on disk so far."""
-    size_bytes: int
-    take_apart: Callable[[], Documents]
-
-
-_Parts = Iterator[_Part]
+# For each block: the place after it, the bytes of the source on disk so far, its bytes in memory,
+# and the function that parses it.
+_Parts = Iterator[tuple[int, int, int, Callable[[], Documents]]]
+# Documents in order; a bad one is an error.
 _Found = Iterator[bytes | FileError]
-"""Documents in order, and what is wrong with those that are none."""
 
 
-# --- text files, and JSON lines -------------------------------------------------------------------
+# --- text files and JSON lines --------------------------------------------------------------------
 
 
 class _Cut(NamedTuple):
@@ -194,24 +181,36 @@ class _Cut(NamedTuple):
     data: bytes
     lines_before: int | None
 
+    def text(self) -> bytes:
+        """Return the data without the byte order mark of a file."""
+        return self.data.removeprefix(BYTE_ORDER_MARK) if self.start == 0 else self.data
+
     def first_line(self) -> int:
-        """The number of its first line: where nobody counted, the file is read once more."""
+        """Return the number of its first line; if nobody counted, the file is read once more."""
         if self.lines_before is None:
             return 1 + count_lines(self.file, self.start)
         return 1 + self.lines_before
+
+    def checked(self, text: bytes, place: int) -> bytes | FileError:
+        """Return `text`, which begins at `place` in the data, if it is UTF-8."""
+        bad_byte = _first_bad_byte(text)
+        if bad_byte is None:
+            return text
+        line = self.first_line() + self.data.count(b"\n", 0, place + bad_byte)
+        return _not_utf8(self.file, f"line {line:,}")
 
 
 def _read_text(source: Source, start: int, reading: _Reading) -> _Parts:
     hint = "separate its documents, or name their separator with --separator (separator=...)"
     limit = (reading.max_document_bytes, "document", hint)
-    return _read_cut(source.files[0], start, reading, reading.separator, limit, _take_text_apart)
+    return _read_cut(source.files[0], start, reading, reading.separator, limit, _parse_text)
 
 
 def _read_lines(source: Source, start: int, reading: _Reading) -> _Parts:
-    most_bytes = round(MAX_LINE_SHARE * reading.max_document_bytes)
-    limit = (most_bytes, "line", "write one JSON object a line, or split its text into several")
-    take_apart = partial(_documents, _lines_of)
-    return _read_cut(source.files[0], start, reading, b"\n", limit, take_apart)
+    max_bytes = round(MAX_LINE_SHARE * reading.max_document_bytes)
+    limit = (max_bytes, "line", "write one JSON object a line, or split its text into several")
+    parse = partial(_documents, _lines_of)
+    return _read_cut(source.files[0], start, reading, b"\n", limit, parse)
 
 
 def _read_cut(
@@ -220,80 +219,57 @@ def _read_cut(
     reading: _Reading,
     separator: bytes,
     limit: tuple[int, str, str],
-    take_apart: Callable[[_Cut, _Reading], Documents],
+    parse: Callable[[_Cut, _Reading], Documents],
 ) -> _Parts:
     """Cut a file at the last separator of each part that is read.
 
-    `limit` is the most bytes between two separators, the name of what stands there, and what to do
-    about a longer one.
-
-    Every byte is searched once, but for the few in `edge`, and copied a fixed number of times,
-    however long a document is.
+    `limit` is the most bytes between two separators, the name of the text between them, and the
+    hint for a longer one. Every byte is searched once, except the few in `edge`, and copied a fixed
+    number of times, however long a document is.
     """
-    last_separator = _finder(separator)
+    # Searched from the right, a separator that overlaps itself is found elsewhere than by `split`:
+    # "aaa" in "aaaaa".
+    overlaps = any(separator.startswith(separator[i:]) for i in range(1, len(separator)))
     # Counting costs a third of the speed: worth it where any number of sentences may need it.
     lines = count_lines(file, start) if reading.skips else None
-    rest = BytesIO()  # what was read behind the last cut; getvalue() hands it over without a copy
+    rest = BytesIO()  # the bytes after the last cut; getvalue() returns them without a copy
     edge = b""  # its last bytes, in which a separator may have begun
     disk_bytes = 0
-    most_bytes, name, hint = limit
+    max_bytes, name, hint = limit
     for part, disk_bytes in read_parts(file, start=start, part_bytes=reading.block_bytes):
-        found = last_separator(edge, part)
-        if found is None:
+        window = edge + part
+        if overlaps:
+            found = len(window) - len(window.split(separator)[-1]) - len(separator)
+        else:
+            found = window.rfind(separator)
+        if found < 0:
+            tail = 0
             rest.write(part)
-            if rest.tell() > most_bytes:
-                problem = f"has a {name} of more than {most_bytes:,} bytes"
-                raise FileError(file.path, f"{problem}, from byte {start:,} on", hint)
-            edge = _last_bytes(edge + _last_bytes(part, len(separator) - 1), len(separator) - 1)
-            continue
-        size = rest.tell() + found
-        rest.write(memoryview(part)[: max(0, found)])
-        rest.truncate(size)
-        cut = _Cut(file, start, rest.getvalue(), lines)
-        start += size + len(separator)
-        if lines is not None:
-            lines += cut.data.count(b"\n") + separator.count(b"\n")
-        yield _Part(start, disk_bytes, size, partial(take_apart, cut, reading))
-        del cut
-        rest = BytesIO()
-        rest.write(memoryview(part)[found + len(separator) :])
-        edge = _last_bytes(part[found + len(separator) :], len(separator) - 1)
+            if rest.tell() > max_bytes:
+                problem = f"has a {name} of more than {max_bytes:,} bytes, from byte {start:,} on"
+                raise FileError(file.path, problem, hint)
+        else:
+            size = rest.tell() + found - len(edge)
+            rest.write(memoryview(part)[: max(0, found - len(edge))])
+            rest.truncate(size)
+            cut = _Cut(file, start, rest.getvalue(), lines)
+            start += size + len(separator)
+            if lines is not None:
+                lines += cut.data.count(b"\n") + separator.count(b"\n")
+            yield start, disk_bytes, size, partial(parse, cut, reading)
+            del cut
+            tail = found + len(separator)
+            rest = BytesIO()
+            rest.write(memoryview(part)[tail - len(edge) :])
+        edge = window[max(tail, len(window) - len(separator) + 1) :]
     if rest.tell():
         cut = _Cut(file, start, rest.getvalue(), lines)
         size = len(cut.data)
-        yield _Part(start + size, disk_bytes, size, partial(take_apart, cut, reading))
+        yield start + size, disk_bytes, size, partial(parse, cut, reading)
 
 
-def _last_bytes(data: bytes, size: int) -> bytes:
-    return data[max(0, len(data) - size) :]
-
-
-def _finder(separator: bytes) -> Callable[[bytes, bytes], int | None]:
-    """The function that finds the last separator in an edge and a part, counted as `split` does.
-
-    What it returns is relative to the part: negative where the separator begins in the edge, which
-    is shorter than a separator.
-    """
-
-    def search_part_then_edge(edge: bytes, part: bytes) -> int | None:
-        found = part.rfind(separator)
-        if found < 0:
-            found = (edge + part[: len(separator) - 1]).find(separator)
-            return None if found < 0 else found - len(edge)
-        return found
-
-    def search_from_the_left(edge: bytes, part: bytes) -> int | None:
-        window = edge + part
-        behind = len(window) - len(window.split(separator)[-1])
-        return behind - len(separator) - len(edge) if behind else None
-
-    # One that can overlap itself is found elsewhere from the right: "aaa" in "aaaaa".
-    overlaps = any(separator.startswith(separator[i:]) for i in range(1, len(separator)))
-    return search_from_the_left if overlaps else search_part_then_edge
-
-
-def _take_text_apart(cut: _Cut, reading: _Reading) -> Documents:
-    parts = _without_mark(cut).split(reading.separator)
+def _parse_text(cut: _Cut, reading: _Reading) -> Documents:
+    parts = cut.text().split(reading.separator)
     # To ask each document is 10 times as fast as to decode the block: most of English is ASCII.
     if all(_first_bad_byte(part) is None for part in filterfalse(bytes.isascii, parts)):
         return Documents([part for part in filterfalse(bytes.isspace, parts) if part], [])
@@ -301,20 +277,15 @@ def _take_text_apart(cut: _Cut, reading: _Reading) -> Documents:
 
 
 def _texts_of(cut: _Cut, reading: _Reading) -> _Found:
-    text = _without_mark(cut)
-    place = len(cut.data) - len(text)
-    for part in text.split(reading.separator):
-        if (bad_byte := _first_bad_byte(part)) is None:
-            yield part
-        else:
-            line = cut.first_line() + cut.data.count(b"\n", 0, place + bad_byte)
-            yield _not_utf8(cut.file, f"line {line:,}")
+    place = len(cut.data) - len(cut.text())
+    for part in cut.text().split(reading.separator):
+        yield cut.checked(part, place)
         place += len(part) + len(reading.separator)
 
 
 def _lines_of(cut: _Cut, reading: _Reading) -> _Found:
     decoder = json.JSONDecoder()
-    for number, line in enumerate(_without_mark(cut).split(b"\n")):
+    for number, line in enumerate(cut.text().split(b"\n")):
         if line and not line.isspace():
             try:
                 yield _field_of(decoder, line, reading.field)
@@ -325,8 +296,8 @@ def _lines_of(cut: _Cut, reading: _Reading) -> _Found:
 
 
 def _field_of(decoder: json.JSONDecoder, line: bytes, field: str) -> bytes:
-    """The text of one line; a ValueError has what is wrong and what to do."""
-    hint = "mend the line, or leave such lines out with --on-error skip (on_error='skip')"
+    """Return the text of one line; the arguments of a ValueError are the problem and the hint."""
+    hint = "correct the line, or leave such lines out with --on-error skip (on_error='skip')"
     if len(line) > MAX_JSON_VALUES and sum(map(line.count, b",[{")) > MAX_JSON_VALUES:
         raise ValueError(f"has more than {MAX_JSON_VALUES:,} values", hint)
     try:
@@ -364,36 +335,28 @@ def _json_name(value: object) -> str:
 
 def _read_folder(source: Source, start: int, reading: _Reading) -> _Parts:
     disk_bytes = sum(file.size_bytes for file in source.files[:start])
-    gathered: list[tuple[ListedFile, bytes]] = []
+    whole: list[_Cut] = []
     size = 0
     for number, file in enumerate(source.files[start:], start + 1):
-        gathered.append((file, read_whole(file, reading.max_document_bytes)))
-        size += len(gathered[-1][1])
+        whole.append(_Cut(file, 0, read_whole(file, reading.max_document_bytes), 0))
+        size += len(whole[-1].data)
         disk_bytes += file.size_bytes
         if size >= reading.block_bytes or number == len(source.files):
-            yield _Part(number, disk_bytes, size, partial(_documents, _files_of, gathered, reading))
-            gathered, size = [], 0
+            yield number, disk_bytes, size, partial(_documents, _files_of, whole, reading)
+            whole, size = [], 0
 
 
-def _files_of(gathered: list[tuple[ListedFile, bytes]], _reading: _Reading) -> _Found:
-    for file, data in gathered:
-        text = data.removeprefix(BYTE_ORDER_MARK)
-        if (bad_byte := _first_bad_byte(text)) is None:
-            yield text
-        else:
-            line = 1 + text.count(b"\n", 0, bad_byte)
-            yield _not_utf8(file, f"line {line:,}")
+def _files_of(whole: list[_Cut], _reading: _Reading) -> _Found:
+    for cut in whole:
+        yield cut.checked(cut.text(), len(cut.data) - len(cut.text()))
 
 
 def _read_parquet(source: Source, start: int, reading: _Reading) -> _Parts:
     file = source.files[0]
-    row = start
     for values, end, share in Column(file, reading.field).blocks(start, reading.block_bytes):
-        take_apart = partial(_documents, _rows_of, (file, row, values), reading)
-        disk_bytes = round(share * source.size_bytes)
-        yield _Part(end, disk_bytes, values.nbytes, take_apart)
-        del values, take_apart
-        row = end
+        parse = partial(_documents, _rows_of, (file, end - len(values), values), reading)
+        yield end, round(share * source.size_bytes), values.nbytes, parse
+        del values, parse
 
 
 def _rows_of(block: tuple[ListedFile, int, Any], reading: _Reading) -> _Found:
@@ -416,11 +379,11 @@ _READERS: dict[str, Callable[[Source, int, _Reading], _Parts]] = {
 }
 
 
-# --- what every kind asks of a document -----------------------------------------------------------
+# --- checks of every document ---------------------------------------------------------------------
 
 
-def _documents(find: Callable[[Any, _Reading], _Found], block: Any, reading: _Reading) -> Documents:  # noqa: ANN401, what `find` takes
-    """The documents of a block; a bad one ends the reading, or is counted."""
+def _documents(find: Callable[[Any, _Reading], _Found], block: Any, reading: _Reading) -> Documents:  # noqa: ANN401, the argument of `find`
+    """Return the documents of a block; a bad one raises its error, or is skipped."""
     texts: list[bytes] = []
     skipped: list[str] = []
     for found in find(block, reading):
@@ -435,12 +398,8 @@ def _documents(find: Callable[[Any, _Reading], _Found], block: Any, reading: _Re
     return Documents(texts, skipped)
 
 
-def _without_mark(cut: _Cut) -> bytes:
-    return cut.data.removeprefix(BYTE_ORDER_MARK) if cut.start == 0 else cut.data
-
-
 def _first_bad_byte(text: bytes, step: int = 1 << 20) -> int | None:
-    """Where a text stops being UTF-8."""
+    """Return the index of the first byte that is not UTF-8, or None."""
     if text.isascii():
         return None
     start = 0

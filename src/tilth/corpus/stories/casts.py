@@ -1,7 +1,7 @@
-"""Who plays in a story: from slots, `{hero}`, `{he}`, `{a_thing}`, to words.
+"""The casts of the stories: dictionaries from slots (`{hero}`, `{he}`, `{a_thing}`) to words.
 
-There is one cast for a whole story, so names, pronouns and things stay the same from beginning to
-end. `scripts` has every plot in every world, with the casts that it can have.
+A story has one cast, so names, pronouns and things stay the same from beginning to end. `scripts`
+returns every plot in every world, with the casts that it can have.
 """
 
 import itertools
@@ -10,18 +10,12 @@ from functools import cache
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from tilth.corpus.stories.grammar import Compiler, Part, capitalized, every
-from tilth.corpus.stories.texts import (
-    Plot,
-    Section,
-    load_phrases,
-    load_plots,
-    load_words,
-    read_sections,
-)
+from tilth.corpus.stories.texts import Plot, load_phrases, load_plots, load_words, read_sections
 
 Item = TypeVar("Item")
-Cast: TypeAlias = dict[str, str]
-"""From a slot, braces included, to its words."""
+Cast: TypeAlias = dict[str, str]  # from a slot, braces included, to its words
+Weather: TypeAlias = tuple[list[Cast], list[Cast]]  # casts of days, and of sentences that fit them
+World: TypeAlias = tuple[list[Cast], list[Cast], list[list[Cast]]]  # heroes, friends, other roles
 
 PRONOUNS = {
     "she": {"he": "she", "him": "her", "his": "her", "himself": "herself"},
@@ -39,146 +33,93 @@ class Script(NamedTuple):
     heroes: Sequence[Cast]
     friends: Sequence[Cast]
     others: Sequence[Sequence[Cast]]
-    weathers: Sequence[tuple[Sequence[Cast], Sequence[Cast]]]
+    weathers: Sequence[Weather]
 
 
 def draw_cast(script: Script, random: Callable[[], float]) -> Cast:
-    """One cast of those that a script can have."""
-    hero = script.heroes[int(random() * len(script.heroes))]
-    friend = script.friends[int(random() * len(script.friends))]
-    # Two friends are of two pronouns, so that "she" and "he" tell who; two animals of two kinds.
-    while friend["{friend_he}"] == hero["{he}"] or (
-        friend["{friend_animal}"] == hero["{animal}"] != ""
-    ):
-        friend = script.friends[int(random() * len(script.friends))]
-    cast = {**hero, **friend}
+    """Draw one of the casts that a script can have."""
+
+    def draw(items: Sequence[Item]) -> Item:
+        return items[int(random() * len(items))]
+
+    hero = draw(script.heroes)
+    friend = draw(script.friends)
+    # Two friends have two pronouns, so "she" and "he" tell who; two animals are of two kinds.
+    while friend["{friend_he}"] == hero["{he}"] or friend["{friend_kind}"] == hero.get("{kind}"):
+        friend = draw(script.friends)
+    cast = hero | friend
     for casts in script.others:
-        cast.update(casts[int(random() * len(casts))])
-    for casts in script.weathers[int(random() * len(script.weathers))]:
-        cast.update(casts[int(random() * len(casts))])
+        cast |= draw(casts)
+    for casts in draw(script.weathers):
+        cast |= draw(casts)
     return cast
 
 
 @cache
 def scripts() -> tuple[Script, ...]:
-    """Every plot in every world it can play in: made at the first story, in about 0.2 s."""
-    weathers, common_weathers = _weathers()
-    worlds = {"child": _child_world(), "animal": _animal_world(), "tale": _tale_world()}
+    """Return every plot in every world it can play in: made at the first story, in about 0.2 s."""
+    weathers, worlds = _weathers(), _worlds()
+    groups = read_sections("nouns.txt").keys() | read_sections("places.txt").keys()
     compilers = {world: Compiler(load_phrases()[world]) for world in worlds}
     plots = load_plots()
-    scripts: list[Script] = []
+    found: list[Script] = []
     # Each plot in its first world, then those that have a second.
     firsts = [(plot, plot.worlds[0]) for plot in plots]
     seconds = [(plot, world) for plot in plots for world in plot.worlds[1:]]
     for plot, world in firsts + seconds:
-        nouns, places = _groups()
-        if unknown := set(plot.draws.values()) - nouns.keys() - places.keys():
+        if unknown := set(plot.draws.values()) - groups:
             raise plot.section.error(f"has the unknown group {unknown.pop()!r}")
-        draws = [_drawn(slot, group) for slot, group in plot.draws.items()]
-        kinds = common_weathers.get(plot.weather, [plot.weather])
-        if unknown := set(kinds) - weathers.keys():
-            raise plot.section.error(f"has the unknown weather {unknown.pop()!r}")
+        if plot.weather not in weathers:
+            raise plot.section.error(f"has the unknown weather {plot.weather!r}")
         heroes, friends, others = worlds[world]
         if plot.hero:
-            kind = _slots(kind=plot.hero)
-            heroes = [cast | kind for cast in heroes]
-        scripts.append(
-            Script(
-                plot=plot,
-                world=world,
-                text=compilers[world].section(plot.section),
-                heroes=heroes,
-                friends=friends,
-                others=(*others, *draws),
-                weathers=[weathers[kind] for kind in kinds],
-            )
-        )
-    return tuple(_by_rank(scripts))
+            heroes = [cast | _slots(kind=plot.hero) for cast in heroes]
+        others = [*others, *(_drawn(slot, group) for slot, group in plot.draws.items())]
+        text = compilers[world].section(plot.section)
+        found.append(Script(plot, world, text, heroes, friends, others, weathers[plot.weather]))
+    return tuple(_by_rank(found))
 
 
-_World: TypeAlias = tuple[list[Cast], list[Cast], list[list[Cast]]]
-"""The casts of heroes, of their friends, and of each other role."""
-
-
-@cache
-def _child_world() -> _World:
+def _worlds() -> dict[str, World]:
+    """Return the casts of each world."""
     words = load_words()
-    body = {"animal": "", "home": "house", "hand": "hand", "foot": "foot", "feet": "feet"}
-
-    def girls(role: str) -> list[Cast]:
-        return [_role(role, name, "she", kind="girl", **body) for name in words["girls"].words()]
-
-    def boys(role: str) -> list[Cast]:
-        return [_role(role, name, "he", kind="boy", **body) for name in words["boys"].words()]
-
-    def pets(names: list[str], pronoun: str) -> list[Cast]:
-        kinds = itertools.cycle(words["pets"].rows(3))
-        return [
-            _role("pet", name, pronoun, kind=kind, sound=sound, treat=treat)
-            for name, (kind, sound, treat) in zip(names, kinds, strict=False)
-        ]
-
     surnames = words["surnames"].words()
-    others = [
-        *_common_roles(words["child elders"], surnames[::2]),
-        _by_name(_people("parent", words["child parents"])),
-        _by_name(pets(words["pet girls"].words(), "she"), pets(words["pet boys"].words(), "he")),
+    children = _by_name(_named("friend", "boys"), _named("friend", "girls"))
+    child_roles = [
+        *_common_roles("child", surnames[::2]),
+        _by_name(_named("pet", "pet girls"), _named("pet", "pet boys")),
         _by_rank([_slots(food=food) for food in words["child foods"].items()]),
         _titled("teacher", "Miss", "Mr.", surnames[1::2]),
     ]
-    # Most stories are about Lily and her friend Tim.
-    heroes = _by_name(girls("hero"), boys("hero"))
-    return heroes, _by_name(boys("friend"), girls("friend")), others
-
-
-def _animal_world() -> _World:
-    words = load_words()
-    rows = words["animals"].rows(4)
-
-    def animals(role: str, names: list[str], pronoun: str, first: int) -> list[Cast]:
-        """A name belongs to one kind of animal: the reader of `Hazel` knows of the rabbit."""
-        body = {"hand": "paw", "foot": "paw", "feet": "paws"}
-        kinds = itertools.cycle(rows[first:] + rows[:first])
-        return [
-            _role(
-                role, name, pronoun, animal=kind, kind=kind, home=home, food=food, look=look, **body
-            )
-            for name, (kind, home, food, look) in zip(names, kinds, strict=False)
-        ]
-
-    def girls(role: str) -> list[Cast]:
-        return animals(role, words["animal girls"].words(), "she", first=0)
-
-    def boys(role: str) -> list[Cast]:  # not from the rabbit on too: friends are of two kinds
-        return animals(role, words["animal boys"].words(), "he", first=2)
-
-    others = _common_roles(words["animal elders"], words["animal surnames"].words())
-    parents = _by_name(_people("parent", words["animal parents"]))
-    # Most stories are about Pip the mouse and his friend Hazel.
-    heroes = _by_name(boys("hero"), girls("hero"))
-    return heroes, _by_name(girls("friend"), boys("friend")), [*others, parents]
-
-
-def _tale_world() -> _World:
-    """The hero is a thing, its friend a child."""
-    things = [_role("hero", name, "it", animal="") for name in load_words()["tale names"].words()]
+    animals = _by_name(_named("friend", "animal girls"), _named("friend", "animal boys"))
+    animal_roles = _common_roles("animal", words["animal surnames"].words())
     rulers = [_role("ruler", "king", "he"), _role("ruler", "queen", "she")]
-    _, children, others = _child_world()
-    return _by_name(things), children, [*others, rulers]
+    heroes = {
+        "child": _by_name(_named("hero", "girls"), _named("hero", "boys")),
+        "animal": _by_name(_named("hero", "animal boys"), _named("hero", "animal girls")),
+        "tale": _by_name(_named("hero", "tale names")),
+    }
+    return {
+        "child": (heroes["child"], children, child_roles),  # mostly Lily and her friend Tim
+        "animal": (heroes["animal"], animals, animal_roles),  # mostly Pip the mouse and Hazel
+        "tale": (heroes["tale"], children, [*child_roles, rulers]),  # a thing and a child
+    }
 
 
-def _common_roles(elders: Section, surnames: list[str]) -> list[list[Cast]]:
-    traits = load_words()["traits"].words()
+def _common_roles(world: str, surnames: list[str]) -> list[list[Cast]]:
+    words = load_words()
+
+    def relatives(role: str) -> list[Cast]:
+        return _by_name([_role(role, **row) for row in words[f"{world} {role}s"].table()])
+
+    traits = [_slots(trait=word, a_trait=_with_article(word)) for word in words["traits"].words()]
     return [
         [{"{break}": " "}, {"{break}": "\n\n"}, {"{break}": "\n\n"}],
-        _by_rank([_slots(trait=word, a_trait=_with_article(word)) for word in traits]),
-        _by_name(_people("elder", elders)),
+        _by_rank(traits),
+        relatives("elder"),
         _titled("neighbor", "Mrs.", "Mr.", surnames),
+        relatives("parent"),
     ]
-
-
-def _people(role: str, section: Section) -> list[Cast]:
-    return [_role(role, name, pronoun) for name, pronoun in section.rows(2)]
 
 
 def _titled(role: str, her_title: str, his_title: str, surnames: list[str]) -> list[Cast]:
@@ -188,71 +129,63 @@ def _titled(role: str, her_title: str, his_title: str, surnames: list[str]) -> l
 
 
 @cache
-def _groups() -> tuple[dict[str, Section], dict[str, Section]]:
-    return read_sections("nouns.txt"), read_sections("places.txt")
-
-
-@cache
 def _drawn(slot: str, group: str) -> list[Cast]:
-    """What a plot asked for: something of a group of nouns, or a place."""
-    nouns, places = _groups()
+    """Return the casts of a slot that a plot fills from a group of nouns or places."""
+    places = read_sections("places.txt")
     if group in places:
-        return _by_rank(
-            [
-                _slots(**{slot: place.partition(" ")[2], f"in_{slot}": place})
-                for place in places[group].items()
-            ]
-        )
-    casts = []
-    for paragraph in nouns[group].paragraphs():
-        adjectives, colon, names = paragraph.partition(":")
-        if not colon:
-            raise nouns[group].error("has a paragraph without a colon")
-        casts += [
-            _slots(
-                **{
-                    slot: noun,
-                    f"full_{slot}": f"{adjective} {noun}",
-                    f"a_{slot}": _with_article(f"{adjective} {noun}"),
-                }
+        casts = [
+            _slots(**{slot: place.partition(" ")[2], f"in_{slot}": place})
+            for place in places[group].items()
+        ]
+    else:
+        casts = [
+            _slots(**{slot: noun, f"full_{slot}": full, f"a_{slot}": _with_article(full)})
+            for adjectives, nouns in (
+                part.split(":") for part in read_sections("nouns.txt")[group].paragraphs()
             )
-            for noun in " ".join(names.split()).split(", ")
-            for adjective in adjectives.split()
+            for noun in " ".join(nouns.split()).split(", ")
+            for full in (f"{adjective} {noun}" for adjective in adjectives.split())
         ]
     return _by_rank(casts)
 
 
-_Weather: TypeAlias = tuple[list[Cast], list[Cast]]
-"""The casts of days and of sentences, which fit one another."""
-
-
-def _weathers() -> tuple[dict[str, _Weather], dict[str, list[str]]]:
-    """The kinds of weather, and the kinds that have a common name."""
-    kinds: dict[str, _Weather] = {}
-    common: dict[str, list[str]] = {}
-    for name, section in read_sections("weather.txt", ["seasons", "days", "kinds"]).items():
-        if "kinds" in section.keys:
-            common[name] = section.keys["kinds"].split()
-        elif section.keys.keys() == {"seasons", "days"}:
-            kinds[name] = _weather(section)
-        else:
-            raise section.error("has no seasons or no days")
-    return kinds, common
-
-
-def _weather(section: Section) -> _Weather:
+def _weathers() -> dict[str, list[Weather]]:
+    """Return the kinds of weather that each name in weather.txt stands for."""
     compiler = Compiler()
-    days = [
-        _slots(season=season, a_day=day.replace("{season}", season))
-        for season in section.keys["seasons"].split("|")
-        for day in every(compiler.section(section._replace(body=section.keys["days"])))
+    weathers: dict[str, list[Weather]] = {}
+    for name, section in read_sections("weather.txt", ("seasons", "days", "kinds")).items():
+        if "kinds" in section.keys:
+            weathers[name] = [weathers[kind][0] for kind in section.keys["kinds"].split()]
+            continue
+        days = [
+            _slots(season=season, a_day=day.replace("{season}", season))
+            for season in section.keys["seasons"].split("|")
+            for day in every(compiler.section(section._replace(body=section.keys["days"])))
+        ]
+        sentences = every(compiler.section(section._replace(body=f"[{section.body}]")))
+        weathers[name] = [(days, [_slots(weather=sentence) for sentence in sentences])]
+    return weathers
+
+
+def _named(role: str, names: str) -> list[Cast]:
+    """Return the cast of a role for each name in a list of words.txt."""
+    section = load_words()[names]
+    fixed = {key[1:-1]: word for key, word in section.keys.items() if key.startswith("{")}
+    rows: list[dict[str, str]] = [{}]
+    if "table" in section.keys:
+        rows = load_words()[section.keys["table"]].table()
+        # Not everybody from the first row on: two friends are of two kinds.
+        kinds = [row["kind"] for row in rows]
+        first = kinds.index(section.keys.get("first", kinds[0]))
+        rows = rows[first:] + rows[:first]
+    return [
+        _role(role, name, section.keys["pronoun"], **fixed, **row)
+        for name, row in zip(section.words(), itertools.cycle(rows), strict=False)
     ]
-    sentences = every(compiler.section(section._replace(body=f"[{section.body}]")))
-    return days, [_slots(weather=sentence) for sentence in sentences]
 
 
 def _role(role: str, name: str, pronoun: str, **words: str) -> Cast:
-    """The slots of somebody: `{friend}`, `{friend_his}`, ...; those of the hero lack the prefix."""
+    """Return the slots of a role: `{friend}`, `{friend_his}`, ...; the hero's have no prefix."""
     prefix = "" if role == "hero" else f"{role}_"
     words |= PRONOUNS[pronoun]
     if "kind" in words:
@@ -261,10 +194,9 @@ def _role(role: str, name: str, pronoun: str, **words: str) -> Cast:
 
 
 def _slots(**words: str) -> Cast:
-    """`{his}` and `{His}`: each word under its name, and capitalized under its capitalized name."""
-    cast = {f"{{{slot}}}": word for slot, word in words.items()}
-    cast |= {f"{{{capitalized(slot)}}}": capitalized(word) for slot, word in words.items()}
-    return cast
+    """Return each word under its name, and capitalized under its capitalized name."""
+    words |= {capitalized(slot): capitalized(word) for slot, word in words.items()}
+    return {f"{{{slot}}}": word for slot, word in words.items()}
 
 
 def _with_article(words: str) -> str:
@@ -273,9 +205,9 @@ def _with_article(words: str) -> str:
 
 
 def _by_rank(words: Sequence[Item], power: int = 1) -> list[Item]:
-    """The word of rank r so often that it is drawn 1 / r^power as often as the first.
+    """Repeat the words so that the one of rank r is drawn 1 / r^power as often as the first.
 
-    That is Zipf's law of natural text: few words do most of the work, and are learned first.
+    Natural text follows this distribution (Zipf's law); frequent words are learned first.
     """
     return [
         word
@@ -285,7 +217,7 @@ def _by_rank(words: Sequence[Item], power: int = 1) -> list[Item]:
 
 
 def _by_name(*groups: Sequence[Cast]) -> list[Cast]:
-    """Those with names, of each of the groups in turn, so that most stories are about the first.
+    """Repeat casts by rank, those of the groups in turn, so most stories are about the first.
 
     With names as frequent as other words (power 1), a model that had read for five minutes knew
     that a name must come, but not whose: 6.0 nats a name, and Lily was Clara a sentence later.

@@ -1,7 +1,7 @@
-"""The language of the plots: a text becomes nested lists (a sequence) and tuples (a choice).
+"""Compile the language of the plots to nested lists (a sequence) and tuples (a choice).
 
-`plots/either.txt` explains the language. Every text is compiled once; then a story costs little
-more than a draw and an append for each choice.
+`plots/either.txt` explains the language. Every text is compiled once, so a story costs little more
+than a draw and an append for each choice.
 
 >>> every(Compiler().sequence("one [two|] three"))
 ['one two three', 'one three']
@@ -22,18 +22,18 @@ _MARKS = re.compile(r"[\[\]|]|<\w+>|\{\w+\}|[^\[\]|<>{}]+")
 
 
 class GrammarError(ValueError):
-    """A text that is not in the language of the plots."""
+    """A syntax error in the language of the plots."""
 
 
 class Compiler:
-    """Turns texts into sequences and choices, with the phrases of one world."""
+    """A compiler of texts, with the phrases of one world."""
 
     def __init__(self, phrases: Mapping[str, Section] | None = None) -> None:
         self.phrases = phrases or {}
         self.compiled: dict[str, tuple[Part, ...]] = {}
 
     def section(self, section: Section) -> list[Part]:
-        """The body of a section; what is wrong with it is an error that names its file and line."""
+        """Compile the body of a section; an error names its file and line."""
         try:
             return self.sequence(section.body)
         except GrammarError as error:
@@ -52,7 +52,7 @@ class Compiler:
         return option if isinstance(option, list) else [option]
 
     def _options(self, marks: Iterator[str]) -> tuple[Part, ...]:
-        """What stands between two brackets, the first of which has been read."""
+        """Compile the options up to the closing bracket; the opening one has been read."""
         options: list[list[Part]] = [[]]
         for mark in marks:
             if mark == "[":
@@ -78,16 +78,11 @@ class Compiler:
 
 
 def _is_balanced(marks: list[str]) -> bool:
-    """Whether every bracket has its partner, and every | stands between two."""
-    depth = 0
-    for mark in marks:
-        if mark == "[":
-            depth += 1
-        elif depth == 0 and mark in {"]", "|"}:
-            return False
-        elif mark == "]":
-            depth -= 1
-    return depth == 0
+    """Return whether every bracket has its partner, and every | is between two."""
+    steps = ((mark == "[") - (mark == "]") for mark in marks)
+    depths = list(itertools.accumulate(steps, initial=0))
+    is_inside = all(depth > 0 for mark, depth in zip(marks, depths, strict=False) if mark == "|")
+    return is_inside and min(depths) == depths[-1] == 0
 
 
 @cache
@@ -102,7 +97,7 @@ def _alike() -> re.Pattern[str]:
 
 
 def _ways_to_say(match: re.Match[str]) -> str:
-    """`{hero} says "Come in."` as a choice of all the ways to write that down."""
+    """Return `{hero} says "Come in."` as a choice of all the ways to write it."""
     who, verb, words = match.groups()
     if not re.search(r"[.?!]\]?$", words):
         raise GrammarError(f"a speech that needs a mark at its end: {words!r}")
@@ -120,7 +115,7 @@ def _ways_to_say(match: re.Match[str]) -> str:
 
 
 def _before_tag(words: str) -> str:
-    """With a comma for the period at its end, or at the end of each option that it ends in."""
+    """Replace the period at the end, or at the end of each last option, by a comma."""
     if words.endswith("]"):
         start = words.rindex("[")
         return words[:start] + re.sub(r"\.(?=[|\]])", ",", words[start:])
@@ -128,12 +123,12 @@ def _before_tag(words: str) -> str:
 
 
 def _tidy(option: list[Part]) -> Part:
-    """Strip an option, and give the space beside an optional part to that part."""
+    """Strip an option, and move the space next to an optional part into that part."""
     if option and isinstance(option[0], str):
         option[0] = option[0].lstrip()
     if option and isinstance(option[-1], str):
         option[-1] = option[-1].rstrip()
-    # From the end, so that of two optional parts in a row each still finds its space.
+    # From the end: of two adjacent optional parts, each still finds its space.
     for index in reversed(range(len(option))):
         choice = option[index]
         if not isinstance(choice, tuple) or "" not in choice:
@@ -155,7 +150,7 @@ def _tidy(option: list[Part]) -> Part:
 
 
 def every(part: Part) -> list[str]:
-    """Every text that `part` can become."""
+    """Return every text that `part` can become."""
     if isinstance(part, str):
         return [part]
     if isinstance(part, tuple):
@@ -164,5 +159,5 @@ def every(part: Part) -> list[str]:
 
 
 def capitalized(text: str) -> str:
-    """With a capital letter in front."""
+    """Return `text` with its first letter capitalized."""
     return text[:1].upper() + text[1:]

@@ -1,8 +1,8 @@
 """The text files of the stories: plots, phrases and words, read from the package.
 
-All of them have one format: sections that begin with `== NAME`, in each some lines `key: value`,
-then a body. A line that begins with `#` is a comment. What a body holds is explained at the top of
-each file, the language of plots in `plots/either.txt`.
+All files have one format: sections that begin with `== NAME`, then lines `key: value`, then a body.
+A line that begins with `#` is a comment. The top of each file explains its bodies;
+`plots/either.txt` explains the language of the plots.
 
 >>> load_plots()[0].title
 'the lost thing'
@@ -22,59 +22,63 @@ from tilth.files import FileError
 PLOT_FILES = ("either", "children", "animals", "tales")
 WORLDS = ("child", "animal", "tale")
 SLOT_KEY = "{}"  # stands for every key in braces
+PLOT_KEYS = ("worlds", "weather", "hero", SLOT_KEY)
+WORD_KEYS = ("pronoun", "table", "first", "columns", SLOT_KEY)
 
 _KEY = re.compile(r"([a-z]+|\{[a-z]+\}): +(.*)")
 
 
 class Section(NamedTuple):
-    """A part of a text file below one heading."""
+    """A part of a text file below one heading; `line` is the number of the heading."""
 
     file: str
     line: int
-    """Of the heading."""
     name: str
     keys: dict[str, str]
     body: str
 
     def error(self, problem: str) -> FileError:
-        """The error of a malformed section."""
+        """Return the error of a malformed section."""
         return FileError(self.file, f"{problem} in '{self.name}' on line {self.line}", "correct it")
 
     def words(self) -> list[str]:
-        """Words with spaces between them."""
+        """Return the words of the body, which are separated by white space."""
         return self.body.split()
 
     def items(self) -> list[str]:
-        """Words with commas between them."""
+        """Return the items of the body, which are separated by commas."""
         return [" ".join(item.split()) for item in self.body.split(",")]
 
     def rows(self, size: int) -> list[list[str]]:
-        """Lines of `size` items each."""
+        """Return the lines of the body, each of `size` items."""
         rows = [line.split(", ") for line in self.body.splitlines()]
         for row in rows:
             if len(row) != size:
                 raise self.error(f"has {', '.join(row)!r} instead of {size} items")
         return rows
 
+    def table(self) -> list[dict[str, str]]:
+        """Return the lines of the body as dictionaries with the key `columns` as their keys."""
+        columns = self.keys["columns"].split(", ")
+        return [dict(zip(columns, row, strict=True)) for row in self.rows(len(columns))]
+
     def paragraphs(self, size: int | None = None) -> list[str]:
-        """The parts between empty lines; there must be `size`."""
+        """Return the parts between empty lines, exactly `size` if given."""
         found = re.split(r"\n{2,}", self.body)
         if size not in {None, len(found)}:
             raise self.error(f"has {len(found)} paragraphs instead of {size}")
         return found
 
     def worlds(self) -> tuple[str, ...]:
-        """The worlds that it names; all of them where there is no such key."""
-        if "worlds" not in self.keys:
-            return WORLDS
-        worlds = tuple(self.keys["worlds"].split(", "))
+        """Return the worlds of the key `worlds`; all worlds by default."""
+        worlds = tuple(self.keys.get("worlds", ", ".join(WORLDS)).split(", "))
         if not set(worlds) <= set(WORLDS):
             raise self.error(f"has an unknown world ({', '.join(WORLDS)} are known)")
         return worlds
 
 
 def parse_sections(text: str, file: str, keys: Collection[str] = ()) -> Iterator[Section]:
-    """The sections of a text, which may have only the given keys."""
+    """Yield the sections of a text; keys other than the given ones are an error."""
     heading: tuple[int, str] | None = None
     found: dict[str, str] = {}
     lines: list[str] = []
@@ -97,8 +101,9 @@ def parse_sections(text: str, file: str, keys: Collection[str] = ()) -> Iterator
             raise FileError(file, f"has text before a heading on line {number}", "correct it")
 
 
-def read_sections(name: str, keys: Collection[str] = ()) -> dict[str, Section]:
-    """The sections of a file of this package, by their names."""
+@cache
+def read_sections(name: str, keys: tuple[str, ...] = ()) -> dict[str, Section]:
+    """Return the sections of a file of this package, by name."""
     path = files(__package__).joinpath(name)
     sections: dict[str, Section] = {}
     for section in parse_sections(path.read_text(encoding="utf-8"), str(path), keys):
@@ -111,27 +116,25 @@ def read_sections(name: str, keys: Collection[str] = ()) -> dict[str, Section]:
 
 
 class Plot(NamedTuple):
-    """What can happen in a story, and what it needs."""
+    """A plot: its text, and what a story draws for it.
+
+    `worlds` are those it can play in; every slot of its text exists in each. `draws` maps its own
+    slots to the groups of nouns or places that fill them. `weather` is a name in weather.txt,
+    `hero` is the kind of thing that the hero of a tale is.
+    """
 
     title: str
     worlds: tuple[str, ...]
-    """Of "child", "animal" and "tale"; the slots of a text must exist in each."""
     section: Section
     draws: dict[str, str]
-    """Slots of its own, each with the group of nouns or places that fills it."""
     weather: str
-    """A kind of weather, or a common name for several."""
     hero: str
-    """What the hero of a tale is."""
 
 
 @cache
 def load_plots() -> tuple[Plot, ...]:
-    """All plots, those of the files in turn, as the plots in front are told most often."""
-    read = (
-        read_sections(f"plots/{name}.txt", ["worlds", "weather", "hero", SLOT_KEY]).values()
-        for name in PLOT_FILES
-    )
+    """Return all plots, those of the files in turn; the first plots are told most often."""
+    read = (read_sections(f"plots/{name}.txt", PLOT_KEYS).values() for name in PLOT_FILES)
     return tuple(
         Plot(
             title=section.name,
@@ -141,17 +144,15 @@ def load_plots() -> tuple[Plot, ...]:
             weather=section.keys.get("weather", "fair"),
             hero=section.keys.get("hero", ""),
         )
-        for sections in itertools.zip_longest(*read)
-        for section in sections
-        if section
+        for section in filter(None, itertools.chain(*itertools.zip_longest(*read)))
     )
 
 
 @cache
 def load_phrases() -> dict[str, dict[str, Section]]:
-    """For each world, its phrases by their names."""
+    """Return the phrases of each world, by name."""
     phrases: dict[str, dict[str, Section]] = {world: {} for world in WORLDS}
-    for section in read_sections("phrases.txt", ["worlds"]).values():
+    for section in read_sections("phrases.txt", ("worlds",)).values():
         for world in section.worlds():
             if section.name in phrases[world]:
                 raise section.error(f"has a second phrase of one name for the world {world!r}")
@@ -159,28 +160,22 @@ def load_phrases() -> dict[str, dict[str, Section]]:
     return phrases
 
 
-@cache
 def load_words() -> dict[str, Section]:
-    """The lists of names and words."""
-    return read_sections("words.txt")
+    """Return the lists of names and words."""
+    return read_sections("words.txt", WORD_KEYS)
 
 
 @cache
-def load_speech() -> dict[str, tuple[list[str], list[str]]]:
-    """For each verb of a plot: what may stand in front of the words, and what may stand behind."""
-    speech = {}
-    for verb, section in read_sections("speech.txt").items():
-        before, after = section.paragraphs(2)
-        speech[verb] = (_options(before), _options(after))
-    return speech
+def load_speech() -> dict[str, list[list[str]]]:
+    """Return, for each verb of a plot, the options before and after the spoken words."""
+    return {
+        verb: [" ".join(options.split()).split("|") for options in section.paragraphs(2)]
+        for verb, section in read_sections("speech.txt").items()
+    }
 
 
 @cache
 def load_alike() -> dict[str, str]:
-    """From words of a text to the options that can stand for them, the words themselves first."""
+    """Return the options that can replace words of a text, the words themselves first."""
     lines = read_sections("alike.txt")["alike"].body.splitlines()
     return {line.split("|")[0]: line for line in lines}
-
-
-def _options(text: str) -> list[str]:
-    return " ".join(text.split()).split("|")
