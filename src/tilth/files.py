@@ -223,16 +223,7 @@ def sync_folder(folder: Path) -> None:
 
 def open_lock(path: StrPath) -> BinaryIO:
     """Open or create a lock file; raise FileError for a symlink, pipe or device."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    try:
-        descriptor = os.open(path, flags, 0o666)
-    except OSError as error:
-        hint = "remove it, or check the permissions of its folder"
-        raise FileError(path, f"cannot be locked ({error.strerror})", hint) from None
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return open(descriptor, "r+b", buffering=0)  # noqa: PTH123, Path has no descriptors
-    os.close(descriptor)
-    raise FileError(path, "is a pipe or a device", "remove it")
+    return open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, "locked")
 
 
 def try_lock(file: IO[Any]) -> bool:
@@ -255,24 +246,32 @@ def checksum(source: StrPath | IO[bytes]) -> str:
     return digest.hexdigest()
 
 
-def open_regular(path: StrPath) -> BinaryIO:
-    """Open a regular file for reading, without blocking; other file types raise FileError."""
+def open_regular(path: StrPath, flags: int = os.O_RDONLY, action: str = "read") -> BinaryIO:
+    """Open a regular file with flags of `os.open`, without blocking; unbuffered unless read-only.
+
+    Other file types raise FileError, and so does a symlink if the flags have O_NOFOLLOW.
+    """
     try:
         # Without O_NONBLOCK, opening a FIFO waits for a writer.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     except FileNotFoundError:
         raise FileError(path, "does not exist", "check the path") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = getattr(error, "strerror", None) or error
         hint = "check the path and its permissions"
-        raise FileError(path, f"cannot be read ({reason})", hint) from None
+        if getattr(error, "errno", None) == errno.ELOOP:
+            reason, hint = "it is a symbolic link", "remove the link"
+        raise FileError(path, f"cannot be {action} ({reason})", hint) from None
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
-        return open(descriptor, "rb")  # noqa: PTH123, Path has no descriptors
+        if flags & os.O_ACCMODE == os.O_RDONLY:
+            return open(descriptor, "rb")  # noqa: PTH123, Path has no descriptors
+        return open(descriptor, "r+b", buffering=0)  # noqa: PTH123
     os.close(descriptor)
     if stat.S_ISDIR(mode):
         raise FileError(path, "is a folder", "name the file in it")
-    raise FileError(path, "is a pipe or a device", "copy it to a file")
+    hint = "copy it to a file" if action == "read" else "remove it"
+    raise FileError(path, "is a pipe or a device", hint)
 
 
 def read_bytes(path: StrPath, max_bytes: int | None = None) -> bytes:

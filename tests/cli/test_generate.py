@@ -218,7 +218,7 @@ def test_mistakes_end_in_one_sentence(run, words, sentence):
 def test_a_folder_that_is_no_run(tmp_path):
     done = tilth(tmp_path)
     assert done.returncode == 2
-    assert "is no run" in done.stderr
+    assert "is not a run" in done.stderr
 
 
 def test_no_torch_and_a_first_token_soon(run, once_within, cpu_seconds):

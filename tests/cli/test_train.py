@@ -266,7 +266,7 @@ def test_resume_of_what_cannot_be_resumed(trained, tmp_path):
     assert "is finished, after 10 steps" in stderr
     code, _, stderr = run("resume", tmp_path)
     assert code == 2
-    assert "is no run (it has no config.toml); name a folder that `tilth train` made" in stderr
+    assert "is not a run (it has no config.toml); name a folder that `tilth train` made" in stderr
 
 
 @pytest.mark.parametrize(

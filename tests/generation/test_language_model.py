@@ -315,7 +315,7 @@ def test_bad_options_of_loading_are_one_sentence(run, options, sentence):
 
 
 def test_folders_that_are_no_run_are_one_sentence(run, tmp_path):
-    with pytest.raises(FileError, match=r"is no run \(it has no config.toml\)"):
+    with pytest.raises(FileError, match=r"is not a run \(it has no config.toml\)"):
         load_model(tmp_path)
     bare = tmp_path / "bare"
     shutil.copytree(run.folder, bare)
@@ -393,7 +393,7 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(run, tmp_path, name):
     shutil.copytree(run.folder, copy)
     (copy / name).unlink()
     os.mkfifo(copy / name)
-    with pytest.raises(ValueError, match=r"pipe|is no run|regular file"):
+    with pytest.raises(ValueError, match=r"pipe|is not a run|regular file"):
         load_model(copy, step=5)
 
 

@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilth.files import FileError, checksum, checksum_of, save_manifest
+from tilth.runs.atomic_folders import remove_leftovers
 from tilth.runs.checkpoints import (
+    LEFTOVER,
     Checkpoint,
     best_checkpoint,
     folder_name,
     list_checkpoints,
     remove,
-    remove_leftovers,
     remove_old,
 )
 
@@ -238,10 +239,10 @@ def test_leftovers_of_killed_writers_go(tmp_path):
     (folder / "notes.partial").mkdir()
     (folder / ".step-notes.partial").mkdir()
     (folder / ".my.partial").mkdir()
-    remove_leftovers(tmp_path)
+    remove_leftovers(tmp_path / "checkpoints", LEFTOVER)
     kept = [".my.partial", ".step-notes.partial", "notes.partial", "step-000007"]
     assert names_in(tmp_path) == kept
-    remove_leftovers(tmp_path / "a run without checkpoints")
+    remove_leftovers(tmp_path / "missing", LEFTOVER)
 
 
 def test_a_leftover_is_removed_by_who_removes_the_same_again(tmp_path):
@@ -262,8 +263,8 @@ def test_what_cannot_be_deleted_does_not_stop_a_run(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "unlink", refuse)
     monkeypatch.setattr(os, "rmdir", refuse)
     remove_old(tmp_path, keep=1, newest=3)
-    remove_leftovers(tmp_path)
+    remove_leftovers(tmp_path / "checkpoints", LEFTOVER)
     assert steps_of(tmp_path) == [3]
     monkeypatch.undo()
-    remove_leftovers(tmp_path)
+    remove_leftovers(tmp_path / "checkpoints", LEFTOVER)
     assert names_in(tmp_path) == ["step-000003"]

@@ -116,12 +116,17 @@ def test_a_log_that_needs_no_cut_is_not_written(tmp_path):
     assert (tmp_path / "log").stat() == before
 
 
-def test_a_log_behind_a_symlink_stays_there(tmp_path):
-    (tmp_path / "link").symlink_to("log")
-    write(tmp_path / "link", [{"step": 1}, {"step": 2}])
-    cut_back(tmp_path / "link", 1)
-    assert (tmp_path / "link").is_symlink()
-    assert read_log(tmp_path / "log") == [{"step": 1}]
+@pytest.mark.parametrize("content", [None, b"", b'{"step": 1}\n{"step": 2}\n{"st'])
+def test_a_log_is_not_written_through_a_symlink(tmp_path, content):
+    """An untrusted run may link its log to a file of the user, or to the place of a new one."""
+    if content is not None:
+        (tmp_path / "own").write_bytes(content)
+    (tmp_path / "metrics.jsonl").symlink_to("own")
+    for change in (Log, lambda path: cut_back(path, 1)):
+        with pytest.raises(FileError, match=r"cannot be written \(it is a symbolic link\)"):
+            change(tmp_path / "metrics.jsonl")
+    assert (tmp_path / "own").exists() == (content is not None)
+    assert content is None or (tmp_path / "own").read_bytes() == content
 
 
 @pytest.mark.parametrize(

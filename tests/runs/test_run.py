@@ -235,16 +235,20 @@ def test_a_run_that_was_moved_is_the_same(make_run, tmp_path):
 @pytest.mark.parametrize(
     ("file", "content", "sentence"),
     [
-        ("config.toml", None, r"run is no run \(it has no config.toml\); name a folder that"),
-        ("config.toml", b"steps = [", r"config.toml is not TOML \(.*\); mend it"),
+        ("config.toml", None, r"run is not a run \(it has no config.toml\); name a folder that"),
+        ("config.toml", b"steps = [", r"config.toml is not TOML \(.*\); correct it"),
         ("config.toml", b"\xff\xfe", r"config.toml is not TOML \('utf-8'"),
-        ("config.toml", b"", r"config.toml is no training config \(there is no data"),
+        ("config.toml", b"", r"config.toml is not a training config \(the key data is missing"),
         ("config.toml", b"x = " + b"[" * 100_000, r"config.toml is not TOML"),
         ("manifest.json", None, "manifest.json does not exist"),
         ("manifest.json", b'{"format": "run", "ver', "manifest.json is truncated"),
         ("manifest.json", b'{"format": "data", "version": 1}', "is a 'data' manifest, not a 'run'"),
         ("manifest.json", b'{"format": "run", "version": 2}', "newer tilth .*upgrade tilth"),
-        ("manifest.json", b'{"format": "run", "version": 1}', "there is no data_fingerprint"),
+        (
+            "manifest.json",
+            b'{"format": "run", "version": 1}',
+            "the key data_fingerprint is missing",
+        ),
     ],
 )
 def test_a_damaged_run_is_refused_by_name(make_run, file, content, sentence):
@@ -259,7 +263,7 @@ def test_a_damaged_run_is_refused_by_name(make_run, file, content, sentence):
 
 def test_what_is_no_run(tmp_path):
     for path in (tmp_path, tmp_path / "missing", "", "\0"):
-        with pytest.raises(FileError, match="is no run"):
+        with pytest.raises(FileError, match="is not a run"):
             open_run(path)
 
 

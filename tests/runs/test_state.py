@@ -74,7 +74,8 @@ def test_everything_comes_back(make_run, make_training):
     content = {"seconds": 1.5, "valid_loss": None, "guard": {"mean_loss": 0.1, "skipped": 3}}
     tensors = {"scaler": {"scale": 65536.0, 3: (1, None)}, "random": [torch.arange(3)]}
     checkpoint = save(make_run(), training, content=content, tensors=tensors)
-    found, packed = load_state(checkpoint, *other)
+    found = checkpoint.state()
+    packed = load_state(checkpoint, found, *other)
     assert_same(snapshot(other), snapshot(training))
     assert_same(packed, tensors)
     assert {name: getattr(found, name) for name in ("step", *content)} == {"step": 7, **content}
@@ -104,7 +105,7 @@ def test_weights_that_share_memory(make_run):
     weight = model["one"].weight.detach().clone()
     model["one"].weight.data.zero_()
     model["two"].bias.data.zero_()
-    load_state(checkpoint, model, optimizer)
+    load_state(checkpoint, checkpoint.state(), model, optimizer)
     assert torch.equal(model["two"].weight, weight)
     assert model["two"].bias.tolist() == [0.0, 2.0, 4.0]
 
@@ -125,7 +126,7 @@ def test_five_steps_and_five_more_equal_ten(make_run, make_training):
     checkpoint = save(make_run(), stopped, tensors={"random": random_state()})
     again = make_training(9)
     torch.manual_seed(8)
-    _, packed = load_state(checkpoint, *again)
+    packed = load_state(checkpoint, checkpoint.state(), *again)
     set_random_state(packed["random"])
     for _ in range(2):
         step(again)
@@ -165,7 +166,7 @@ def test_random_generators_go_on_where_they_were(make_run, make_training, draws_
     run, training = make_run(), make_training()
     checkpoint = save(run, training, tensors={"random": state})
     draw()
-    _, packed = load_state(checkpoint, *training)
+    packed = load_state(checkpoint, checkpoint.state(), *training)
     set_random_state(packed["random"])
     assert [draw() for _ in range(3)] == expected
 
@@ -216,7 +217,9 @@ def test_a_checkpoint_is_of_the_moment_when_it_was_taken(make_run, make_training
         assert list_checkpoints(run.folder) == []
         slow_disk.set()
     again = make_training(1)
-    found, packed = load_state(list_checkpoints(run.folder)[0], *again)
+    (checkpoint,) = list_checkpoints(run.folder)
+    found = checkpoint.state()
+    packed = load_state(checkpoint, found, *again)
     assert_same(snapshot(again), expected)
     assert found.guard == {"losses": [1.0, 2.0]}
     assert_same(packed, {"random": [torch.zeros(2)], "list": [1]})
@@ -304,13 +307,13 @@ def test_a_state_that_does_not_fit_changes_nothing(make_run, make_training, conf
     before = snapshot((model, optimizer))
     two_groups = torch.optim.AdamW([{"params": [p]} for p in model.parameters()])
     with pytest.raises(FileError, match=r"is of another optimizer \(.*\); make the optimizer with"):
-        load_state(checkpoint, model, two_groups)
+        load_state(checkpoint, checkpoint.state(), model, two_groups)
     assert_same(snapshot((model, optimizer)), before)
     other = TransformerLM(type(config.model)(**{**config.model.to_dict(), "d_ff": 32}))
     with pytest.raises(FileError, match=r"does not fit the model: .* has shape"):
-        load_state(checkpoint, other)
+        load_state(checkpoint, checkpoint.state(), other)
     with pytest.raises(FileError, match="does not fit the model: only the model has bias"):
-        load_state(checkpoint, torch.nn.Linear(2, 2))
+        load_state(checkpoint, checkpoint.state(), torch.nn.Linear(2, 2))
 
 
 def test_a_flipped_bit_of_a_weight_is_refused(make_run, make_training):
@@ -322,7 +325,7 @@ def test_a_flipped_bit_of_a_weight_is_refused(make_run, make_training):
     training = make_training(1)
     before = snapshot(training)
     with pytest.raises(FileError, match=r"model.safetensors is damaged; take another checkpoint"):
-        load_state(checkpoint, *training)
+        load_state(checkpoint, checkpoint.state(), *training)
     assert_same(snapshot(training), before)
 
 
@@ -333,7 +336,7 @@ def test_a_state_that_was_never_one(make_run, make_training, packed):
     checkpoint = save(make_run(), make_training())
     rewrite(checkpoint, packed=packed)
     with pytest.raises(FileError, match=r"holds another state than it should .*take another"):
-        load_state(checkpoint, *make_training())
+        load_state(checkpoint, checkpoint.state(), *make_training())
 
 
 @pytest.mark.parametrize("of", ["model.safetensors", "optimizer.safetensors", "state.json"])
@@ -415,7 +418,9 @@ def kill_writers(run, moments):
             before = len(checkpoints)
             for checkpoint in checkpoints:
                 model = torch.nn.Linear(300, 300)
-                load_state(checkpoint, model, torch.optim.AdamW(model.parameters()))
+                load_state(
+                    checkpoint, checkpoint.state(), model, torch.optim.AdamW(model.parameters())
+                )
                 assert (model.weight == checkpoint.step).all()
             steps = [newest, *(checkpoint.step for checkpoint in checkpoints)]
             assert steps[-1] == max(steps)
@@ -514,7 +519,7 @@ def test_moments_of_another_shape_are_refused(make_run, make_training):
     training = make_training(1)
     before = snapshot(training)
     with pytest.raises(FileError, match=r"of another optimizer \(exp_avg of .* has shape \(1, 16"):
-        load_state(checkpoint, *training)
+        load_state(checkpoint, checkpoint.state(), *training)
     assert_same(snapshot(training), before)
 
 
@@ -527,7 +532,7 @@ def test_options_of_another_type_are_refused(make_run, make_training, option, va
     packed["optimizer"]["param_groups"][0][option] = value
     rewrite(checkpoint, packed=packed)
     with pytest.raises(FileError, match=rf"of another optimizer \(its {option} is"):
-        load_state(checkpoint, *make_training(1))
+        load_state(checkpoint, checkpoint.state(), *make_training(1))
 
 
 def test_a_group_of_another_kind_is_refused(make_run, make_training):
@@ -540,7 +545,7 @@ def test_a_group_of_another_kind_is_refused(make_run, make_training):
     packed["optimizer"]["state"] = {}
     rewrite(checkpoint, packed=packed)
     with pytest.raises(FileError, match=r"of another optimizer \(its kind is 'muon'\)"):
-        load_state(checkpoint, model, Muon(muon_groups(model, 0.1)))
+        load_state(checkpoint, checkpoint.state(), model, Muon(muon_groups(model, 0.1)))
 
 
 def test_a_config_of_many_layers_takes_no_memory(make_run, make_training, config):

@@ -14,7 +14,7 @@ from tilth.config.limits import MAX_LAYERS, MAX_WIDTH
 from tilth.files import FileError
 from tilth.model import TransformerLM
 from tilth.runs import tensors as module
-from tilth.runs.tensors import check_model_file, load_weights, tensor_shapes
+from tilth.runs.tensors import check_model_file, load_weights, tensor_infos
 
 
 def test_docstring():
@@ -28,12 +28,12 @@ def test_weights_of_every_float_are_read(tmp_path):
         found = load_weights(tmp_path / "w.safetensors")["w"]
         assert found.dtype == np.float32
         assert np.array_equal(found, exact.numpy())
-        assert tensor_shapes(tmp_path / "w.safetensors") == {"w": (2, 2)}
+        assert tensor_infos(tmp_path / "w.safetensors")["w"].shape == (2, 2)
     safetensors.torch.save_file({"w": exact.long()}, tmp_path / "w.safetensors")
     with pytest.raises(FileError, match="holds w as I64; save it as float32"):
         load_weights(tmp_path / "w.safetensors")
     (tmp_path / "w.safetensors").write_bytes(b"nothing of the kind")
-    for read in (load_weights, tensor_shapes):
+    for read in (load_weights, tensor_infos):
         with pytest.raises(FileError, match="is truncated or is not a safetensors file"):
             read(tmp_path / "w.safetensors")
 
@@ -42,7 +42,7 @@ def test_a_pipe_is_not_opened(tmp_path):
     os.mkfifo(tmp_path / "w.safetensors")
     for path in (tmp_path / "w.safetensors", tmp_path / "none.safetensors", tmp_path):
         with pytest.raises(FileError, match="does not exist or is not a regular file"):
-            tensor_shapes(path)
+            tensor_infos(path)
 
 
 def test_a_file_is_compared_with_its_config(tmp_path):

@@ -18,16 +18,16 @@ the same objects again. A weight that two names share is stored once.
 
 import json
 import operator
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-import safetensors
 import safetensors.torch
 from torch.nn import Module
 from torch.optim import Optimizer
 
 from tilth.files import FileError, StrPath, atomic_write, read_bytes
 from tilth.runs.packing import pack, unpack
-from tilth.runs.state import TensorStore, check_weights, load_optimizer
+from tilth.runs.state import TensorStore, load_state_dicts
+from tilth.runs.tensors import INVALID
 
 FORMAT = "tilth checkpoint"
 VERSION = 1
@@ -60,21 +60,7 @@ def load_checkpoint(
     if hasattr(src, "read"):
         name, data = str(getattr(src, "name", "the checkpoint")), src.read()
     else:
-        name = str(src)
-        data = read_bytes(src)
-    iteration, model_state, optimizer_state = _read(name, data)
-    check_weights(name, model_state, model.state_dict())
-    if optimizer is not None:
-        if optimizer_state is None:
-            raise FileError(name, "holds no optimizer", "load the model alone")
-        hint = "make the optimizer of the same parameters and groups"
-        load_optimizer(name, optimizer, optimizer_state, hint)
-    model.load_state_dict(model_state)
-    return iteration
-
-
-def _read(name: str, data: bytes) -> tuple[int, dict[str, Any], dict[str, Any] | None]:
-    """The iteration, and the state dicts of the model and the optimizer."""
+        name, data = str(src), read_bytes(src)
     try:
         tensors = safetensors.torch.load(data)
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
@@ -86,16 +72,12 @@ def _read(name: str, data: bytes) -> tuple[int, dict[str, Any], dict[str, Any] |
         iteration = operator.index(content["iteration"])
         if not isinstance(model_state, dict) or not isinstance(optimizer_state, dict | None):
             raise ValueError("there are no state dicts in it")
-    except (
-        safetensors.SafetensorError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-    ) as error:
+    except INVALID as error:
         problem = f"is truncated or is not a checkpoint ({error})"
         raise FileError(name, problem, "check the path, or take an older one") from error
     if version != VERSION:
         raise FileError(name, f"is of version {version}", "use the tilth that wrote it")
-    return iteration, model_state, optimizer_state
+    if optimizer is not None and optimizer_state is None:
+        raise FileError(name, "holds no optimizer", "load the model alone")
+    load_state_dicts(name, model, model_state, optimizer, optimizer_state)
+    return iteration

@@ -1,75 +1,75 @@
-"""The checkpoints of a run: folders that appear complete or not at all. No torch here.
+"""The checkpoints of a run: folders that appear complete or not at all. No torch.
 
-What enters: a run's `checkpoints` folder. What leaves: which checkpoints it has, what their
-`state.json` says, whether their bytes are those that were written, and which may be removed.
-
-| file | what |
+| file | content |
 |---|---|
 | `model.safetensors` | the weights under their names, for any safetensors reader |
-| `optimizer.safetensors` | every other tensor: moments of the optimizer, random generators |
+| `optimizer.safetensors` | all other tensors: optimizer moments, random generators |
 | `state.json` | step, tokens, seconds, config, fingerprints, and the checksums of all three |
 """
 
 import hashlib
 import os
 import re
-import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from tilth.config.model import ModelConfig
 from tilth.config.parameters import parameter_shapes
+from tilth.config.training import ResolvedConfig
+from tilth.errors import is_out_of_memory
 from tilth.files import FileError, checksum, checksum_of, load_manifest, read_bytes
 from tilth.optim.groups import group_names
+from tilth.runs.atomic_folders import delete
 from tilth.runs.packing import check_optimizer_state, unpack
-from tilth.runs.tensors import check_model_file, tensor_infos
+from tilth.runs.tensors import INVALID, check_model_file, tensor_infos
 from tilth.schema import Range, read
 
 CHECKPOINTS = "checkpoints"
 MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 KIND, VERSION = "checkpoint", 1
 HINT = "take another checkpoint, or remove this one and resume the run"
-_NAME = re.compile(r"step-([0-9]{6,})")
-_LEFTOVER = re.compile(r"\.step-[0-9]{6,}(\.removed)?\.partial")
+LEFTOVER = r"\.step-[0-9]{6,}(?:\.removed)?\.partial"
+"""Names of checkpoints that a killed process was writing or removing."""
+_NAME = re.compile(r"step-([0-9]{6}|[1-9][0-9]{6,})")
 
 
 @dataclass(frozen=True)
 class CheckpointState:
-    """What `state.json` holds, but for its format and its own checksum."""
+    """The content of `state.json`, without its format, version and checksum."""
 
     step: Annotated[int, Range(at_least=0, at_most=2**63 - 1)]
-    """Steps done."""
     checksums: dict[str, str]
     """SHA-256 of the other files, by name."""
     packed: Any = None
-    """The optimizer's state and that of random generators, whose tensors lie in their own file."""
+    """States of the optimizer, the gradient scaler and the random generators (`packing.py`)."""
     tokens: Annotated[int, Range(at_least=0)] = 0
     seconds: Annotated[float, Range(at_least=0.0, at_most=1e12)] = 0.0
-    """Wall-clock time of training so far, over all its sessions."""
+    """Wall-clock time of training so far, over all sessions."""
     valid_loss: float | None = None
     guard: dict[str, Any] | None = None
     config: dict[str, Any] | None = None
     data_fingerprint: str = ""
     tokenizer_fingerprint: str = ""
     versions: dict[str, str] = field(default_factory=dict)
-    """The packages that made it, by name."""
+    """Versions of the packages that wrote it, by name."""
 
 
 @dataclass(frozen=True, order=True)
 class Checkpoint:
-    """One of them."""
+    """A checkpoint folder; sorts by step."""
 
     step: int
     folder: Path
 
     @property
     def name(self) -> str:
-        """Its name within `checkpoints`."""
+        """The name of the folder."""
         return self.folder.name
 
     def state(self) -> CheckpointState:
-        """What `state.json` holds, checked."""
+        """Read and check `state.json`; raise FileError if it is damaged."""
         path = self.folder / STATE
         content = load_manifest(path, kind=KIND, version=VERSION)
         if content.pop("checksum", None) != checksum_of(content):
@@ -83,7 +83,7 @@ class Checkpoint:
         return state
 
     def check(self) -> CheckpointState:
-        """Read every byte, refuse what is not as it was written, and return the state."""
+        """Compare every byte with its checksum; return the state, or raise FileError."""
         state = self.state()
         for name in (MODEL, OPTIMIZER):
             try:
@@ -95,7 +95,7 @@ class Checkpoint:
         return state
 
     def read(self, name: str, state: CheckpointState) -> bytes:
-        """All bytes of one of its files, if they are those that were written."""
+        """Return the bytes of a file of the checkpoint, once their checksum agrees."""
         data = read_bytes(self.folder / name)
         self._compare(name, hashlib.sha256(data).hexdigest(), state)
         return data
@@ -104,57 +104,71 @@ class Checkpoint:
         if found != state.checksums.get(name):
             raise FileError(self.folder / name, "is damaged", HINT)
 
-    def check_tensors(self, model: ModelConfig, optimizer: str) -> None:
-        """Refuse weights and optimizer tensors of other shapes than the config demands."""
-        check_model_file(self.folder / MODEL, model)
-        infos, packed = tensor_infos(self.folder / OPTIMIZER), self.state().packed
+    def config(self, state: CheckpointState) -> ResolvedConfig:
+        """Return the config that the checkpoint was trained with."""
+        with self.explained():
+            return ResolvedConfig.from_dict(state.config or {})
+
+    def check_tensors(self, state: CheckpointState, config: ResolvedConfig) -> None:
+        """Raise FileError unless weights and optimizer tensors have the shapes of the config.
+
+        Reads only headers; call it before a model is built.
+        """
+        check_model_file(self.folder / MODEL, config.model)
+        infos = tensor_infos(self.folder / OPTIMIZER)
+        with self.explained():
+            packed = unpack(state.packed, infos)
+        shapes = dict(parameter_shapes(config.model))
+        dimensions = {name: len(shape) for name, shape in shapes.items()}
+        groups = group_names(dimensions, config.optimizer.name)
+        ordered = [shapes[name] for group in groups for name in group.names]
+        found = packed.get("optimizer") if isinstance(packed, dict) else None
+        check_optimizer_state(self.folder, found, ordered, HINT)
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Turn errors about the content of the state, which may be anything, into FileError."""
         try:
-            packed = unpack(packed, infos)
-        except ValueError as error:
+            yield
+        except (*INVALID, RuntimeError) as error:
+            if is_out_of_memory(error):
+                raise
             problem = f"holds another state than it should ({error})"
             raise FileError(self.folder, problem, HINT) from error
-        shapes = dict(parameter_shapes(model))
-        groups = group_names({name: len(shape) for name, shape in shapes.items()}, optimizer)
-        ordered = [shapes[name] for group in groups for name in group.names]
-        state = packed.get("optimizer") if isinstance(packed, dict) else None
-        check_optimizer_state(self.folder, state, ordered, HINT)
 
 
 def folder_name(step: int) -> str:
-    """The name of a checkpoint, so that names sort as steps do."""
+    """Return the name of the checkpoint after `step`; names sort as steps do."""
     return f"step-{step:06}"
 
 
 def list_checkpoints(run_folder: Path) -> list[Checkpoint]:
-    """The checkpoints of a run, oldest first; what is being written is not among them."""
+    """Return the complete checkpoints of a run, oldest first."""
     folder = run_folder / CHECKPOINTS
     if not folder.is_dir():
         return []
     with os.scandir(folder) as entries:  # not iterdir: one that is removed meanwhile still counts
-        matches = [
-            (Path(entry), _NAME.fullmatch(entry.name)) for entry in entries if entry.is_dir()
-        ]
-    found = sorted(Checkpoint(int(match[1]), path) for path, match in matches if match)
-    return [each for each in found if each.name == folder_name(each.step)]  # not step-0000500
+        names = [each.name for each in entries if _NAME.fullmatch(each.name) and each.is_dir()]
+    return sorted(Checkpoint(int(name.removeprefix("step-")), folder / name) for name in names)
 
 
 def best_checkpoint(checkpoints: list[Checkpoint]) -> Checkpoint | None:
-    """The one with the lowest validation loss, the newer of equals; None if none was evaluated."""
+    """Return the checkpoint of the lowest validation loss, the newer of equals, or None.
+
+    Checkpoints that were not evaluated or whose state is damaged are skipped.
+    """
     losses = []
     for checkpoint in checkpoints:
-        try:
-            loss = checkpoint.state().valid_loss
-        except FileError:  # a damaged one is not the best
-            continue
-        if loss is not None:
-            losses.append((loss, -checkpoint.step, checkpoint))
+        with suppress(FileError):
+            if (loss := checkpoint.state().valid_loss) is not None:
+                losses.append((loss, -checkpoint.step, checkpoint))
     return min(losses)[2] if losses else None
 
 
 def remove_old(run_folder: Path, keep: int, newest: int) -> None:
-    """Of those up to the step `newest`, remove all but the last `keep` and the best.
+    """Of the checkpoints up to step `newest`, remove all but the last `keep` and the best.
 
-    Later ones are damaged, as they were passed over when the run resumed: they take nobody's place.
+    Later ones are damaged, as the run skipped them when it resumed; they do not count.
     """
     checkpoints = [each for each in list_checkpoints(run_folder) if each.step <= newest]
     kept = {*checkpoints[-keep:], best_checkpoint(checkpoints)}
@@ -164,23 +178,8 @@ def remove_old(run_folder: Path, keep: int, newest: int) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Take a checkpoint away under another name first: half of one is never seen under its own."""
+    """Rename a checkpoint, then delete it: no reader sees a part of one."""
     doomed = folder.with_name(f".{folder.name}.removed.partial")
-    _delete(doomed)
+    delete(doomed)
     folder.rename(doomed)
-    _delete(doomed)
-
-
-def remove_leftovers(run_folder: Path) -> None:
-    """Remove what killed writers left; only the process that holds the run's lock may."""
-    for leftover in (run_folder / CHECKPOINTS).glob(".step-*.partial"):
-        if _LEFTOVER.fullmatch(leftover.name):  # other hidden files are not ours
-            _delete(leftover)
-
-
-def _delete(path: Path) -> None:
-    """Delete a folder that no reader looks at; what cannot be deleted is no reason to stop."""
-    if path.is_symlink():  # to a checkpoint on another disk, which stays there
-        path.unlink()
-    else:
-        shutil.rmtree(path, ignore_errors=True)
+    delete(doomed)

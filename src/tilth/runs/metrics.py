@@ -23,10 +23,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any, Self, TypeVar
 
-from tilth.files import FileError, atomic_write, read_bytes
+from tilth.files import FileError, atomic_write, open_regular, read_bytes
 from tilth.schema import Range, read
 
 T = TypeVar("T")
@@ -55,6 +54,9 @@ class Evaluation:
     """How many tokens were predicted."""
 
 
+INFINITE = Evaluation(math.inf, math.inf, math.inf, 0)
+
+
 @dataclass(frozen=True)
 class _LoggedEvaluation:
     """An evaluation as it is logged: null is infinite."""
@@ -63,13 +65,6 @@ class _LoggedEvaluation:
     perplexity: float | None = None
     bits_per_byte: Float32 | None = None
     tokens: Count = 0
-
-    def evaluation(self) -> Evaluation:
-        loss, perplexity, bits = (
-            math.inf if value is None else value
-            for value in (self.loss, self.perplexity, self.bits_per_byte)
-        )
-        return Evaluation(loss, perplexity, bits, self.tokens)
 
 
 @dataclass(frozen=True)
@@ -137,7 +132,8 @@ def read_steps(path: Path) -> list[StepRecord]:
         record = _read_line(StepRecord, whole, path, number)
         if evaluation is not None:
             logged = _read_line(_LoggedEvaluation, evaluation, path, number, table="evaluation")
-            record = replace(record, evaluation=logged.evaluation())
+            finite = {name: value for name, value in asdict(logged).items() if value is not None}
+            record = replace(record, evaluation=replace(INFINITE, **finite))
         if records and record.step <= records[-1].step:
             problem = f"has step {record.step} in line {number}, after step {records[-1].step}"
             raise FileError(path, problem, "mend or remove that line")
@@ -164,8 +160,10 @@ class Log:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # Without a buffer: what a full disk refused would come once more when the file is closed.
-        self._file = path.open("ab", buffering=0)
+        # Without a buffer: closing the file would write again what a full disk refused. Not through
+        # a symlink: in an untrusted run it may lead to a file of the user.
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+        self._file = open_regular(path, flags, "written")
 
     def append(self, record: dict[str, Any]) -> None:
         """Add a line; it survives the end of this process, and after `sync` that of the machine."""
@@ -193,12 +191,7 @@ class Log:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._file.close()
 
 
@@ -215,9 +208,27 @@ def finite_or_none(number: float) -> float | None:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """All whole lines of a log; there are none if it does not exist yet."""
-    records = []
-    for number, line in enumerate(_whole_lines(path), start=1):
+    """Return the records of a log; none if it does not exist yet."""
+    return [record for _, record in _parse(path, read_bytes(path) if path.exists() else b"")]
+
+
+def cut_back(path: Path, step: int) -> None:
+    """Remove the records after `step` from a log, and an incomplete last line."""
+    if not os.path.lexists(path):
+        return
+    with open_regular(path, os.O_RDONLY | os.O_NOFOLLOW, "written") as file:
+        content = file.read()
+    lines = _parse(path, content)
+    kept = b"".join(line + b"\n" for line, record in lines if record["step"] <= step)
+    if kept != content:
+        with atomic_write(path, overwrite=True) as file:
+            file.write(kept)
+
+
+def _parse(path: Path, content: bytes) -> list[tuple[bytes, dict[str, Any]]]:
+    """Return the lines of a log, each with its record; a line without an end is incomplete."""
+    lines = []
+    for number, line in enumerate(content.split(b"\n")[:-1], start=1):
         try:
             record = json.loads(line.decode("utf-8"))
         except (ValueError, RecursionError) as error:
@@ -225,27 +236,5 @@ def read_log(path: Path) -> list[dict[str, Any]]:
             raise FileError(path, problem, "mend or remove that line") from error
         if not isinstance(record, dict) or type(record.get("step")) is not int:
             raise FileError(path, f"has no step in line {number}", "mend or remove that line")
-        records.append(record)
-    return records
-
-
-def cut_back(path: Path, step: int) -> None:
-    """Remove what a log says about later steps than this one, and a torn last line."""
-    if not path.exists():
-        return
-    kept = [
-        line
-        for line, record in zip(_whole_lines(path), read_log(path), strict=True)
-        if record["step"] <= step
-    ]
-    content = b"".join(line + b"\n" for line in kept)
-    if content != read_bytes(path):
-        with atomic_write(path, overwrite=True) as file:
-            file.write(content)
-
-
-def _whole_lines(path: Path) -> list[bytes]:
-    """Lines that were written to their end: what follows the last line end is torn."""
-    if not path.exists():
-        return []
-    return read_bytes(path).split(b"\n")[:-1]
+        lines.append((line, record))
+    return lines

@@ -19,26 +19,14 @@ from tilth.files import FileError, StrPath
 # What JSON cannot say is an object with one key that begins with a dollar.
 _TENSOR, _TUPLE, _PAIRS, _FLOAT = "$tensor", "$tuple", "$pairs", "$float"
 
-# State tensors of the optimizers here and in torch.optim that have the shape of their parameter.
-SHAPED_LIKE_PARAMETER = {
-    "exp_avg",
-    "exp_avg_sq",
-    "max_exp_avg_sq",
-    "exp_inf",
-    "momentum_buffer",
-    "square_avg",
-    "grad_avg",
-    "acc_delta",
-    "sum",
-    "ax",
-    "prev",
-    "step_size",
-}
+# State tensors of the optimizers here and in torch.optim that have the shape of their parameter:
+# those of the Adam family and SGD, then those of RMSprop, Adadelta, Adagrad, ASGD and Rprop.
+SHAPED_LIKE_PARAMETER = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer"}
+SHAPED_LIKE_PARAMETER |= {"square_avg", "grad_avg", "acc_delta", "sum", "ax", "prev", "step_size"}
 # Options of parameter groups that are one number; torch also takes tensors.
 NUMBERS = {"lr", "eps", "weight_decay", "momentum"}
-FLOATS = {"F64", "F32", "F16", "BF16"} | {
-    f"torch.{name}" for name in ("float64", "float32", "float16", "bfloat16")
-}
+FLOATS = {"F64", "F32", "F16", "BF16"}  # in safetensors, then in torch
+FLOATS |= {"torch.float64", "torch.float32", "torch.float16", "torch.bfloat16"}
 
 
 def pack(value: object, name: str, store: Callable[[object, str], str | None]) -> object:

@@ -9,7 +9,6 @@ import importlib.metadata
 import os
 import platform
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import IO, Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import tomli_w
 
@@ -32,26 +31,18 @@ from tilth.files import (
     open_regular,
     read_toml,
     save_manifest,
-    sync_folder,
     try_lock,
     write_text_atomically,
 )
+from tilth.runs.atomic_folders import atomic_folder, remove_leftovers
 from tilth.runs.checkpoints import (
     CHECKPOINTS,
-    HINT,
-    STATE,
     Checkpoint,
+    CheckpointState,
     best_checkpoint,
     list_checkpoints,
 )
-from tilth.runs.metrics import (
-    METRICS,
-    SAMPLES,
-    SampleRecord,
-    StepRecord,
-    read_samples,
-    read_steps,
-)
+from tilth.runs.metrics import METRICS, SAMPLES, SampleRecord, StepRecord, read_samples, read_steps
 from tilth.schema import Length
 from tilth.tokenizer import Tokenizer
 
@@ -100,11 +91,11 @@ class Run:
         return tokenizer
 
     def metrics(self) -> list[StepRecord]:
-        """What happened at each step."""
+        """Read the records of all steps."""
         return read_steps(self.folder / METRICS)
 
     def samples(self) -> list[SampleRecord]:
-        """The texts that were drawn on the way."""
+        """Read the texts that were sampled during training."""
         return read_samples(self.folder / SAMPLES)
 
     def checkpoints(self) -> list[Checkpoint]:
@@ -159,7 +150,11 @@ class Run:
     def locked(self) -> Iterator[None]:
         """Keep every other process from training it."""
         with open_lock(self.folder / LOCK) as lock:
-            if not _take(lock):
+            for _ in range(25):  # `is_running` of another process holds the lock for a moment
+                if try_lock(lock):
+                    break
+                time.sleep(0.02)
+            else:
                 raise ValueError(
                     f"Another process is training {self.folder}; wait for it, or stop it."
                 )
@@ -167,12 +162,7 @@ class Run:
 
     def save_config(self, config: ResolvedConfig) -> "Run":
         """Replace the config, for a run that is extended."""
-        _save_config(self.folder, config)
-        target = self.folder / README
-        if target.is_symlink():  # a stranger's run may link to a file of the user's
-            target.unlink()
-        text = readme(self.folder.resolve().name, config)
-        write_text_atomically(target, text, overwrite=True)
+        _save_config(self.folder, self.folder.resolve().name, config)
         return open_run(self.folder)
 
 
@@ -186,55 +176,29 @@ def create_run(
     """Make a run directory that has not begun; the folder appears when all is in it."""
     check_new_folder(Path(folder))
     target = Path(os.path.realpath(folder))  # a symlink is written through
-    prefix = f".{target.name[:40]}."  # cut, as a name has at most 255 bytes
-    partial = target.with_name(f"{prefix}{os.getpid()}.partial")
+    name = target.name[:40]  # cut, as a name has at most 255 bytes
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _remove_leftovers(target.parent, prefix)
-        partial.mkdir()
-        _save_config(partial, config)
-        tokenizer.save(partial / TOKENIZER)
-        write_text_atomically(partial / README, readme(target.name, config))
-        manifest = {
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "data_fingerprint": data_fingerprint,
-            "tokenizer_fingerprint": tokenizer.fingerprint,
-            "end_token": end_token,
-            "checksums": {TOKENIZER: checksum(partial / TOKENIZER)},
-            "versions": versions(),
-        }
-        save_manifest(partial / MANIFEST, manifest, kind=KIND, version=VERSION)
-        (partial / CHECKPOINTS).mkdir()
-        sync_folder(partial)
-        partial.rename(target)  # over an empty folder, but over nothing else
-        sync_folder(target.parent)
+        remove_leftovers(target.parent, rf"\.{re.escape(name)}\.([0-9]{{1,9}})\.partial")
+        with atomic_folder(target, f".{name}.{os.getpid()}.partial") as partial:
+            _save_config(partial, target.name, config)
+            tokenizer.save(partial / TOKENIZER)
+            manifest = {
+                "created": datetime.now(UTC).isoformat(timespec="seconds"),
+                "data_fingerprint": data_fingerprint,
+                "tokenizer_fingerprint": tokenizer.fingerprint,
+                "end_token": end_token,
+                "checksums": {TOKENIZER: checksum(partial / TOKENIZER)},
+                "versions": versions(),
+            }
+            save_manifest(partial / MANIFEST, manifest, kind=KIND, version=VERSION)
+            (partial / CHECKPOINTS).mkdir()
     except OSError as error:
         raise OSError(
             f"cannot make the run {folder} ({error.strerror or error}); check its name, and the "
             "space and permissions of the folder that it is in"
         ) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return open_run(folder)
-
-
-def _remove_leftovers(folder: Path, prefix: str) -> None:
-    """Remove what killed processes left of runs that they were making."""
-    for leftover in folder.iterdir():
-        match = re.fullmatch(re.escape(prefix) + r"([0-9]{1,9})\.partial", leftover.name)
-        if match and not _is_alive(int(match[1])):
-            shutil.rmtree(leftover, ignore_errors=True)
-
-
-def _is_alive(pid: int) -> bool:
-    """Whether another process has this number; what had our own is long over."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return pid != os.getpid()
 
 
 def check_new_folder(folder: Path) -> None:
@@ -256,14 +220,14 @@ def open_run(folder: StrPath) -> Run:
     folder = Path(folder)
     if not (folder / CONFIG).is_file():
         hint = "name a folder that `tilth train` made"
-        raise FileError(folder, f"is no run (it has no {CONFIG})", hint)
+        raise FileError(folder, f"is not a run (it has no {CONFIG})", hint)
     manifest = load_manifest(folder / MANIFEST, kind=KIND, version=VERSION, schema=RunManifest)
     values = read_toml(folder / CONFIG)
     try:
         config = TrainingConfig.from_dict(values)
     except ValueError as error:
-        hint = "mend or restore it"
-        raise FileError(folder / CONFIG, f"is no training config ({error})", hint) from error
+        hint = "correct or restore it"
+        raise FileError(folder / CONFIG, f"is not a training config ({error})", hint) from error
     if config.steps is None:
         raise FileError(folder / CONFIG, "has no number of steps", "restore it")
     resolved = config.resolve(device="cpu", dtype="float32", compile=False, threads=1)
@@ -272,19 +236,9 @@ def open_run(folder: StrPath) -> Run:
     return Run(folder, resolved, manifest)
 
 
-def config_of(checkpoint: Checkpoint) -> ResolvedConfig:
-    """The config that a checkpoint was made with."""
-    state = checkpoint.state()
-    try:
-        return ResolvedConfig.from_dict(state.config or {})
-    except ValueError as error:
-        problem = f"has no training config ({error})"
-        raise FileError(checkpoint.folder / STATE, problem, HINT) from error
-
-
-def check_same_config(run: Run, checkpoint: Checkpoint) -> None:
-    """Refuse a state that the run's config would not have led to."""
-    then = config_of(checkpoint)
+def check_same_config(run: Run, checkpoint: Checkpoint, state: CheckpointState) -> None:
+    """Raise ValueError if the run's config could not have led to the checkpoint."""
+    then = checkpoint.config(state)
     is_extension = checkpoint.step == then.steps == run.config.optimizer.begin_step
     length = ("steps", "optimizer.begin_step", "optimizer.warmup_steps", "optimizer.decay_steps")
     for name, (old, new) in differences(then, run.config).items():
@@ -298,39 +252,37 @@ def check_same_config(run: Run, checkpoint: Checkpoint) -> None:
 
 def verify_run(run: Run) -> Iterator[tuple[str, str | None]]:
     """Read every byte of a run; of each part, its name and what is wrong with it, or None."""
-    parts: list[tuple[str, Any]] = [
-        (CONFIG, lambda: _check_config(run)),
-        (TOKENIZER, lambda: _check_tokenizer(run)),
-        (METRICS, lambda: _check_metrics(run)),
-        *([(SAMPLES, run.samples)] if (run.folder / SAMPLES).exists() else ()),
-        *(
-            (f"{CHECKPOINTS}/{c.name}", partial(_check_checkpoint, run, c))
-            for c in run.checkpoints()
-        ),
-    ]
-    for name, check in parts:
+    checks: dict[str, Callable[[Run], object]] = {
+        CONFIG: _check_config,
+        TOKENIZER: _check_tokenizer,
+        METRICS: _check_metrics,
+    }
+    if (run.folder / SAMPLES).exists():
+        checks[SAMPLES] = Run.samples
+    for each in run.checkpoints():
+        checks[f"{CHECKPOINTS}/{each.name}"] = partial(_check_checkpoint, each)
+    for name, check in checks.items():
+        problem = None
         try:
-            check()
+            check(run)
         except (ValueError, OSError) as error:
-            if (run.folder / name).parent.name == CHECKPOINTS and not (run.folder / name).exists():
-                continue  # a training removes old ones meanwhile
-            yield name, str(error)
-        else:
-            yield name, None
+            problem = str(error)
+            if name.startswith(CHECKPOINTS) and not (run.folder / name).exists():
+                continue  # a running training removes old checkpoints
+        yield name, problem
 
 
-def _check_checkpoint(run: Run, checkpoint: Checkpoint) -> None:
-    checkpoint.check()
-    checkpoint.check_tensors(run.config.model, run.config.optimizer.name)
+def _check_checkpoint(checkpoint: Checkpoint, run: Run) -> None:
+    checkpoint.check_tensors(checkpoint.check(), run.config)
 
 
 def _check_config(run: Run) -> None:
     for checkpoint in reversed(run.checkpoints()):
         try:
-            checkpoint.state()
-        except FileError:  # which is said of the checkpoint
+            state = checkpoint.state()
+        except FileError:  # reported for the checkpoint
             continue
-        check_same_config(run, checkpoint)
+        check_same_config(run, checkpoint, state)
         break
 
 
@@ -361,15 +313,6 @@ def _check_tokenizer(run: Run) -> None:
         raise FileError(path, "is not as it was written", "restore a copy")
 
 
-def _take(lock: IO[bytes]) -> bool:
-    """Lock a file, unless another process has; who asks `is_running` has it for a moment too."""
-    for _ in range(25):
-        if try_lock(lock):
-            return True
-        time.sleep(0.02)
-    return False
-
-
 def versions() -> dict[str, str]:
     """What the numbers of a run may depend on; a package that is not installed is left out."""
     found = {"python": platform.python_version(), "machine": platform.machine()}
@@ -379,8 +322,12 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _save_config(folder: Path, config: ResolvedConfig) -> None:
+def _save_config(folder: Path, name: str, config: ResolvedConfig) -> None:
     write_text_atomically(folder / CONFIG, tomli_w.dumps(config.to_dict()), overwrite=True)
+    target = folder / README
+    if target.is_symlink():  # an untrusted run may link to a file of the user
+        target.unlink()
+    write_text_atomically(target, readme(name, config), overwrite=True)
 
 
 def readme(name: str, config: ResolvedConfig) -> str:

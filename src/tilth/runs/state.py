@@ -7,12 +7,10 @@ a thread writes them.
 
 import os
 import random
-import shutil
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import deepcopy
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -24,11 +22,11 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from tilth.config.parameters import compare_shapes
-from tilth.files import FileError, checksum, checksum_of, save_manifest, sync_folder
+from tilth.files import FileError, StrPath, checksum, checksum_of, save_manifest
 from tilth.model import TransformerLM
+from tilth.runs.atomic_folders import atomic_folder
 from tilth.runs.checkpoints import (
     CHECKPOINTS,
-    HINT,
     KIND,
     MODEL,
     OPTIMIZER,
@@ -65,17 +63,22 @@ class CheckpointWriter:
         content: dict[str, Any],
         tensors: dict[str, Any],
     ) -> str:
-        """Copy the state now, write it later; `tensors` are values with tensors in them."""
+        """Copy the state now and write it later; return the name of the checkpoint.
+
+        `content` are fields of `CheckpointState`, `tensors` are values that contain tensors.
+        """
         self.wait()
-        weights = {name: _copy(weight) for name, weight in model.state_dict().items()}
         store = TensorStore()
         packed = pack({"optimizer": optimizer.state_dict(), **tensors}, "state", store.store)
-        others = {name: _copy(tensor) for name, tensor in store.by_name.items()}
+        files = {
+            file: {name: _copy(tensor) for name, tensor in of_file.items()}
+            for file, of_file in ((MODEL, model.state_dict()), (OPTIMIZER, store.by_name))
+        }
         content = {"step": step, **deepcopy(content), "packed": packed}
         try:
-            self._pending = self._thread.submit(self._write, step, weights, others, content)
-        except RuntimeError:  # the program ends, and threads are gone already
-            self._write(step, weights, others, content)
+            self._pending = self._thread.submit(self._write, files, content)
+        except RuntimeError:  # the interpreter shuts down and starts no more threads
+            self._write(files, content)
         return folder_name(step)
 
     def check(self) -> None:
@@ -89,32 +92,21 @@ class CheckpointWriter:
             pending, self._pending = self._pending, None
             pending.result()
 
-    def _write(
-        self,
-        step: int,
-        weights: dict[str, Tensor],
-        others: dict[str, Tensor],
-        content: dict[str, Any],
-    ) -> None:
-        target = self.run_folder / CHECKPOINTS / folder_name(step)
-        partial = target.with_name(f".{target.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
+    def _write(self, files: dict[str, dict[str, Tensor]], content: dict[str, Any]) -> None:
+        target = self.run_folder / CHECKPOINTS / folder_name(content["step"])
         try:
-            partial.mkdir()
-            checksums = {}
-            for name, tensors in ((MODEL, weights), (OPTIMIZER, others)):
-                safetensors.torch.save_file(tensors, partial / name, {"format": "pt"})
-                with (partial / name).open("rb") as file:
-                    os.fsync(file.fileno())
-                    checksums[name] = checksum(file)
-            state = {**content, "checksums": checksums}
-            state["checksum"] = checksum_of(state)
-            save_manifest(partial / STATE, state, kind=KIND, version=VERSION)
-            sync_folder(partial)
-            if target.exists():  # a damaged one, which was passed over
-                remove(target)
-            partial.rename(target)
-            sync_folder(target.parent)
+            with atomic_folder(target, f".{target.name}.partial") as partial:
+                checksums = {}
+                for name, tensors in files.items():
+                    safetensors.torch.save_file(tensors, partial / name, {"format": "pt"})
+                    with (partial / name).open("rb") as file:
+                        os.fsync(file.fileno())
+                        checksums[name] = checksum(file)
+                state = {**content, "checksums": checksums}
+                state["checksum"] = checksum_of(state)
+                save_manifest(partial / STATE, state, kind=KIND, version=VERSION)
+                if target.exists():  # a damaged checkpoint, skipped when the run resumed
+                    remove(target)
         except (OSError, safetensors.SafetensorError) as error:
             reason = getattr(error, "strerror", None) or error
             raise OSError(
@@ -122,48 +114,40 @@ class CheckpointWriter:
                 f"check the space and permissions of the folder, then `tilth resume "
                 f"{self.run_folder}`"
             ) from error
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-        remove_old(self.run_folder, self.keep, step)
+        remove_old(self.run_folder, self.keep, content["step"])
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
         try:
-            if error is None:
+            if kind is None:
                 self.wait()
         finally:
             self._thread.shutdown()
 
 
 def load_state(
-    checkpoint: Checkpoint, model: Module, optimizer: Optimizer | None = None
-) -> tuple[CheckpointState, dict[str, Any]]:
-    """Check a checkpoint, fill a model and an optimizer; return what else `save` was given."""
-    state = checkpoint.state()
-    # The bytes that are checked are those that are loaded: a map of the file could change, or end
-    # the process where the file is cut.
+    checkpoint: Checkpoint,
+    state: CheckpointState,
+    model: Module,
+    optimizer: Optimizer | None = None,
+) -> dict[str, Any]:
+    """Load a model and an optimizer from a checkpoint; return the `tensors` given to `save`.
+
+    `state` is `checkpoint.state()`. Raises FileError, and changes nothing, unless all checksums,
+    names, shapes and options agree.
+    """
+    # The bytes that are checked are those that are loaded: a memory map of the file could change,
+    # or end the process where the file is cut.
     data = {name: checkpoint.read(name, state) for name in (MODEL, OPTIMIZER)}
-    try:
+    with checkpoint.explained():
         weights = safetensors.torch.load(data.pop(MODEL))
         others = safetensors.torch.load(data.pop(OPTIMIZER))
         unpacked: dict[str, Any] = unpack(state.packed, others)
         optimizer_state = unpacked.pop("optimizer")
-    except (safetensors.SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
-        problem = f"holds another state than it should ({error})"
-        raise FileError(checkpoint.folder, problem, HINT) from error
-    check_weights(str(checkpoint.folder), weights, model.state_dict())
-    if optimizer is not None:
-        hint = "make the optimizer with the config of the run"
-        load_optimizer(str(checkpoint.folder), optimizer, optimizer_state, hint)
-    model.load_state_dict(weights)
-    return state, unpacked
+    load_state_dicts(checkpoint.folder, model, weights, optimizer, optimizer_state)
+    return unpacked
 
 
 def load_model(
@@ -175,28 +159,42 @@ def load_model(
         check_model_file(checkpoint.folder / MODEL, run.config.model)  # before a model is built
         with torch.random.fork_rng(devices=[]):  # leaves the global random state untouched
             model = TransformerLM(run.config.model)
-        load_state(checkpoint, model)
+        load_state(checkpoint, checkpoint.state(), model)
         return checkpoint, model.to(device)
 
     return run.read_checkpoint(load, step)
 
 
-def check_weights(name: str, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Refuse weights of other names or shapes, before anything is changed."""
-    expected = {key: shape_of(value) for key, value in wanted.items()}
-    # What is not a tensor in the model may be anything.
+def load_state_dicts(
+    path: StrPath,
+    model: Module,
+    weights: Mapping[str, Any],
+    optimizer: Optimizer | None,
+    optimizer_state: Any,  # noqa: ANN401, from a file
+) -> None:
+    """Load state dicts into a model and an optimizer; raise FileError before either changes.
+
+    Weights must have the names and shapes of the model, the optimizer state those of the
+    parameters, and options of the types that the optimizer has.
+    """
+    expected = {key: shape_of(value) for key, value in model.state_dict().items()}
+    # A value that is not a tensor in the model may be anything.
     shapes = {
-        key: None if expected.get(key) is None else shape_of(value) for key, value in found.items()
+        key: None if expected.get(key) is None else shape_of(value)
+        for key, value in weights.items()
     }
     try:
         compare_shapes(shapes, sorted(expected.items()))
     except ValueError as error:
         hint = "make the model with the config of the run"
-        raise FileError(name, f"does not fit the model: {error}", hint) from None
+        raise FileError(path, f"does not fit the model: {error}", hint) from None
+    if optimizer is not None:
+        _load_optimizer(path, optimizer, optimizer_state)
+    model.load_state_dict(weights)
 
 
-def load_optimizer(path: str, optimizer: Optimizer, state: Any, hint: str) -> None:  # noqa: ANN401, from a file
-    """Fill an optimizer, once the state is known to fit its parameters and options."""
+def _load_optimizer(path: StrPath, optimizer: Optimizer, state: Any) -> None:  # noqa: ANN401, from a file
+    hint = "make the optimizer with the parameters and groups that it was saved with"
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     check_optimizer_state(path, state, [p.shape for p in parameters], hint)
     for own, saved in zip(optimizer.param_groups, state["param_groups"], strict=False):
@@ -228,8 +226,8 @@ class TensorStore:
 
     def __init__(self) -> None:
         self.by_name: dict[str, Tensor] = {}
-        self._names: dict[tuple[object, ...], str] = {}
-        self._originals: list[Tensor] = []  # alive, so that no other tensor takes their place
+        # With the tensors: no other one takes the address of a tensor that is alive.
+        self._names: dict[tuple[object, ...], tuple[str, Tensor]] = {}
         self._storages: set[int] = set()
 
     def store(self, tensor: object, name: str) -> str | None:
@@ -240,11 +238,10 @@ class TensorStore:
             raise ValueError(f"{name} has no plain numbers to save; make it dense and fill it")
         place = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
         if place in self._names:
-            return self._names[place]
+            return self._names[place][0]
         while name in self.by_name:  # {"1": ..., 1: ...}
             name += "'"
-        self._names[place] = name
-        self._originals.append(tensor)
+        self._names[place] = name, tensor
         # Safetensors stores no memory twice: another view of what is there already is copied out.
         storage = tensor.untyped_storage().data_ptr()
         plain = tensor.detach().contiguous()

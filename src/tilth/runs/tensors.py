@@ -4,9 +4,9 @@
 >>> from safetensors.numpy import save_file
 >>> with tempfile.TemporaryDirectory() as folder:
 ...     save_file({"w": np.ones((2, 3), np.float16)}, f"{folder}/w.safetensors")
-...     tensor_shapes(f"{folder}/w.safetensors")
+...     tensor_infos(f"{folder}/w.safetensors")
 ...     load_weights(f"{folder}/w.safetensors")["w"].dtype
-{'w': (2, 3)}
+{'w': TensorInfo(dtype='F16', shape=(2, 3))}
 dtype('float32')
 """
 
@@ -30,6 +30,11 @@ if TYPE_CHECKING:
     from tilth.config.model import ModelConfig
 
 FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
+INVALID = (
+    *(ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError),
+    safetensors.SafetensorError,
+)
+"""Errors of reading a state whose content may be anything."""
 HINT = "take another checkpoint with --step"
 
 
@@ -42,7 +47,7 @@ class TensorInfo:
 
 
 def tensor_infos(path: StrPath) -> dict[str, TensorInfo]:
-    """Type and shape of each tensor of a safetensors file, from its header alone."""
+    """Return type and shape of each tensor of a safetensors file, from its header alone."""
     if not Path(path).is_file():  # to open a pipe would block
         raise FileError(path, "does not exist or is not a regular file", HINT)
     with _explained(path), safetensors.safe_open(path, "numpy") as file:
@@ -53,19 +58,14 @@ def tensor_infos(path: StrPath) -> dict[str, TensorInfo]:
         }
 
 
-def tensor_shapes(path: StrPath) -> dict[str, tuple[int, ...]]:
-    """Shape of each tensor of a safetensors file, from its header alone."""
-    return {name: info.shape for name, info in tensor_infos(path).items()}
-
-
 def check_model_file(path: StrPath, config: ModelConfig) -> None:
     """Raise FileError unless the file holds the parameters of `config`; reads only its header.
 
-    Call it before a model is built: a config from elsewhere may ask for any amount of memory.
+    Call it before a model is built: an untrusted config may demand any amount of memory.
     """
-    shapes = tensor_shapes(path)
+    infos = tensor_infos(path)
     try:
-        check_parameters(config, shapes)
+        check_parameters(config, {name: info.shape for name, info in infos.items()})
     except ValueError as error:
         raise FileError(path, f"does not fit the config of the run ({error})", HINT) from error
 

@@ -25,9 +25,10 @@ from weakref import WeakSet
 from tilth.config.training import ResolvedConfig, TrainingConfig
 from tilth.data import Batches, Data, open_data
 from tilth.files import FileError, StrPath
-from tilth.runs.checkpoints import Checkpoint, remove_leftovers
+from tilth.runs.atomic_folders import remove_leftovers
+from tilth.runs.checkpoints import CHECKPOINTS, LEFTOVER, Checkpoint, CheckpointState
 from tilth.runs.metrics import METRICS, SAMPLES, Log, SampleRecord, StepRecord, cut_back
-from tilth.runs.run import Run, check_new_folder, config_of, create_run, open_run
+from tilth.runs.run import Run, check_new_folder, create_run, open_run
 from tilth.runs.state import CheckpointWriter
 from tilth.training.machine import machine_settings
 from tilth.training.planning import Plan, check_compiler, plan
@@ -118,8 +119,7 @@ def prepare_resume(folder: StrPath, *, data: StrPath | None = None) -> PreparedR
     """Check a run that was stopped."""
     run = open_run(folder)
     config = _config_to_resume(run)
-    run_then = replace(run, config=config)
-    if run_then.is_finished and _is_whole(run.checkpoints()[-1]):
+    if replace(run, config=config).is_finished and _whole_state(run.checkpoints()[-1]):
         raise ValueError(
             f"{folder} is finished, after {config.steps:,} steps; to train it further, say "
             "by how many steps (--steps)."
@@ -132,7 +132,7 @@ def prepare_extension(folder: StrPath, steps: int, *, data: StrPath | None = Non
     """Check a finished run that is to be trained for `steps` more."""
     run = open_run(folder)
     # Before the config changes: an older checkpoint than the last would not fit the new one.
-    if not run.is_finished or not _is_whole(run.checkpoints()[-1]):
+    if not run.is_finished or not _whole_state(run.checkpoints()[-1]):
         raise ValueError(f"{folder} is not finished; first `tilth resume {folder}`.")
     if steps < 1:
         raise ValueError(f"steps is {steps}; give at least one step more.")
@@ -162,25 +162,28 @@ def _config_to_resume(run: Run) -> ResolvedConfig:
     begin_step = run.config.optimizer.begin_step
     if not begin_step:
         return run.config
-    whole = next((each for each in reversed(run.checkpoints()) if _is_whole(each)), None)
-    if whole is None or whole.step >= begin_step:
-        return run.config
-    log.warning(
-        "%s was extended at step %d, and the checkpoint of that step is damaged: it goes on from "
-        "step %d as it did before; then extend it again.",
-        run.folder,
-        begin_step,
-        whole.step,
-    )
-    return replace(config_of(whole), data=run.config.data)
+    for checkpoint in reversed(run.checkpoints()):
+        if (state := _whole_state(checkpoint)) is None:
+            continue
+        if state.step >= begin_step:
+            break
+        log.warning(
+            "%s was extended at step %d, and the checkpoint of that step is damaged: it goes on "
+            "from step %d as it did before; then extend it again.",
+            run.folder,
+            begin_step,
+            state.step,
+        )
+        return replace(checkpoint.config(state), data=run.config.data)
+    return run.config
 
 
-def _is_whole(checkpoint: Checkpoint) -> bool:
+def _whole_state(checkpoint: Checkpoint) -> CheckpointState | None:
+    """Return the state of a checkpoint, None if a byte of the checkpoint is damaged."""
     try:
-        checkpoint.check()
+        return checkpoint.check()
     except FileError:
-        return False
-    return True
+        return None
 
 
 # --- the loop -------------------------------------------------------------------------------------
@@ -205,7 +208,7 @@ def _steps(prepared: PreparedRun) -> Steps:
     config, data = run.config, prepared.data
     with ExitStack() as stack:
         stack.enter_context(run.locked())
-        remove_leftovers(run.folder)
+        remove_leftovers(run.folder / CHECKPOINTS, LEFTOVER)
         device = stack.enter_context(machine_settings(config.machine))
         session = Session(run, data, device)
         for name in (METRICS, SAMPLES):

@@ -21,7 +21,7 @@ from tilth.data import Data
 from tilth.files import FileError
 from tilth.generation import LanguageModel
 from tilth.model import TransformerLM
-from tilth.runs.checkpoints import HINT, Checkpoint, folder_name
+from tilth.runs.checkpoints import Checkpoint, CheckpointState, folder_name
 from tilth.runs.metrics import Evaluation, StepRecord
 from tilth.runs.run import Run, check_same_config, versions
 from tilth.runs.state import CheckpointWriter, load_state, random_state, set_random_state
@@ -67,11 +67,19 @@ class Session:
         checkpoints = self.run.checkpoints()
         for checkpoint in reversed(checkpoints):
             try:
-                self._check_same_run(checkpoint)
-                # Before memory is taken for a model.
-                checkpoint.check_tensors(self.config.model, self.config.optimizer.name)
+                state = checkpoint.state()
+                check_same_config(self.run, checkpoint, state)
+                if state.versions != versions():
+                    log.warning(
+                        "%s was made by %s, and this is %s: the numbers may differ in their last "
+                        "digits.",
+                        checkpoint.name,
+                        state.versions,
+                        versions(),
+                    )
+                checkpoint.check_tensors(state, self.config)  # before memory is taken for a model
                 self._make()
-                self._restore(checkpoint)
+                self._restore(checkpoint, state)
             except FileError as error:
                 log.warning("%s; trying the checkpoint before it.", error)
             else:
@@ -93,35 +101,13 @@ class Session:
         self.guard = Guard(config.max_skipped)
         self.step, self.seconds_before = 0, 0.0
 
-    def _restore(self, checkpoint: Checkpoint) -> None:
-        state, packed = load_state(checkpoint, self.model, self.optimizer)
-        try:
+    def _restore(self, checkpoint: Checkpoint, state: CheckpointState) -> None:
+        tensors = load_state(checkpoint, state, self.model, self.optimizer)
+        with checkpoint.explained():
             self.guard = Guard.from_dict(state.guard)
-            self.scaler.load_state_dict(packed["scaler"])
-            set_random_state(packed["random"])
-            self.step, self.seconds_before = state.step, state.seconds
-        except (
-            ValueError,
-            TypeError,
-            KeyError,
-            AttributeError,
-            OverflowError,
-            RuntimeError,
-        ) as error:
-            problem = f"holds another state than it should ({error})"
-            raise FileError(checkpoint.folder, problem, HINT) from error
-
-    def _check_same_run(self, checkpoint: Checkpoint) -> None:
-        """Refuse a state that this config would not have led to; note what made it."""
-        check_same_config(self.run, checkpoint)
-        state = checkpoint.state()
-        if state.versions != versions():
-            log.warning(
-                "%s was made by %s, and this is %s: the numbers may differ in their last digits.",
-                checkpoint.name,
-                state.versions,
-                versions(),
-            )
+            self.scaler.load_state_dict(tensors["scaler"])
+            set_random_state(tensors["random"])
+        self.step, self.seconds_before = state.step, state.seconds
 
     @property
     def sampling(self) -> dict[str, Any]:
