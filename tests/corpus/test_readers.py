@@ -556,7 +556,7 @@ def test_links_are_followed_and_circles_are_not(tmp_path):
     [
         ({"separator": ""}, "The separator ''"),
         ({"separator": b"x"}, "The separator b'x'"),
-        ({"separator": "\ud800"}, "cannot stand in UTF-8"),
+        ({"separator": "\ud800"}, "is not Unicode text"),
         ({"on_error": "ignore"}, 'on_error is "stop" or "skip"'),
         ({"block_bytes": 0}, "1 or more"),
         ({"field": 3}, "The field 3 is not a text"),

@@ -164,7 +164,7 @@ def test_a_line_that_goes_dead_again_and_again(tmp_path, hub):
     assert [start for name, start in hub["asked"] if name == TRAIN] == [0, 20_000, 40_000]
 
     hub["most_bytes"] = 0
-    with pytest.raises(ConnectionError, match=r"goes on where this stopped.* tilth corpus stories"):
+    with pytest.raises(ConnectionError, match=r"to continue the download.* tilth corpus stories"):
         fetch("tinystories", tmp_path / "other")
     assert TRAIN not in files_in(tmp_path / "other")
 
@@ -255,7 +255,7 @@ def test_a_full_disk(tmp_path, hub, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(file_download, "http_get", full)
-    with pytest.raises(OSError, match=r"The disk is full, .* make room"):
+    with pytest.raises(OSError, match=r"The disk is full, .* free some space"):
         fetch("tinystories", tmp_path)
 
 

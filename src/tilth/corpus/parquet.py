@@ -23,100 +23,95 @@ from tilth.files import FileError
 TEXT_TYPES = {"string", "large_string", "string_view", "binary", "large_binary", "binary_view"}
 
 
-class Column:
-    """One column of texts in one Parquet file; a file without it is a `FileError` at once."""
+def read_column(
+    file: ListedFile, name: str, start: int, block_bytes: int
+) -> Iterator[tuple[Any, int, float]]:
+    """Yield values from row `start` on, the row after them, and its share of all rows.
 
-    def __init__(self, file: ListedFile, name: str) -> None:
-        self._file = file
-        self._name = name
-        with self._opened():
-            pass
+    The values are an array of type `large_binary`, of about `block_bytes` or of one row.
+    """
+    with open_column(file, name) as (rows, raw):
+        large_binary = import_extra("pyarrow", "A Parquet file").large_binary()
+        num_rows, groups = read_footer(raw)
+        # pyarrow reads all of these for one name, and counts them as the row groups do.
+        paths = [f"{rows.schema.column(index).path}." for index in range(len(rows.schema))]
+        columns = [i for i, path in enumerate(paths) if path.startswith(f"{name}.")]
+        expansion = Expansion(file)
+        row = 0
+        for number, group in enumerate(groups):
+            group_end = row + group.num_rows
+            if group_end <= start:
+                row = group_end
+                continue
+            mean_bytes = max(1, group.size_bytes // max(1, group.num_rows))
+            max_rows = max(1, min(MAX_BATCH_ROWS, block_bytes // mean_bytes))
+            for column in columns:
+                max_rows = min(max_rows, safe_batch_rows(raw, group, column))
+            for batch in rows.iter_batches(
+                max_rows, row_groups=[number], columns=[name], use_threads=False
+            ):
+                values = batch.column(name).cast(large_binary)
+                values = values.slice(max(0, start - row))
+                row += batch.num_rows
+                del batch
+                end = row - len(values)
+                for part in _halved(values, block_bytes):
+                    expansion.add(part.nbytes)
+                    end += len(part)
+                    yield part, end, min(1.0, end / max(1, num_rows))
+                    del part
+            if row != group_end:
+                raise ValueError(f"row group {number + 1} ends at row {row:,}")
+        if start > row:
+            hint = "start again from its beginning"
+            raise FileError(file.path, f"has only {row:,} rows now", hint)
 
-    def blocks(self, start: int, block_bytes: int) -> Iterator[tuple[Any, int, float]]:
-        """Yield values from row `start` on, the row after them, and its share of all rows.
 
-        The values are an array of type `large_binary`, of about `block_bytes` or of one row.
-        """
-        with self._opened() as (rows, raw):
-            large_binary = import_extra("pyarrow", "A Parquet file").large_binary()
-            num_rows, groups = read_footer(raw)
-            # pyarrow reads all of these for one name, and counts them as the row groups do.
-            paths = [f"{rows.schema.column(index).path}." for index in range(len(rows.schema))]
-            columns = [i for i, path in enumerate(paths) if path.startswith(f"{self._name}.")]
-            expansion = Expansion(self._file)
-            row = 0
-            for number, group in enumerate(groups):
-                group_end = row + group.num_rows
-                if group_end <= start:
-                    row = group_end
-                    continue
-                mean_bytes = max(1, group.size_bytes // max(1, group.num_rows))
-                max_rows = max(1, min(MAX_BATCH_ROWS, block_bytes // mean_bytes))
-                for column in columns:
-                    max_rows = min(max_rows, safe_batch_rows(raw, group, column))
-                for batch in rows.iter_batches(
-                    max_rows, row_groups=[number], columns=[self._name], use_threads=False
-                ):
-                    values = batch.column(self._name).cast(large_binary)
-                    values = values.slice(max(0, start - row))
-                    row += batch.num_rows
-                    del batch
-                    end = row - len(values)
-                    for part in _halved(values, block_bytes):
-                        expansion.add(part.nbytes)
-                        end += len(part)
-                        yield part, end, min(1.0, end / max(1, num_rows))
-                        del part
-                if row != group_end:
-                    raise ValueError(f"row group {number + 1} ends at row {row:,}")
-            if start > row:
-                hint = "start again from its beginning"
-                raise FileError(self._file.path, f"has only {row:,} rows now", hint)
+@contextmanager
+def open_column(file: ListedFile, name: str) -> Iterator[tuple[Any, BinaryIO]]:
+    """Yield pyarrow's file and the raw file below it, if it has a column of texts of this name."""
+    pyarrow = import_extra("pyarrow", "A Parquet file")
+    parquet = import_extra("pyarrow.parquet", "A Parquet file")
+    try:
+        with opened(file) as raw:
+            read_footer(raw)  # before pyarrow does
+            # The first two are needed for pyarrow to read page by page instead of a whole row
+            # group: of one of 400 MB it then holds 17 MB.
+            rows = parquet.ParquetFile(
+                raw,
+                buffer_size=1 << 20,
+                pre_buffer=False,
+                thrift_container_size_limit=MAX_FOOTER_ELEMENTS,
+                page_checksum_verification=True,
+                arrow_extensions_enabled=False,
+            )
+            _check_type(file, name, rows.schema_arrow)
+            yield rows, raw
+    except FileError:
+        raise
+    # For a damaged footer, pyarrow also raises Python's built-in exceptions.
+    except (
+        pyarrow.ArrowException,
+        ArithmeticError,
+        LookupError,
+        MemoryError,
+        OSError,
+        ValueError,
+    ) as error:
+        raise FileError(file.path, *_problem_and_hint(error)) from None
 
-    @contextmanager
-    def _opened(self) -> Iterator[tuple[Any, BinaryIO]]:
-        """Open the file; yield pyarrow's file and the raw file below it."""
-        pyarrow = import_extra("pyarrow", "A Parquet file")
-        parquet = import_extra("pyarrow.parquet", "A Parquet file")
-        try:
-            with opened(self._file) as raw:
-                read_footer(raw)  # before pyarrow does
-                # The first two are needed for pyarrow to read page by page instead of a whole row
-                # group: of one of 400 MB it then holds 17 MB.
-                rows = parquet.ParquetFile(
-                    raw,
-                    buffer_size=1 << 20,
-                    pre_buffer=False,
-                    thrift_container_size_limit=MAX_FOOTER_ELEMENTS,
-                    page_checksum_verification=True,
-                    arrow_extensions_enabled=False,
-                )
-                self._check_type(rows.schema_arrow)
-                yield rows, raw
-        except FileError:
-            raise
-        # For a damaged footer, pyarrow also raises Python's built-in exceptions.
-        except (
-            pyarrow.ArrowException,
-            ArithmeticError,
-            LookupError,
-            MemoryError,
-            OSError,
-            ValueError,
-        ) as error:
-            raise FileError(self._file.path, *_problem_and_hint(error)) from None
 
-    def _check_type(self, schema: Any) -> None:  # noqa: ANN401, pyarrow has no types
-        hint = "name another column with --field (in Python, field=...)"
-        if schema.names.count(self._name) != 1:
-            problem = f"has no column {self._name!r} among {', '.join(schema.names)}"
-            raise FileError(self._file.path, problem, hint)
-        kind = schema.field(self._name).type
-        if str(kind).startswith("dictionary<"):
-            kind = kind.value_type
-        if str(kind) not in TEXT_TYPES:
-            problem = f"has {kind} in the column {self._name!r}, not text"
-            raise FileError(self._file.path, problem, hint)
+def _check_type(file: ListedFile, name: str, schema: Any) -> None:  # noqa: ANN401, pyarrow has no types
+    hint = "name another column with --field (in Python, field=...)"
+    if schema.names.count(name) != 1:
+        problem = f"has no column {name!r} among {', '.join(schema.names)}"
+        raise FileError(file.path, problem, hint)
+    kind = schema.field(name).type
+    if str(kind).startswith("dictionary<"):
+        kind = kind.value_type
+    if str(kind) not in TEXT_TYPES:
+        problem = f"has {kind} in the column {name!r}, not text"
+        raise FileError(file.path, problem, hint)
 
 
 def _problem_and_hint(error: Exception) -> tuple[str, str]:

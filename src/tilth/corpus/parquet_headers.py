@@ -13,6 +13,8 @@ fields.
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
+from io import BytesIO
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 MAX_BATCH_ROWS = 256
@@ -21,7 +23,13 @@ MAX_BATCH_BYTES = 256 << 20  # of one batch, if it has more than one row
 # so that one of long documents has some hundred megabytes. Values that rows can share are short.
 MAX_PAGE_BYTES = 1 << 30
 MAX_SHARED_PAGE_BYTES = 256 << 20
-MAX_PAGE_HEADER_BYTES = 16 << 20  # the limit of pyarrow
+PAGE_HEADER_BYTES = [
+    256,
+    4 << 10,
+    64 << 10,
+    1 << 20,
+    16 << 20,
+]  # to try; pyarrow has the same limit
 MAX_FOOTER_BYTES = 64 << 20
 MAX_FOOTER_ELEMENTS = 1 << 20  # of lists: a column of a row group takes 1 kB in pyarrow
 
@@ -139,32 +147,23 @@ def _page_of(header: Struct) -> _Page:
 
 def _read_page_header(raw: BinaryIO, offset: int) -> tuple[Struct, int]:
     """Return the header at `offset` and its size."""
-    size_bytes = 256
-    while size_bytes <= MAX_PAGE_HEADER_BYTES:
-        data = os.pread(raw.fileno(), size_bytes, max(0, offset))
-        reader = _Reader(data)
-        try:
-            return reader.read_struct(PAGE_SPEC), reader.place
-        except IndexError:  # the header continues after these bytes
-            if len(data) < size_bytes:
-                break
-            size_bytes *= 16
+    for size_bytes in PAGE_HEADER_BYTES:
+        reader = _Reader(os.pread(raw.fileno(), size_bytes, max(0, offset)))
+        with suppress(IndexError):  # the header continues after these bytes
+            return reader.read_struct(PAGE_SPEC), reader.tell()
     raise ValueError(f"no page header at byte {offset:,}")
 
 
-class _Reader:
+class _Reader(BytesIO):
     """A reader of Thrift's compact protocol; truncated data is an IndexError."""
 
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.place = 0
-        self.elements_left = MAX_FOOTER_ELEMENTS
+    num_elements = 0
 
     def read_struct(self, spec: Spec, depth: int = 0) -> Struct:
         """Return the fields that `spec` names."""
         struct: Struct = {}
         field = 0
-        while head := self._byte():
+        while head := self.read(1)[0]:
             field = field + (head >> 4) if head >> 4 else self._value(4, None, depth)
             kept = spec.get(field) if spec else None
             # True and false are part of a field's head, but take a byte each in a list.
@@ -180,22 +179,21 @@ class _Reader:
             raise ValueError("values nested too deeply")
         match kind:
             case 1 | 2 | 3:
-                self.place += 1
+                self.seek(1, os.SEEK_CUR)
             case 4 | 5 | 6:
                 number = self._varint()
                 return number >> 1 ^ -(number & 1)
             case 7:
-                self.place += 8
+                self.seek(8, os.SEEK_CUR)
             case 8:
-                size = self._varint()
-                self.place += size
+                self.seek(self._varint(), os.SEEK_CUR)
             case 9 | 10:  # a list or a set
-                head = self._byte()
+                head = self.read(1)[0]
                 size = self._varint() if head >> 4 == 15 else head >> 4
                 return self._values(size, [head & 15], spec, depth)
             case 11:  # a map
                 size = self._varint()
-                kinds = self._byte() if size else 0
+                kinds = self.read(1)[0] if size else 0
                 self._values(size, [kinds >> 4, kinds & 15], None, depth)
             case 12:
                 return self.read_struct(spec, depth + 1)
@@ -204,20 +202,15 @@ class _Reader:
         return None
 
     def _values(self, size: int, kinds: list[int], spec: Spec, depth: int) -> list[Any]:
-        self.elements_left -= size * len(kinds)
-        if self.elements_left < 0:
+        self.num_elements += size * len(kinds)
+        if self.num_elements > MAX_FOOTER_ELEMENTS:
             raise TooLargeError(f"more than {MAX_FOOTER_ELEMENTS:,} elements in its footer")
         values = (self._value(kind, spec, depth + 1) for _ in range(size) for kind in kinds)
         return [value for value in values if spec is not None]
 
-    def _byte(self) -> int:
-        byte = self.data[self.place]
-        self.place += 1
-        return byte
-
     def _varint(self) -> int:
         number = shift = 0
-        while (byte := self._byte()) >= 0x80:
+        while (byte := self.read(1)[0]) >= 0x80:
             number |= (byte & 0x7F) << shift
             shift += 7
             if shift > 63:

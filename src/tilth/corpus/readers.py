@@ -18,6 +18,7 @@ import codecs
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
@@ -26,7 +27,7 @@ from typing import Any, NamedTuple
 
 from tilth.corpus.compression import count_lines, read_parts, read_whole
 from tilth.corpus.listing import ListedFile, Source, compression_of, listed
-from tilth.corpus.parquet import Column
+from tilth.corpus.parquet import open_column, read_column
 from tilth.errors import import_extra
 from tilth.files import FileError, StrPath
 
@@ -115,7 +116,8 @@ class Corpus:
             if any(compression_of(file.path) == "zst" for file in source.files):
                 import_extra("zstandard", "A .zst file")
             if source.kind == "parquet":
-                Column(source.files[0], field)  # checks the file
+                with open_column(source.files[0], field):
+                    pass  # checked before hours of reading
 
     def blocks(self, start: Position = BEGINNING) -> Iterator[Block]:
         """Read on from `start`, which is the end of an earlier block."""
@@ -154,13 +156,11 @@ class _Reading(NamedTuple):
 
 
 def _encoded_separator(separator: str) -> bytes:
-    hint = "choose the text that stands between documents, such as '<|endoftext|>'"
-    if not isinstance(separator, str) or not separator:
-        raise ValueError(f"The separator {separator!r} is not a text that can be found; {hint}.")
-    try:
-        return separator.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"The separator {separator!r} cannot stand in UTF-8; {hint}.") from None
+    with suppress(AttributeError, UnicodeEncodeError):
+        if separator:
+            return separator.encode()
+    hint = "choose the text between documents, such as '<|endoftext|>'"
+    raise ValueError(f"The separator {separator!r} is empty or is not Unicode text; {hint}.")
 
 
 # For each block: the place after it, the bytes of the source on disk so far, its bytes in memory,
@@ -353,7 +353,7 @@ def _files_of(whole: list[_Cut], _reading: _Reading) -> _Found:
 
 def _read_parquet(source: Source, start: int, reading: _Reading) -> _Parts:
     file = source.files[0]
-    for values, end, share in Column(file, reading.field).blocks(start, reading.block_bytes):
+    for values, end, share in read_column(file, reading.field, start, reading.block_bytes):
         parse = partial(_documents, _rows_of, (file, end - len(values), values), reading)
         yield end, round(share * source.size_bytes), values.nbytes, parse
         del values, parse

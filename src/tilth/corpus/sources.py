@@ -1,9 +1,8 @@
-"""Named corpora from the Hugging Face hub: a name to files on disk.
+"""Named corpora from the Hugging Face hub, downloaded to a folder.
 
-What enters: a name and a folder. What leaves: the paths of the corpus's files, each whole and equal
-to the hub's. The bytes gather under a hidden name beside the real one and stay there when the work
-is interrupted; the next fetch goes on behind them. (`hf_hub_download` throws away what it has, and
-2 GB are long to wait for twice.)
+A download gathers under a hidden name in the folder and stays there when it is interrupted; the
+next fetch continues it. (`hf_hub_download` discards what it has, and 2 GB take long to download
+twice.) A complete file is compared with the hub's size and SHA-256.
 
 >>> sorted(NAMED)
 ['openwebtext', 'tinystories']
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from tilth.errors import import_extra
@@ -41,14 +40,13 @@ NAMED = {
 
 
 def fetch(name: str, folder: StrPath, *, progress: Progress | None = None) -> list[Path]:
-    """Bring the files of a named corpus into a folder; what is there already is only checked.
+    """Download the files of a named corpus into a folder; complete files are only checked.
 
-    `progress` hears of the phase "fetch", in bytes.
+    `progress` is called with the phase "fetch", in bytes.
     """
     if name not in NAMED:
         hint = suggestion(name, NAMED, f"there are {' and '.join(NAMED)}")
         raise ValueError(f"There is no corpus named {name!r}; {hint}")
-    repository, files = NAMED[name]
     hub = import_extra("huggingface_hub", "Fetching")
     for module in ("errors", "file_download", "utils"):
         import_extra(f"huggingface_hub.{module}", "Fetching")
@@ -56,58 +54,58 @@ def fetch(name: str, folder: StrPath, *, progress: Progress | None = None) -> li
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file; name a folder for the corpus")
     folder.mkdir(parents=True, exist_ok=True)
-    remote = [_Remote.of(hub, repository, file) for file in files]
-    tell = progress or (lambda _phase, _done, _total: None)
-    total_bytes = sum(file.size_bytes for file in remote)
-    whole_bytes = 0
+    files = [_remote_file(hub, NAMED[name].repository, file) for file in NAMED[name].files]
+    complete_bytes = 0
 
-    def tell_all(done: int) -> None:
-        tell("fetch", whole_bytes + done, total_bytes)
+    def tell(done: int) -> None:
+        if progress is not None:
+            progress("fetch", complete_bytes + done, sum(file.size_bytes for file in files))
 
-    for file in remote:
-        _fetch_file(hub, file, folder, tell_all)
-        whole_bytes += file.size_bytes
-        tell_all(0)
-    return [folder / file.name for file in remote]
+    for file in files:
+        _fetch_file(hub, file, folder / file.name, tell)
+        complete_bytes += file.size_bytes
+        tell(0)
+    return [folder / file.name for file in files]
 
 
-class _Remote(NamedTuple):
-    """A file on the hub."""
-
+class _RemoteFile(NamedTuple):
     url: str
     name: str
     size_bytes: int
     tag: str
 
-    @classmethod
-    def of(cls, hub: Any, repository: str, name: str) -> "_Remote":  # noqa: ANN401
-        url = hub.hf_hub_url(repository, name, repo_type="dataset")
-        with _explained(hub, name, url):
-            found = hub.get_hf_file_metadata(url)
-        return cls(url, name, found.size or 0, found.etag or "")
-
     def is_at(self, path: Path) -> bool:
-        """Whether a file is a copy of it."""
+        """Return whether a file is a copy of it."""
         # Of large files the hub's tag is the SHA-256; of small ones it is git's own hash.
         has_sha256 = re.fullmatch("[0-9a-f]{64}", self.tag)
-        return (
-            path.is_file()
-            and path.stat().st_size == self.size_bytes
-            and (not has_sha256 or checksum(path) == self.tag)
+        return path.stat().st_size == self.size_bytes and (
+            not has_sha256 or checksum(path) == self.tag
         )
 
 
-def _fetch_file(hub: Any, remote: _Remote, folder: Path, tell: Callable[[int], None]) -> None:  # noqa: ANN401
-    target = folder / remote.name
+def _remote_file(hub: Any, repository: str, name: str) -> _RemoteFile:  # noqa: ANN401
+    url = hub.hf_hub_url(repository, name, repo_type="dataset")
+    with _explained(hub, name, url):
+        found = hub.get_hf_file_metadata(url)
+    return _RemoteFile(url, name, found.size or 0, found.etag or "")
+
+
+def _fetch_file(hub: Any, remote: _RemoteFile, target: Path, tell: Callable[[int], None]) -> None:  # noqa: ANN401
     if target.exists():
-        if not remote.is_at(target):
+        if not target.is_file() or not remote.is_at(target):
             problem = "is there already, but is not the file on the hub"
             raise FileError(target, problem, "move it away, and fetch again")
         return
     # Another version of the file has another tag, and must not be appended to this one.
     version = re.sub(r"[^0-9a-zA-Z]", "", remote.tag)[:16]
-    partial_path = folder / f".{remote.name}.{version}.partial"
-    with _opened_alone(partial_path) as file:
+    partial_path = target.with_name(f".{remote.name}.{version}.partial")
+    # Opening a pipe would wait for its other end; a link may lead to a file of the user.
+    if partial_path.is_symlink() or (partial_path.exists() and not partial_path.is_file()):
+        raise FileError(partial_path, "is not a regular file", "remove it, and fetch again")
+    with partial_path.open("ab") as file:
+        if not try_lock(file):
+            hint = "wait for it, or stop it"
+            raise FileError(partial_path, "is being written by another fetch", hint)
         if file.tell() > remote.size_bytes:  # no fetch of ours has left that
             file.truncate(0)
             file.seek(0)
@@ -129,28 +127,15 @@ def _fetch_file(hub: Any, remote: _Remote, folder: Path, tell: Callable[[int], N
         partial_path.rename(target)
 
 
-@contextmanager
-def _opened_alone(path: Path) -> Iterator[BinaryIO]:
-    """The bytes that are here already, open at their end, for one process at a time."""
-    # To open a pipe would wait for its other end; a link may lead to a file of the user.
-    if path.is_symlink() or (path.exists() and not path.is_file()):
-        raise FileError(path, "is not a regular file", "remove it, and fetch again")
-    with path.open("ab") as file:
-        if not try_lock(file):
-            hint = "wait for it, or stop it"
-            raise FileError(path, "is being written by another fetch", hint)
-        yield file
-
-
 class _Bar:
-    """What the hub's client takes for a progress bar."""
+    """The part of tqdm's interface that the hub's client calls."""
 
     def __init__(self, tell: Callable[[int], None], *, initial: int = 0, **_looks: object) -> None:
         self._tell = tell
         self._done = initial
 
     def update(self, size_bytes: int) -> None:
-        """More has arrived."""
+        """Count received bytes."""
         self._done += size_bytes
         self._tell(self._done)
 
@@ -163,28 +148,27 @@ class _Bar:
 
 @contextmanager
 def _explained(hub: Any, name: str, url: str) -> Iterator[None]:  # noqa: ANN401
-    """One sentence for what the network, the hub or the disk says."""
+    """Turn an error of the network, the hub or the disk into one sentence."""
     # The root of the errors of the HTTP client, of which the hub's package has changed the name.
     refused, offline = hub.errors.HfHubHTTPError, hub.errors.OfflineModeIsEnabled
     network_error = next(kind for kind in refused.__mro__ if kind.__name__ == "HTTPError")
     host = urlsplit(url).netloc
+    hint = f"or begin with the built-in corpus: {BUILT_IN}"
     try:
         yield
     except refused as error:
-        raise OSError(
-            f"{host} does not hand out {name} (HTTP {error.response.status_code}); try again "
-            f"later, or begin with the built-in corpus: {BUILT_IN}"
-        ) from None
+        status = error.response.status_code
+        raise OSError(f"{host} refuses {name} (HTTP {status}); try again later, {hint}") from None
     except (network_error, offline) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConnectionError(
-            f"There is no network to fetch {name} from {host} ({reason}); try again later, which "
-            f"goes on where this stopped, or begin with the built-in corpus: {BUILT_IN}"
+            f"There is no network to fetch {name} from {host} ({reason}); try again later to "
+            f"continue the download, {hint}"
         ) from None
     except OSError as error:
         if error.errno in DISK_FULL:
             raise OSError(
-                f"The disk is full, and {name} is not whole; make room and fetch again, which "
-                "goes on where this stopped"
+                f"The disk is full, and {name} is incomplete; free some space and fetch again to "
+                "continue the download"
             ) from None
         raise

@@ -124,29 +124,28 @@ def _before_tag(words: str) -> str:
 
 def _tidy(option: list[Part]) -> Part:
     """Strip an option, and move the space next to an optional part into that part."""
-    if option and isinstance(option[0], str):
-        option[0] = option[0].lstrip()
-    if option and isinstance(option[-1], str):
-        option[-1] = option[-1].rstrip()
+    option = ["", *option, ""]
+    if isinstance(option[1], str):
+        option[1] = option[1].lstrip()
+    if isinstance(option[-2], str):
+        option[-2] = option[-2].rstrip()
     # From the end: of two adjacent optional parts, each still finds its space.
-    for index in reversed(range(len(option))):
-        choice = option[index]
+    for index in reversed(range(1, len(option) - 1)):
+        before, choice, after = option[index - 1 : index + 2]
         if not isinstance(choice, tuple) or "" not in choice:
             continue
-        behind = option[index + 1] if index + 1 < len(option) else None
-        before = option[index - 1] if index else None
-        if isinstance(behind, str) and behind.startswith(" "):
+        if isinstance(after, str) and after.startswith(" "):
             option[index] = tuple([part, " "] if part else "" for part in choice)
-            option[index + 1] = behind[1:]
-        else:
-            if not isinstance(before, str) or not before.endswith(" "):
-                raise GrammarError(f"no space beside {choice}")
+            option[index + 1] = after[1:]
+        elif isinstance(before, str) and before.endswith(" "):
             option[index] = tuple([" ", part] if part else "" for part in choice)
             option[index - 1] = before[:-1]
+        else:
+            raise GrammarError(f"no space beside {choice}")
     option = [part for part in option if part != ""]
-    if not option:
-        return ""
-    return option[0] if len(option) == 1 and isinstance(option[0], str) else option
+    if len(option) == 1 and isinstance(option[0], str):
+        return option[0]
+    return option or ""
 
 
 def every(part: Part) -> list[str]:
