@@ -28,7 +28,9 @@ from typing import TypeVar
 Sentence = Callable[[], str]
 T = TypeVar("T")
 
-REAL_TEXT = Path(__file__).resolve().parents[2] / "shared" / "data"
+REAL_TEXT = Path(
+    os.environ.get("TILTH_BENCH_TEXTS", Path(__file__).resolve().parents[2] / "shared" / "data")
+)
 PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"  # GPT-2
 SPECIAL_TOKEN = "<|endoftext|>"
 VOCAB_SIZE = 32_000

@@ -112,7 +112,7 @@ def findings(path: Path) -> Iterator[str]:
     else:
         found = paragraphs(text, 1)
     for first, paragraph in found:
-        for match in re.finditer(r"(?:[^.!?]|[.!?](?!\s|$))+", paragraph):
+        for match in re.finditer(r"(?:[^.!?]|[.!?](?![*\"')]*(?:\s|$)))+", paragraph):
             sentence = re.sub(r"`[^`]*`", "CODE", match[0])
             line = first + paragraph[: match.start() + 1].count("\n")
             shown = " ".join(match[0].split())
