@@ -1,8 +1,7 @@
-"""A `ModelConfig` to a Transformer, from scratch.
+"""The Transformer and its layers as `torch.nn.Module`s, from scratch.
 
-What enters: the numbers of a config. What leaves: a `torch.nn.Module` from token ids to logits, and
-each of its layers by itself. Read `layers.py`, `attention.py`, then `transformer.py`. Names are
-loaded when first used: a config alone needs no torch.
+Read `layers.py`, `attention.py`, then `transformer.py`. Names are loaded when first used: a
+`ModelConfig` alone does not import torch.
 
 >>> from tilth.config import ModelConfig
 >>> from tilth.model import TransformerLM

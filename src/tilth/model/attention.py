@@ -1,8 +1,7 @@
-"""Attention: what each token reads from those before it.
+"""Causal multi-head attention with rotary position embeddings.
 
-What enters: tokens of shape (..., seq, d_model), and their positions. What leaves: for each token a
-mixture of the values of the tokens up to it. `scaled_dot_product_attention` is the definition; the
-fused kernel that training uses is held equal to it by the tests.
+`scaled_dot_product_attention` is the definition. Training uses a fused kernel, which the tests
+compare with it.
 
 >>> rope = RotaryPositionalEmbedding(theta=10_000.0, d_k=8, max_seq_len=64)
 >>> attention = MultiHeadSelfAttention(d_model=32, num_heads=4, rope=rope)
@@ -18,12 +17,13 @@ from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor
-from torch.nn import Module
+from torch.nn import Identity, Module
 from torch.nn.functional import scaled_dot_product_attention as fused_attention
 
 from tilth.accounting.hardware import host_memory_bytes
 from tilth.formatting import format_bytes
-from tilth.model.layers import Device, Linear, RMSNorm, at_least_float32, look_up, project, softmax
+from tilth.model import layers
+from tilth.model.layers import Device, Dtype, Linear, RMSNorm, look_up, project
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,39 +39,52 @@ def scaled_dot_product_attention(
     v: Float[Tensor, "*batch keys d_v"],
     mask: Bool[Tensor, "*#batch queries keys"] | None = None,
 ) -> Float[Tensor, "*batch queries d_v"]:
-    """softmax(q k^T / sqrt(d_k)) v (Vaswani et al. 2017); a query looks where the mask is True.
+    """Return softmax(q k^T / sqrt(d_k)) v (Vaswani et al. 2017).
 
-    A query that may look nowhere reads zeros, and its gradients are zeros.
+    Shape:
+        - q: (*, queries, d_k).
+        - k: (*, keys, d_k).
+        - v: (*, keys, d_v).
+        - mask: bool, broadcastable to (*, queries, keys); True where a query may attend to a key.
+          A query that may attend to no key returns zeros, and its gradients are zeros.
+        - Output: (*, queries, d_v).
     """
-    # The sum of d_k products of unit variance has variance d_k: the root keeps the softmax soft.
-    # Before the product, where float16 has room for it.
+    # A sum of d_k products of unit variance has variance d_k: the scale keeps the softmax from
+    # saturating. It is applied before the product, whose result could overflow in float16.
     scores = (q / math.sqrt(q.shape[-1])) @ k.transpose(-2, -1)  # (..., queries, keys)
     if mask is not None:
-        if mask.dtype != torch.bool:  # an additive mask would be read upside down
-            raise ValueError(
-                f"the mask must be bool, True where a query may look, not {mask.dtype}."
-            )
+        if mask.dtype != torch.bool:  # an additive mask means the opposite
+            raise ValueError(f"mask must be bool, True where a query may look, not {mask.dtype}.")
         scores = scores.masked_fill(~mask, -math.inf)
-    return softmax(scores, dim=-1) @ v
+    return layers.softmax(scores, dim=-1) @ v
 
 
 class RotaryPositionalEmbedding(Module):
-    """Turns each pair (2k, 2k+1) of a query or key by position * theta^(-2k/d_k) (Su et al. 2021).
+    """Rotary position embedding (Su et al. 2021), over interleaved pairs.
 
-    The product of a query and a key turned so depends on the distance between them, and not on
-    where they are.
+    At position p, the pair (x[2k], x[2k+1]) is rotated by the angle p * theta^(-2k / d_k). The
+    dot product of a rotated query and a rotated key depends on their distance only.
+
+    Args:
+        theta: Base of the frequencies.
+        d_k: Size of the last axis, even.
+        max_seq_len: Number of positions, from 0 to max_seq_len - 1.
+        device: Device of the tables.
+        dtype: Data type of the tables; at least float32 is used.
+
+    Shape:
+        - x: (*, seq, d_k).
+        - token_positions: (seq,), (1, seq) or (batch, seq); shared by the axes of x between batch
+          and seq, such as the heads. Default: 0, 1, 2, ...
+        - Output: (*, seq, d_k).
+
     """
 
     cos: Tensor
     sin: Tensor
 
     def __init__(
-        self,
-        theta: float,
-        d_k: int,
-        max_seq_len: int,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
+        self, theta: float, d_k: int, max_seq_len: int, device: Device = None, dtype: Dtype = None
     ) -> None:
         super().__init__()
         if d_k < 2 or d_k % 2:
@@ -82,10 +95,10 @@ class RotaryPositionalEmbedding(Module):
         self._fill_tables(device or torch.get_default_device(), dtype or torch.get_default_dtype())
 
     def _fill_tables(self, device: torch.device | str, dtype: torch.dtype) -> None:
-        """Compute cos and sin in float64, and hold them in float32 at least.
+        """Compute cos and sin in float64, and store them in at least float32.
 
-        In float32 the angle itself would be wrong by 1e-3 at position 20,000; in bfloat16 positions
-        above 256 would coincide. The tables follow from three numbers, so no file holds them.
+        In float32 the angle would be wrong by 1e-3 at position 20,000; in bfloat16 positions above
+        256 would coincide. The tables are not part of the state dict.
         """
         # On the CPU, as not every device has float64; on meta there is nothing to compute.
         where = "meta" if torch.device(device).type == "meta" else "cpu"
@@ -103,8 +116,8 @@ class RotaryPositionalEmbedding(Module):
             self.register_buffer(name, table.to(dtype).to(device), persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        # What moves or converts a model comes through here: `to(bfloat16)` would round the tables,
-        # and `to_empty`, after the meta device, would leave them unset.
+        # Every conversion of a module calls this: `to(bfloat16)` would round the tables, and
+        # `to_empty`, after the meta device, would leave them uninitialized.
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self._fill_tables(self.cos.device, self.cos.dtype)
         return self
@@ -114,22 +127,19 @@ class RotaryPositionalEmbedding(Module):
         x: Float[Tensor, "*batch seq d_k"],
         token_positions: Int[Tensor, "*#batch seq"] | None = None,
     ) -> Float[Tensor, "*batch seq d_k"]:
-        """Turn x, whose tokens stand at `token_positions`; by default at 0, 1, 2, ...
-
-        Positions are (seq,), (1, seq) or (batch, seq); axes of x between batch and seq, such as the
-        heads, share them.
-        """
+        """Rotate x by its positions."""
         if x.shape[-1] != self.d_k:
             raise ValueError(f"x is {x.shape[-1]} wide, and the rotation is for {self.d_k}.")
-        if self.cos.is_meta and not x.is_meta:  # of weights that were assigned to a meta model
+        if self.cos.is_meta and not x.is_meta:  # weights were assigned to a meta model
             self._fill_tables(x.device, self.cos.dtype)
         cos, sin = self._at(token_positions, x)  # both (..., seq, d_k / 2)
-        even, odd = torch.unflatten(at_least_float32(x), -1, (-1, 2)).unbind(-1)
-        turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
-        return turned.flatten(-2).to(x.dtype)
+        even, odd = torch.unflatten(layers.at_least_float32(x), -1, (-1, 2)).unbind(-1)
+        rotated = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
+        return rotated.flatten(-2).to(x.dtype)
 
     def _at(self, positions: Tensor | None, x: Tensor) -> tuple[Tensor, Tensor]:
-        seq = x.shape[-2]
+        """The rows of cos and sin at positions, broadcastable to x."""
+        *expected, seq, _ = x.shape
         if positions is None:
             if seq > self.max_seq_len:
                 raise ValueError(
@@ -137,13 +147,9 @@ class RotaryPositionalEmbedding(Module):
                     "cut it, or make max_seq_len (the model's context_length) larger."
                 )
             return self.cos[:seq], self.sin[:seq]
-        batch, expected = positions.shape[:-1], x.shape[:-2]
-        if (
-            positions.ndim == 0
-            or positions.shape[-1] != seq
-            or len(batch) > len(expected)
-            or any(size not in (1, own) for size, own in zip(batch, expected, strict=False))
-        ):
+        batch, sizes = positions.shape[:-1], zip(positions.shape[:-1], expected, strict=False)
+        fits = positions.shape[-1:] == (seq,) and len(batch) <= len(expected)
+        if not fits or any(size not in (1, own) for size, own in sizes):
             raise ValueError(
                 f"positions of shape {tuple(positions.shape)} do not fit x of shape "
                 f"{tuple(x.shape)}; they are (seq,), (1, seq) or (batch, seq)."
@@ -161,15 +167,31 @@ class RotaryPositionalEmbedding(Module):
 
 
 class MultiHeadSelfAttention(Module):
-    """Causal attention in several heads, each on its own part of the width.
+    """Causal multi-head self-attention, without biases.
 
-    With fewer key/value heads than query heads, groups of query heads read the same keys and values
-    (Ainslie et al. 2023), which shrinks the cache of generation by as much. With `qk_norm` each
-    query and key is normalised, so that no score can grow without limit (Henry et al. 2020).
+    Args:
+        d_model: Width of the residual stream.
+        num_heads: Number of query heads, each of width d_model / num_heads.
+        rope: Rotary position embedding of queries and keys; None for no position embedding.
+        num_kv_heads: Number of key/value heads, each shared by num_heads / num_kv_heads query heads
+            (grouped-query attention, Ainslie et al. 2023), which divides the size of the key/value
+            cache by as much. Default: num_heads.
+        device: Device of the weights.
+        dtype: Data type of the weights.
+        qk_norm: Apply RMSNorm to each query and key, which bounds the scores (Henry et al. 2020).
+
+    Attributes:
+        fast: Compute queries, keys and values in one product, and attention in a fused kernel.
+            False is the definition.
+
+    Shape:
+        - x: (*, seq, d_model).
+        - token_positions: see `RotaryPositionalEmbedding`.
+        - Output: (*, seq, d_model).
+
     """
 
     fast = True
-    """One product for q, k and v and a fused kernel; False is the definition, step by step."""
 
     def __init__(
         self,
@@ -178,7 +200,7 @@ class MultiHeadSelfAttention(Module):
         rope: RotaryPositionalEmbedding | None = None,
         num_kv_heads: int | None = None,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
         *,
         qk_norm: bool = False,
     ) -> None:
@@ -202,8 +224,9 @@ class MultiHeadSelfAttention(Module):
         self.v_proj = Linear(d_model, self.num_kv_heads * self.d_head, device, dtype)
         self.output_proj = Linear(d_model, d_model, device, dtype)
         self.rope = rope
-        self.q_norm = RMSNorm(self.d_head, device=device, dtype=dtype) if qk_norm else None
-        self.k_norm = RMSNorm(self.d_head, device=device, dtype=dtype) if qk_norm else None
+        norm = RMSNorm if qk_norm else Identity  # which ignores its arguments
+        self.q_norm = norm(self.d_head, device=device, dtype=dtype)
+        self.k_norm = norm(self.d_head, device=device, dtype=dtype)
 
     def forward(
         self,
@@ -211,10 +234,16 @@ class MultiHeadSelfAttention(Module):
         token_positions: Int[Tensor, "*#batch seq"] | None = None,
         cache: LayerCache | None = None,
     ) -> Float[Tensor, "*batch seq d_model"]:
-        """Let each token read from itself and those before it, those in the cache included."""
-        q, k, v = self.queries_keys_values(x, token_positions)
+        """Attend from each token to itself and the tokens before it, including those in `cache`."""
+        q, k, v = (
+            torch.unflatten(y, -1, (-1, self.d_head)).transpose(-3, -2)  # (..., heads, seq, d_head)
+            for y in project([self.q_proj, self.k_proj, self.v_proj], x, together=self.fast)
+        )
+        q, k = self.q_norm(q), self.k_norm(k)
+        if self.rope is not None:
+            q, k = self.rope(q, token_positions), self.rope(k, token_positions)
         group = self.num_heads // self.num_kv_heads
-        if cache is None and group > 1:  # query heads 0 to group-1 read key/value head 0, and so on
+        if cache is None and group > 1:  # query heads 0 to group-1 share key/value head 0, etc.
             k, v = k.repeat_interleave(group, dim=-3), v.repeat_interleave(group, dim=-3)
         if cache is not None:
             k, v = cache.update(k, v)
@@ -227,24 +256,3 @@ class MultiHeadSelfAttention(Module):
             mixed = scaled_dot_product_attention(q, k, v, causal)
         output: Tensor = self.output_proj(mixed.transpose(-3, -2).flatten(-2))
         return output
-
-    def queries_keys_values(
-        self,
-        x: Float[Tensor, "*batch seq d_model"],
-        token_positions: Int[Tensor, "*#batch seq"] | None = None,
-    ) -> tuple[
-        Float[Tensor, "*batch num_heads seq d_head"],
-        Float[Tensor, "*batch num_kv_heads seq d_head"],
-        Float[Tensor, "*batch num_kv_heads seq d_head"],
-    ]:
-        """Project x into heads; queries and keys are normalised and turned, ready for a cache."""
-        layers = [self.q_proj, self.k_proj, self.v_proj]
-        q, k, v = (
-            torch.unflatten(y, -1, (-1, self.d_head)).transpose(-3, -2)  # (..., heads, seq, d_head)
-            for y in project(layers, x, together=self.fast)
-        )
-        if self.q_norm is not None and self.k_norm is not None:
-            q, k = self.q_norm(q), self.k_norm(k)
-        if self.rope is not None:
-            q, k = self.rope(q, token_positions), self.rope(k, token_positions)
-        return q, k, v

@@ -1,4 +1,4 @@
-"""Which devices torch can compute on here.
+"""Check that torch can compute on a device.
 
 >>> check_device("cpu")
 >>> check_device("tpu")  # doctest: +ELLIPSIS
@@ -12,13 +12,12 @@ import torch
 
 
 def check_device(device: str) -> None:
-    """Raise ValueError unless torch can compute on a device of this name."""
+    """Raise ValueError unless torch can compute on the device, such as "cpu" or "cuda:1"."""
     try:
-        torch.zeros(1, device=device).item()  # the meta device makes tensors, but holds no numbers
-    # Torch says it in many ways: AssertionError where it was built without a backend, ImportError
-    # for privateuseone.
+        torch.zeros(1, device=device).item()  # `item` fails on the meta device
+    # AssertionError: torch was built without the backend. ImportError: privateuseone.
     except (RuntimeError, AssertionError, ValueError, AttributeError, ImportError) as error:
-        reason = re.split(r"\n|\. ", str(error))[0]  # the first sentence of many
+        reason = re.split(r"\n|\. ", str(error))[0]  # the first sentence
         raise ValueError(
             f"the device {device} cannot be used ({reason}); take cpu, or leave it out."
         ) from error

@@ -1,13 +1,12 @@
-"""The layers of the Transformer, each in the form in which its paper writes it.
+"""The layers of the Transformer, each as its paper defines it.
 
-What enters: tensors whose last axis is the width of a token. What leaves: the same, transformed.
-The definitions use Parameter, Module, `init.trunc_normal_` and tensor operations alone; the tests
-compare each with PyTorch's own. Where `fast` is set, quicker kernels stand in for them.
+The definitions use `Parameter`, `Module`, `trunc_normal_` and tensor operations only. The tests
+compare each with its counterpart in PyTorch. `fast` selects fused kernels instead.
 
 >>> layer = SwiGLU(d_model=8, d_ff=64)
 >>> layer(torch.ones(2, 5, 8)).shape
 torch.Size([2, 5, 8])
->>> layer.w1.weight.shape  # (out, in)
+>>> layer.w1.weight.shape  # (out_features, in_features)
 torch.Size([64, 8])
 """
 
@@ -28,65 +27,95 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
 Device = torch.device | str | None
+Dtype = torch.dtype | None
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """Widen half precision to float32; float32 and float64 stay what they are."""
+    """Convert half precision to float32; keep float32 and float64."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def softmax(x: Float[Tensor, "*shape"], dim: int) -> Float[Tensor, "*shape"]:
-    """exp(x) / sum(exp(x)) along `dim`; where every x is -inf there is no weight at all: zeros."""
+    """Return exp(x_i) / sum_j exp(x_j) along `dim`.
+
+    A slice of -inf only, which has no finite weight, becomes zeros. Half precision is computed in
+    float32.
+
+    Shape:
+        - x: (*), any shape.
+        - Output: (*), the same shape and type.
+    """
     if not x.is_floating_point():
-        raise ValueError(
-            f"softmax takes floating-point numbers, not {x.dtype}; convert them first."
-        )
-    # A common offset cancels in the quotient, so the largest exponent may be 0: nothing overflows.
-    # For the same reason no gradient needs to pass through it.
-    wide = at_least_float32(x)
+        raise ValueError(f"softmax takes floating-point numbers, not {x.dtype}; convert x first.")
     if x.shape[dim] == 0:
         return x.clone()
+    # Subtracting the largest x cancels in the quotient and prevents overflow. For the same reason
+    # it needs no gradient.
+    wide = at_least_float32(x)
     largest = wide.detach().amax(dim, keepdim=True)
     weights = (wide - largest.masked_fill(largest == -math.inf, 0.0)).exp()
-    # The sum contains exp(0) = 1, but for a row of -inf: the clamp turns its 0/0 into 0/1.
+    # The sum contains exp(0) = 1, except for a slice of -inf: the clamp turns its 0/0 into 0/1.
     return (weights / weights.sum(dim, keepdim=True).clamp(min=1.0)).to(x.dtype)
 
 
 def silu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """The smooth ReLU x * sigmoid(x) (Hendrycks and Gimpel 2016)."""
+    """Return x * sigmoid(x), elementwise (Hendrycks and Gimpel 2016)."""
     return x * torch.sigmoid(x)
 
 
 class Linear(Module):
-    """y = W x, without a bias."""
+    """Linear map y = x W^T, without a bias.
+
+    The weight is drawn from a normal distribution with variance 2 / (in_features + out_features),
+    truncated at three standard deviations.
+
+    Args:
+        in_features: Size of the last axis of the input.
+        out_features: Size of the last axis of the output.
+        device: Device of the weight.
+        dtype: Data type of the weight.
+
+    Shape:
+        - Input: (*, in_features).
+        - Output: (*, out_features).
+        - weight: (out_features, in_features).
+
+    """
 
     def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
+        self, in_features: int, out_features: int, device: Device = None, dtype: Dtype = None
     ) -> None:
         super().__init__()
         self.weight = Parameter(torch.empty(out_features, in_features, device=device, dtype=dtype))
-        # Halfway between keeping the variance of the activations and that of the gradients (Glorot
-        # and Bengio 2010).
+        # Between preserving the variance of activations and that of gradients (Glorot and Bengio
+        # 2010).
         init_truncated(self.weight, variance=2 / (in_features + out_features))
 
     def forward(self, x: Float[Tensor, "... in_features"]) -> Float[Tensor, "... out_features"]:
-        """Apply the matrix to the last axis."""
+        """Return x W^T."""
         return x @ self.weight.T
 
 
 class Embedding(Module):
-    """One row of numbers for each token id."""
+    """Lookup table of one vector per token id.
+
+    The weight is drawn from a standard normal distribution, truncated at three standard deviations.
+
+    Args:
+        num_embeddings: Vocabulary size.
+        embedding_dim: Size of each vector.
+        device: Device of the weight.
+        dtype: Data type of the weight.
+
+    Shape:
+        - Input: (*), int64 or int32.
+        - Output: (*, embedding_dim).
+        - weight: (num_embeddings, embedding_dim).
+
+    """
 
     def __init__(
-        self,
-        num_embeddings: int,
-        embedding_dim: int,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
+        self, num_embeddings: int, embedding_dim: int, device: Device = None, dtype: Dtype = None
     ) -> None:
         super().__init__()
         rows = torch.empty(num_embeddings, embedding_dim, device=device, dtype=dtype)
@@ -94,9 +123,10 @@ class Embedding(Module):
         init_truncated(self.weight, variance=1.0)
 
     def forward(self, token_ids: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape embedding_dim"]:
-        """Look the ids up; one that has no row is a ValueError, if a CPU does it uncompiled.
+        """Return the vectors of the ids.
 
-        A GPU reports it late, and compiled code takes -1 for the last row.
+        An id outside of the vocabulary raises ValueError on a CPU. A GPU reports it later, and
+        compiled code reads -1 as the last row.
         """
         try:
             return look_up(self.weight, token_ids)
@@ -110,11 +140,12 @@ class Embedding(Module):
 def look_up(
     table: Float[Tensor, "rows d"], rows: Int[Tensor, "*shape"]
 ) -> Float[Tensor, "*shape d"]:
-    """`table[rows]`, in the form whose gradient is both deterministic and quick.
+    """Return `table[rows]`, in a form whose gradient is deterministic and fast.
 
     CPU milliseconds forward and backward, two threads, a 10,000 x 512 table and 32 x 256 rows:
     `table[rows]` 23, its sums in another order each time (13 under deterministic algorithms),
-    sorted segments 29, `index_select` 8, always in one order, and torch's own embedding 7.
+    sorted segments 29, `index_select` 8, always in one order, and `torch.nn.functional.embedding`
+    7.
     """
     if rows.dtype not in (torch.int64, torch.int32):
         raise ValueError(f"token ids and positions are int64 or int32, not {rows.dtype}.")
@@ -122,74 +153,87 @@ def look_up(
 
 
 class RMSNorm(Module):
-    """x / rms(x) * weight: a layer norm without the mean (Zhang and Sennrich 2019)."""
+    """Root mean square normalization (Zhang and Sennrich 2019).
+
+        y = x / sqrt(mean(x^2) + eps) * weight
+
+    over the last axis. Half precision is computed in float32.
+
+    Args:
+        d_model: Size of the last axis.
+        eps: Added to the mean square.
+        device: Device of the weight.
+        dtype: Data type of the weight.
+
+    Shape:
+        - Input: (*, d_model).
+        - Output: (*, d_model).
+        - weight: (d_model,), initialized to 1.
+
+    """
 
     def __init__(
-        self,
-        d_model: int,
-        eps: float = NORM_EPSILON,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
+        self, d_model: int, eps: float = NORM_EPSILON, device: Device = None, dtype: Dtype = None
     ) -> None:
         super().__init__()
         self.eps = eps
         self.weight = Parameter(torch.ones(d_model, device=device, dtype=dtype))
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
-        """Scale each token to a root mean square of 1, then by the learned weight."""
-        if x.shape[-1:] != self.weight.shape:  # else it would be broadcast without a word
-            raise ValueError(
-                f"the norm is {len(self.weight)} wide, and x has the shape {tuple(x.shape)}."
-            )
+        """Normalize each token to a root mean square of 1, then scale it by the weight."""
+        if x.shape[-1:] != self.weight.shape:  # it would be broadcast silently
+            raise ValueError(f"the norm is {len(self.weight)} wide, and x is {tuple(x.shape)}.")
         wide = at_least_float32(x)
         inverse_rms = (wide.square().mean(-1, keepdim=True) + self.eps).rsqrt()
         return (wide * inverse_rms * self.weight).to(x.dtype)
 
 
 class SwiGLU(Module):
-    """w2(silu(w1 x) * w3 x): one product decides how much of the other passes (Shazeer 2020)."""
+    """Gated feed-forward layer y = W2 (silu(W1 x) * W3 x), elementwise product (Shazeer 2020).
+
+    Args:
+        d_model: Size of the last axis.
+        d_ff: Size of the hidden layer.
+        device: Device of the weights.
+        dtype: Data type of the weights.
+
+    Attributes:
+        fast: Compute W1 x and W3 x in one product, and a fused silu. False is the definition.
+
+    Shape:
+        - Input: (*, d_model).
+        - Output: (*, d_model).
+
+    """
 
     fast = True
-    """One product for w1 and w3, and a fused silu; False is the definition, matrix by matrix."""
 
-    def __init__(
-        self,
-        d_model: int,
-        d_ff: int,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, d_model: int, d_ff: int, device: Device = None, dtype: Dtype = None) -> None:
         super().__init__()
         self.w1 = Linear(d_model, d_ff, device, dtype)
         self.w2 = Linear(d_ff, d_model, device, dtype)
         self.w3 = Linear(d_model, d_ff, device, dtype)
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
-        """Transform each token on its own."""
+        """Transform each token independently."""
         gate, value = project([self.w1, self.w3], x, together=self.fast)
-        # The kernel keeps one tensor for its gradient instead of two: at 8,192 tokens, d_ff 1,344,
-        # forward and backward take half the time. Compiled, both become the same code.
+        # The kernel keeps one tensor for its gradient instead of two: at 8,192 tokens and d_ff
+        # 1,344, forward and backward take half the time. Compiled, both become the same code.
         gate = fused_silu(gate) if self.fast else silu(gate)
         output: Tensor = self.w2(gate * value)
         return output
 
 
 class SiLUFeedForward(Module):
-    """w2(silu(w1 x)): SwiGLU without its gate, for comparison."""
+    """Feed-forward layer y = W2 silu(W1 x): SwiGLU without its gate, for comparison."""
 
-    def __init__(
-        self,
-        d_model: int,
-        d_ff: int,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, d_model: int, d_ff: int, device: Device = None, dtype: Dtype = None) -> None:
         super().__init__()
         self.w1 = Linear(d_model, d_ff, device, dtype)
         self.w2 = Linear(d_ff, d_model, device, dtype)
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
-        """Transform each token on its own."""
+        """Transform each token independently."""
         output: Tensor = self.w2(silu(self.w1(x)))
         return output
 
@@ -197,7 +241,7 @@ class SiLUFeedForward(Module):
 def project(
     layers: list[Linear], x: Float[Tensor, "... d_in"], *, together: bool
 ) -> list[Float[Tensor, "... d_out"]]:
-    """Apply several matrices to the same x; together: the rows of all of them as one matrix."""
+    """Apply several linear layers to x; `together` concatenates their weights into one product."""
     if not together:
         return [layer(x) for layer in layers]
     weights: list[Tensor] = [layer.weight for layer in layers]
@@ -206,6 +250,6 @@ def project(
 
 @torch.no_grad()
 def init_truncated(weight: Tensor, *, variance: float) -> None:
-    """Fill with a normal distribution of this variance, drawn again beyond three sigma."""
+    """Fill with a normal distribution of this variance, truncated at three standard deviations."""
     sigma = math.sqrt(variance)
     trunc_normal_(weight, std=sigma, a=-3 * sigma, b=3 * sigma)

@@ -1,8 +1,7 @@
-"""Cross-entropy: how surprised a model is by the token that came.
+"""Cross-entropy loss and perplexity.
 
-What enters: logits of shape (..., vocab) and the target ids (...), or, for training, the hidden
-states and the output matrix that would make the logits. What leaves: one number, the mean over all
-targets of -log softmax(logits)[target], in nats.
+Training uses `chunked_cross_entropy`, which takes hidden states and the output matrix instead of
+logits.
 
 >>> logits = torch.tensor([[0.0, 0.0, 0.0, 0.0]])
 >>> cross_entropy(logits, torch.tensor([2]))  # log 4: four tokens, all as likely
@@ -18,24 +17,33 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tilth.model.layers import at_least_float32
+
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
+    from torch.autograd.function import FunctionCtx
 
-# 256 to 1024 took the same time within 5%, 128 some 10% more.
+# 256 to 1024 took the same time within 5%, 128 about 10% more.
 CHUNK_TOKENS = 512
 
 
 def cross_entropy(
     logits: Float[Tensor, "*batch vocab"], targets: Int[Tensor, "*batch"]
 ) -> Float[Tensor, ""]:
-    """The mean of -log softmax(logits)[target]; half precision is widened to float32 first.
+    """Return the mean over all targets of -log softmax(logits)[target], in nats.
 
-    A logit of -inf is a token that cannot come: the loss is inf where it is the target.
+    Half precision is computed in float32. A logit of -inf is a token of probability 0: the loss is
+    inf if it is a target.
+
+    Shape:
+        - logits: (*, vocab).
+        - targets: (*), integers in [0, vocab).
+        - Output: a scalar.
     """
     _check(logits.shape[:-1], logits.shape[-1], targets)
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    # The same offset on all logits of a row leaves their softmax as it is. With the largest at 0,
-    # exp cannot overflow, and logits of 1e4 lose no digits to it; no gradient passes through it.
+    logits = at_least_float32(logits)
+    # Subtracting the largest logit of a row does not change its softmax. Then exp cannot overflow,
+    # and logits of 1e4 lose no digits. The offset needs no gradient.
     shifted = logits - logits.detach().amax(-1, keepdim=True)
     log_sum = shifted.exp().sum(-1).log()
     chosen = shifted.gather(-1, targets.long().unsqueeze(-1)).squeeze(-1)
@@ -43,7 +51,7 @@ def cross_entropy(
 
 
 def perplexity(loss: Tensor | float) -> float:
-    """exp(loss): among how many equally likely tokens the model would be as surprised."""
+    """Return exp(loss): the number of equally likely tokens with the same cross-entropy."""
     return torch.as_tensor(loss, dtype=torch.float64).detach().exp().item()
 
 
@@ -53,10 +61,16 @@ def chunked_cross_entropy(
     targets: Int[Tensor, "*batch"],
     chunk_tokens: int = CHUNK_TOKENS,
 ) -> Float[Tensor, ""]:
-    """`cross_entropy(hidden @ output_weight.T, targets)`, `chunk_tokens` rows of logits at a time.
+    """Return `cross_entropy(hidden @ output_weight.T, targets)`, computed in chunks of tokens.
 
-    The form for training: the full logits never exist, nor their gradient. It can be differentiated
-    once; in autocast its products are taken in the type that autocast says, the rest in float32.
+    The form for training: neither the full logits nor their gradient are ever in memory. It can be
+    differentiated once. Under autocast its products use the autocast type, the rest float32.
+
+    Shape:
+        - hidden: (*, d_model).
+        - output_weight: (vocab, d_model).
+        - targets: (*), integers in [0, vocab).
+        - Output: a scalar.
     """
     if chunk_tokens < 1:
         raise ValueError(f"chunk_tokens is {chunk_tokens}; take at least one token at a time.")
@@ -68,7 +82,7 @@ def chunked_cross_entropy(
         )
     _check(hidden.shape[:-1], vocab_size, targets)
     device = hidden.device.type
-    if torch.is_autocast_enabled(device):  # here, so that the matrix is converted once for all
+    if torch.is_autocast_enabled(device):  # converts the matrix once, not for every chunk
         dtype = torch.get_autocast_dtype(device)
         hidden, output_weight = hidden.to(dtype), output_weight.to(dtype)
     rows = hidden.reshape(-1, d_model)
@@ -86,34 +100,28 @@ def chunked_cross_entropy(
 
 
 class _ChunkedLoss(torch.autograd.Function):
-    """The sum over all targets. Its gradients are taken on the way, while a chunk's logits exist.
+    """The sum of the losses. The forward pass computes the gradients, chunk by chunk.
 
-    The gradient of a token's loss in its logits is softmax(logits) - one_hot(target), so forward
-    needs nothing from backward but the factor that it multiplies by in the end.
+    The gradient of a token's loss in its logits is softmax(logits) - one_hot(target). So the
+    backward pass only multiplies by the gradient of the sum.
 
-    At 32 x 256 tokens, width 512 and vocabulary 10,000 this adds 200 MB, the full logits add 999 MB
-    and take as long; recomputing each chunk in the backward pass took a fifth longer.
+    At 32 x 256 tokens, width 512 and a vocabulary of 10,000 this adds 200 MB. The full logits add
+    999 MB and take as long; recomputing each chunk in the backward pass took a fifth longer.
     """
 
     @staticmethod
     def forward(
-        ctx: Any,  # noqa: ANN401, torch gives it no type
-        hidden: Tensor,
-        weight: Tensor,
-        targets: Tensor,
-        chunk_tokens: int,
+        ctx: FunctionCtx, hidden: Tensor, weight: Tensor, targets: Tensor, chunk_tokens: int
     ) -> Tensor:
-        grad_hidden = torch.empty_like(hidden)
-        # Wide, as chunks add up here: in bfloat16 the later ones would be lost in the sum.
-        grad_weight = torch.zeros_like(
-            weight, dtype=torch.promote_types(weight.dtype, torch.float32)
-        )
+        # At least float32, as chunks are summed here: bfloat16 would lose the later ones.
+        wide = torch.promote_types(weight.dtype, torch.float32)
+        grad_hidden, grad_weight = torch.empty_like(hidden), torch.zeros_like(weight, dtype=wide)
         losses = []
         for start in range(0, len(targets), chunk_tokens):
             chunk = slice(start, start + chunk_tokens)
             # In place, with one exp: log_softmax and exp_ took twice as long on a CPU.
             narrow = hidden[chunk] @ weight.T
-            logits = narrow.to(grad_weight.dtype)
+            logits = narrow.to(wide)
             logits -= logits.amax(-1, keepdim=True)
             chosen = logits.gather(-1, targets[chunk].unsqueeze(-1))
             probabilities = logits.exp_()
@@ -130,12 +138,10 @@ class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, Tensor, None, None]:  # noqa: ANN401
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            raise RuntimeError(
-                "chunked_cross_entropy can be differentiated once; take cross_entropy instead."
-            )
+            raise RuntimeError("chunked_cross_entropy has no second derivative; use cross_entropy.")
         grad_hidden, grad_weight = ctx.saved_tensors
-        # Narrowed after the factor, which divides by the number of tokens: the sum over all of them
-        # may be more than float16 holds.
+        # Converted after the product with `grad_output`, which divides by the number of tokens: the
+        # sum over all of them may overflow in float16.
         scaled = (grad_weight * grad_output).to(grad_hidden.dtype)
         return grad_hidden * grad_output, scaled, None, None
 
@@ -143,14 +149,14 @@ class _ChunkedLoss(torch.autograd.Function):
 def _check(batch: torch.Size, vocab_size: int, targets: Tensor) -> None:
     if targets.shape != batch:
         raise ValueError(
-            f"the targets have shape {tuple(targets.shape)} and what they are compared with has "
-            f"{tuple(batch)} without its last axis; give one id a token."
+            f"the targets have shape {tuple(targets.shape)}, and the tokens have shape "
+            f"{tuple(batch)}; give one id for each token."
         )
     if targets.numel() == 0:
         raise ValueError("there are no targets, so there is no mean; give at least one token.")
     if targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool:
         raise ValueError(f"the targets are {targets.dtype}; give token ids, which are integers.")
-    # Elsewhere than on the CPU this look would wait for the device; there torch's own check stands.
+    # On other devices this check would synchronize; torch checks ids there.
     if targets.device.type == "cpu" and not torch.compiler.is_compiling():
         smallest, largest = (int(end) for end in targets.long().aminmax())
         if smallest < 0 or largest >= vocab_size:

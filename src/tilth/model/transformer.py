@@ -1,9 +1,8 @@
-"""The Transformer: token ids in, a score for every possible next token out.
+"""The Transformer language model: token ids to the logits of the next token.
 
-What enters: a `ModelConfig`, then ids of shape (..., seq). What leaves: logits (..., seq,
-vocab_size), where those at t depend on the ids up to t alone. Parameter names are final: they are
-the names in every checkpoint.
+Parameter names are final: they are the names in every checkpoint.
 
+>>> import torch
 >>> config = ModelConfig(vocab_size=100, context_length=16, d_model=32, num_layers=2, num_heads=4)
 >>> model = TransformerLM(config)
 >>> model(torch.tensor([[5, 17, 99]])).shape
@@ -17,22 +16,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-import torch
 from torch import Tensor
-from torch.nn import Module, ModuleList
+from torch.nn import Identity, Module, ModuleList
 
 from tilth.config.model import ModelConfig
 from tilth.config.parameters import drop_tied_head
+from tilth.model import layers
 from tilth.model.attention import MultiHeadSelfAttention, RotaryPositionalEmbedding
-from tilth.model.layers import (
-    Device,
-    Embedding,
-    Linear,
-    RMSNorm,
-    SiLUFeedForward,
-    SwiGLU,
-    init_truncated,
-)
+from tilth.model.layers import Device, Dtype, Embedding, Linear, RMSNorm, SwiGLU
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,35 +34,49 @@ if TYPE_CHECKING:
 
 
 class TransformerBlock(Module):
-    """Attention, then a feed-forward; each adds to the stream that it read from."""
+    """A Transformer block: attention, then a feed-forward layer, each with a residual connection.
+
+    With `norm="pre"`:
+
+        x <- x + attn(ln1(x))
+        x <- x + ffn(ln2(x))
+
+    With `norm="post"`:
+
+        x <- ln1(x + attn(x))
+        x <- ln2(x + ffn(x))
+
+    Args:
+        config: Shape of the model.
+        device: Device of the weights.
+        dtype: Data type of the weights.
+        rope: Rotary position embedding, shared by the blocks of a model. Default: a new one.
+
+    Shape:
+        - x: (*, seq, d_model).
+        - token_positions: see `RotaryPositionalEmbedding`.
+        - Output: (*, seq, d_model).
+
+    """
 
     def __init__(
         self,
         config: ModelConfig,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
         *,
         rope: RotaryPositionalEmbedding | None = None,
     ) -> None:
-        """Make a block; blocks of one model share their `rope`, one alone makes its own."""
         super().__init__()
-        self.norm = config.norm
+        self.norm, d_model = config.norm, config.d_model
+        norm = Identity if config.norm == "none" else RMSNorm  # Identity ignores its arguments
+        self.ln1 = norm(d_model, device=device, dtype=dtype)
         rope = rope or make_rope(config, device, dtype)
-        if config.norm != "none":
-            self.ln1 = RMSNorm(config.d_model, device=device, dtype=dtype)
-        self.attn = MultiHeadSelfAttention(
-            config.d_model,
-            config.num_heads,
-            rope,
-            config.num_kv_heads,
-            qk_norm=config.qk_norm,
-            device=device,
-            dtype=dtype,
-        )
-        if config.norm != "none":
-            self.ln2 = RMSNorm(config.d_model, device=device, dtype=dtype)
-        feed_forward = SwiGLU if config.ffn == "swiglu" else SiLUFeedForward
-        self.ffn = feed_forward(config.d_model, config.d_ff, device, dtype)
+        heads = config.num_heads, rope, config.num_kv_heads
+        self.attn = MultiHeadSelfAttention(d_model, *heads, device, dtype, qk_norm=config.qk_norm)
+        self.ln2 = norm(d_model, device=device, dtype=dtype)
+        feed_forward = SwiGLU if config.ffn == "swiglu" else layers.SiLUFeedForward
+        self.ffn = feed_forward(d_model, config.d_ff, device, dtype)
 
     def forward(
         self,
@@ -79,31 +84,37 @@ class TransformerBlock(Module):
         token_positions: Int[Tensor, "*#batch seq"] | None = None,
         cache: LayerCache | None = None,
     ) -> Float[Tensor, "*batch seq d_model"]:
-        """Take the stream one block further; `cache` holds the keys and values of tokens before."""
-        if self.norm == "pre":
-            # The stream itself is never normalised: gradients reach every layer undiminished, and
-            # training needs less warm-up (Xiong et al. 2020).
-            x = x + self.attn(self.ln1(x), token_positions, cache)
-            x = x + self.ffn(self.ln2(x))
-        elif self.norm == "post":  # as in the original Transformer (Vaswani et al. 2017)
+        """Apply the block; `cache` holds the keys and values of earlier tokens."""
+        if self.norm == "post":  # as in the original Transformer (Vaswani et al. 2017)
             x = self.ln1(x + self.attn(x, token_positions, cache))
             x = self.ln2(x + self.ffn(x))
         else:
-            x = x + self.attn(x, token_positions, cache)
-            x = x + self.ffn(x)
+            # The residual stream is never normalized: gradients reach every layer undiminished,
+            # and training needs less warm-up (Xiong et al. 2020).
+            x = x + self.attn(self.ln1(x), token_positions, cache)
+            x = x + self.ffn(self.ln2(x))
         return x
 
 
 class TransformerLM(Module):
-    """A language model: embeddings, blocks, a final norm, and the output matrix.
+    """A decoder-only Transformer: token embedding, blocks, final norm and output matrix.
 
-    Post-norm has no final norm, as its last block ends in one; without norms the final one is gone
-    too. Where the output matrix is tied, there is no `lm_head`.
+    Pre-norm models have a final norm; post-norm models and models without norms have none. With
+    tied embeddings the token embedding is the output matrix, and there is no `lm_head`.
+
+    Args:
+        config: Shape of the model.
+        device: Device of the weights.
+        dtype: Data type of the weights.
+
+    Shape:
+        - token_ids: (*, seq), int64 or int32, seq <= context_length.
+        - token_positions: see `RotaryPositionalEmbedding`.
+        - Output: (*, seq, vocab_size). The logits at t depend on the ids up to t only.
+
     """
 
-    def __init__(
-        self, config: ModelConfig, device: Device = None, dtype: torch.dtype | None = None
-    ) -> None:
+    def __init__(self, config: ModelConfig, device: Device = None, dtype: Dtype = None) -> None:
         super().__init__()
         self.config = config
         self.token_embeddings = Embedding(config.vocab_size, config.d_model, device, dtype)
@@ -111,15 +122,14 @@ class TransformerLM(Module):
         self.layers = ModuleList(
             TransformerBlock(config, device, dtype, rope=rope) for _ in range(config.num_layers)
         )
-        self.ln_final = (
-            RMSNorm(config.d_model, device=device, dtype=dtype) if config.norm == "pre" else None
-        )
+        norm = RMSNorm if config.norm == "pre" else Identity
+        self.ln_final = norm(config.d_model, device=device, dtype=dtype)
         if config.tie_embeddings:
             # As an output matrix, rows of variance 1 would turn hidden states of unit variance into
-            # logits of variance d_model, and a first loss of hundreds. 1 / d_model makes those 1,
-            # and the first loss about log(vocab_size) + 1/2. As an embedding the small rows do no
-            # harm before a norm.
-            init_truncated(self.token_embeddings.weight, variance=1 / config.d_model)
+            # logits of variance d_model, and a first loss of hundreds. A variance of 1 / d_model
+            # gives logits of variance 1 and a first loss of about log(vocab_size) + 1/2. As an
+            # embedding, small rows do no harm before a norm.
+            layers.init_truncated(self.token_embeddings.weight, variance=1 / config.d_model)
             self.lm_head = None
             self.register_load_state_dict_pre_hook(_drop_tied_head)  # type: ignore[no-untyped-call]
         else:
@@ -127,7 +137,7 @@ class TransformerLM(Module):
 
     @property
     def head_weight(self) -> Float[Tensor, "vocab_size d_model"]:
-        """The matrix that turns hidden states into logits."""
+        """The output matrix, from hidden states to logits."""
         return self.token_embeddings.weight if self.lm_head is None else self.lm_head.weight
 
     def forward(
@@ -135,7 +145,7 @@ class TransformerLM(Module):
         token_ids: Int[Tensor, "*batch seq"],
         token_positions: Int[Tensor, "*#batch seq"] | None = None,
     ) -> Float[Tensor, "*batch seq vocab_size"]:
-        """Score every token of the vocabulary as the next one, after each token."""
+        """Return the logits of the next token after each token."""
         return self.hidden(token_ids, token_positions) @ self.head_weight.T
 
     def hidden(
@@ -144,9 +154,9 @@ class TransformerLM(Module):
         token_positions: Int[Tensor, "*#batch seq"] | None = None,
         cache: Sequence[LayerCache] | None = None,
     ) -> Float[Tensor, "*batch seq d_model"]:
-        """Return what `head_weight` is applied to: the loss takes it in chunks, to save memory.
+        """Return the final hidden states, before `head_weight`; see `chunked_cross_entropy`.
 
-        `cache` has one `LayerCache` a layer: see `KeyValueCache`.
+        `cache` has one `LayerCache` for each layer; see `KeyValueCache`.
         """
         if token_ids.shape[-1] > self.config.context_length:
             raise ValueError(
@@ -156,10 +166,11 @@ class TransformerLM(Module):
         x: Tensor = self.token_embeddings(token_ids)
         for index, layer in enumerate(self.layers):
             x = layer(x, token_positions, None if cache is None else cache[index])
-        return x if self.ln_final is None else self.ln_final(x)
+        hidden: Tensor = self.ln_final(x)
+        return hidden
 
     def use_fast_path(self, fast: bool) -> Self:
-        """Choose fused products and kernels (so it begins), or the definitions they must equal."""
+        """Select the fused products and kernels (the default), or the definitions."""
         for module in self.modules():
             if isinstance(module, SwiGLU | MultiHeadSelfAttention):
                 module.fast = fast
@@ -173,9 +184,9 @@ def _drop_tied_head(
 
 
 def make_rope(
-    config: ModelConfig, device: Device, dtype: torch.dtype | None
+    config: ModelConfig, device: Device, dtype: Dtype
 ) -> RotaryPositionalEmbedding | None:
-    """Make the rotation that all blocks of a model share; None without one."""
+    """Return the rotary position embedding of a model, or None."""
     if config.position != "rope":
         return None
     return RotaryPositionalEmbedding(
