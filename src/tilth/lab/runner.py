@@ -33,7 +33,7 @@ from tilth.report.lab_file import (
 from tilth.runs.metrics import StepRecord
 from tilth.runs.run import CONFIG, open_run
 from tilth.training import resume, train
-from tilth.training.guards import FAR, DivergedError
+from tilth.training.guards import DIVERGENCE_MARGIN, DivergedError
 from tilth.training.preflight import check_data
 
 PATIENCE = 10  # diverging steps in a row, at least: a spike of the loss may pass
@@ -171,7 +171,8 @@ def _end_of(folder: Path) -> State:
     first, last = (open_run(folder).metrics()[place] for place in (0, -1))
     loss = math.inf if last.evaluation is None else last.evaluation.loss
     # One that learned nothing ends where it began, give or take some.
-    is_worse = math.isinf(loss) or (first.loss is not None and loss > first.loss + FAR)
+    limit = math.inf if first.loss is None else first.loss + DIVERGENCE_MARGIN
+    is_worse = math.isinf(loss) or loss > limit
     return "diverged" if last.is_diverging or is_worse else "finished"
 
 

@@ -1,40 +1,30 @@
-"""How well a model predicts text that it was not trained on.
+"""Evaluation of a model on held-out text: loss, perplexity and bits per byte.
 
-What enters: a model and token ids. What leaves: loss, perplexity and bits per byte. The ids are cut
-into windows that do not overlap, the last one perhaps shorter, and each token but the first is
-predicted once. No random number is drawn, and the model is left as it was.
+The token ids are cut into windows that do not overlap; the last one may be shorter. Each token but
+the first is predicted once. No random number is drawn, and the model does not change.
 """
 
-from __future__ import annotations
-
 import math
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import ArrayLike, NDArray
 
 from tilth.config.threads import most_threads
 from tilth.data import open_data
 from tilth.data.guarding import GuardedTokens
-from tilth.model import chunked_cross_entropy, perplexity
+from tilth.files import Progress, StrPath
+from tilth.model import TransformerLM, chunked_cross_entropy, perplexity
+from tilth.runs.checkpoints import Checkpoint
 from tilth.runs.metrics import Evaluation
+from tilth.runs.run import Run
 from tilth.runs.state import load_model
+from tilth.tokenizer import Tokenizer
 from tilth.training.machine import machine_settings, resolve_device
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from tilth.files import Progress, StrPath
-    from tilth.model import TransformerLM
-    from tilth.runs.checkpoints import Checkpoint
-    from tilth.runs.run import Run
-    from tilth.tokenizer import Tokenizer
 
 
 @torch.no_grad()
@@ -48,8 +38,7 @@ def evaluate(
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Predict `tokens`, or the first `max_tokens` of them, from what stands before each."""
-    context = model.config.context_length
+    """Evaluate a model on `tokens`, or on the first `max_tokens` predictions of them."""
     predicted = len(np.asarray(tokens)) - 1
     if max_tokens:
         predicted = min(predicted, max_tokens)
@@ -61,17 +50,21 @@ def evaluate(
     model.eval()
     try:
         guarded = GuardedTokens(tokens, min(len(lengths), len(model.head_weight)))
-        for rows in _windows(guarded, predicted, context, batch_size):
-            total += _sum_of_losses(model, rows, autocast)
+        for rows in _windows(guarded, predicted, model.config.context_length, batch_size):
+            ids = torch.from_numpy(rows.astype(np.int64)).to(model.head_weight.device)
+            x, y = ids[:, :-1], ids[:, 1:]
+            with autocast():
+                loss = chunked_cross_entropy(model.hidden(x), model.head_weight, y).item()
+            total += loss * y.numel()
             text_bytes += int(lengths[rows[:, 1:]].sum())
+            done += y.numel()
             if progress is not None:
-                done += rows[:, 1:].size
                 progress("evaluate", done, predicted)
     finally:
         model.train(was_training)
-    loss = total / predicted
+    mean = total / predicted
     bits_per_byte = total / math.log(2) / text_bytes if text_bytes else math.inf
-    return Evaluation(loss, perplexity(loss), bits_per_byte, predicted)
+    return Evaluation(mean, perplexity(mean), bits_per_byte, predicted)
 
 
 def evaluate_run(
@@ -83,13 +76,16 @@ def evaluate_run(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> tuple[Checkpoint, Evaluation]:
-    """Evaluate a run's best checkpoint, or that after `step`, on its own data or other."""
+    """Evaluate a run's best checkpoint, or that of `step`, on the run's validation set.
+
+    `data` is another data folder that was made with the same tokenizer.
+    """
     opened = open_data(run.config.data if data is None else data)
     tokenizer = run.tokenizer()
     opened.check_tokenizer(tokenizer)
-    device = resolve_device(device or run.config.machine.device)
     machine = run.config.machine
-    # Of the machine that trained it, or of a stranger: more than this one can start are not asked.
+    device = resolve_device(device or machine.device)
+    # The config may come from another machine, or be untrusted.
     machine = replace(machine, device=device, threads=min(machine.threads, most_threads()))
     with machine_settings(machine):
         checkpoint, model = load_model(run, step, device)
@@ -107,7 +103,7 @@ def evaluate_run(
 def _windows(
     tokens: GuardedTokens, predicted: int, context: int, batch_size: int
 ) -> Iterator[NDArray[np.integer]]:
-    """Batches of windows that do not overlap, each with the token after it; the rest at the end."""
+    """Yield batches of windows, each with the token after it; a shorter one at the end."""
     full = predicted - predicted % context
     for start in range(0, full, batch_size * context):
         part = tokens[start : min(start + batch_size * context, full) + 1]
@@ -116,22 +112,10 @@ def _windows(
         yield tokens[full : predicted + 1][None]
 
 
-def _sum_of_losses(
-    model: TransformerLM,
-    rows: NDArray[np.integer],
-    autocast: Callable[[], AbstractContextManager[object]],
-) -> float:
-    ids = torch.from_numpy(rows.astype(np.int64)).to(model.head_weight.device)
-    with autocast():
-        loss = chunked_cross_entropy(model.hidden(ids[:, :-1]), model.head_weight, ids[:, 1:])
-    return loss.item() * ids[:, 1:].numel()
-
-
 def _token_lengths(tokenizer: Tokenizer) -> NDArray[np.int64]:
-    """The bytes of text of each token id. Special tokens count as zero bytes."""
+    """Return the bytes of each token id. Special tokens count as zero bytes."""
     lengths = np.zeros(tokenizer.vocab_size, np.int64)
     for token_id, text in tokenizer.vocab.items():
         lengths[token_id] = len(text)
-    for token_id in tokenizer.special_tokens.values():
-        lengths[token_id] = 0
+    lengths[list(tokenizer.special_tokens.values())] = 0
     return lengths

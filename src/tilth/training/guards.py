@@ -1,8 +1,6 @@
-"""What watches over a training: steps that must not be applied, and a loss that runs away.
+"""Detection of steps with non-finite numbers and of a diverging loss.
 
-What enters: the loss and the gradient's norm of each step. What leaves: whether the step counts,
-whether the run diverges, and the end of the run when nothing is finite any more. The guard's memory
-is part of a run's state, so a resumed run judges as it would have.
+The guard is part of the checkpoint, so a resumed run decides as an uninterrupted one would.
 """
 
 import math
@@ -11,17 +9,18 @@ from typing import Annotated, Any, Self
 
 from tilth.schema import Range, read
 
-MEMORY = 0.95  # of the running mean of the loss: some twenty steps
-FAR = 0.5  # nats above its lowest value: where a running mean never gets by chance
+MEAN_DECAY = 0.95  # of the exponential moving average of the loss: some twenty steps
+DIVERGENCE_MARGIN = 0.5
+"""Nats above its lowest value at which a mean loss has diverged; noise does not reach it."""
 
 
 class DivergedError(ValueError):
-    """Nothing is finite any more: the run cannot go on, and what is saved is good."""
+    """Loss, gradients or weights are not finite; the checkpoints before are intact."""
 
 
 @dataclass
 class Guard:
-    """Counts skipped steps, and follows the loss."""
+    """Counts skipped steps and tracks the moving average of the loss."""
 
     max_skipped: Annotated[int, Range(at_least=1)]
     skipped_in_a_row: Annotated[int, Range(at_least=0)] = 0
@@ -31,11 +30,11 @@ class Guard:
     lowest_mean_loss: float | None = None
 
     def see(self, loss: float, grad_norm: float) -> bool:
-        """Return whether the step was applied."""
+        """Record a step; return whether its loss and gradient norm are finite, so it is applied."""
         if math.isfinite(loss) and math.isfinite(grad_norm):
             self.skipped_in_a_row, self.loss = 0, loss
             mean = loss if self.mean_loss is None else self.mean_loss
-            self.mean_loss = MEMORY * mean + (1.0 - MEMORY) * loss
+            self.mean_loss = MEAN_DECAY * mean + (1.0 - MEAN_DECAY) * loss
             lowest = self.mean_loss if self.lowest_mean_loss is None else self.lowest_mean_loss
             self.lowest_mean_loss = min(lowest, self.mean_loss)
             return True
@@ -45,24 +44,24 @@ class Guard:
 
     @property
     def is_over(self) -> bool:
-        """Whether too many steps in a row were not applied for the run to go on."""
+        """Whether so many steps in a row were skipped that the run must end."""
         return self.skipped_in_a_row >= self.max_skipped
 
     @property
     def is_diverging(self) -> bool:
-        """Whether the loss is far above what it had been, now and in the mean.
+        """Whether loss and mean loss are both DIVERGENCE_MARGIN above the lowest mean loss.
 
-        A spike stays in the mean for a while after the loss has come down again.
+        A spike raises the mean for a while after the loss has come down again.
         """
         if self.loss is None or self.mean_loss is None or self.lowest_mean_loss is None:
             return False
-        return min(self.loss, self.mean_loss) > self.lowest_mean_loss + FAR
+        return min(self.loss, self.mean_loss) > self.lowest_mean_loss + DIVERGENCE_MARGIN
 
     def to_dict(self) -> dict[str, Any]:
-        """The memory, for a checkpoint."""
+        """Return the fields, for a checkpoint."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: object) -> Self:
-        """Make one of what `to_dict` gave; ValueError for anything else."""
+        """Make a guard from the result of `to_dict`; ValueError for anything else."""
         return read(cls, values, "the guard", table="guard")

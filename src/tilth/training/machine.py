@@ -1,8 +1,6 @@
-"""Where a training runs: the device, the precision, and the promise to repeat every bit.
+"""The device, the precision and deterministic settings of torch.
 
-What enters: a `MachineConfig` with gaps. What leaves: the gaps filled by what this machine is, a
-ValueError where it cannot do what was asked, and torch set up so that the same machine, with the
-same threads, computes the same numbers again.
+The same machine with the same number of threads repeats every bit.
 """
 
 import functools
@@ -10,7 +8,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -18,15 +16,11 @@ from tilth.config.training import Dtype, ResolvedMachine
 from tilth.model.device import check_device
 from tilth.training.allocator import keep_freed_memory
 
-DTYPES: dict[Dtype, torch.dtype] = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
+DTYPES: dict[Dtype, torch.dtype] = {name: getattr(torch, name) for name in get_args(Dtype)}
 
 
 def resolve_device(name: str | None) -> str:
-    """The device that was asked for, if it is there; the best one if none was."""
+    """Return the name of an available device, by default the fastest kind; else ValueError."""
     if name is None:
         if torch.cuda.is_available():
             return "cuda"
@@ -36,7 +30,7 @@ def resolve_device(name: str | None) -> str:
 
 
 def resolve_dtype(dtype: Dtype | None, device: str) -> Dtype:
-    """The precision of products on a device, if it is of any use there."""
+    """Return the autocast type for a device, if it is supported there; else ValueError."""
     kind = torch.device(device).type
     if dtype is None:
         return "bfloat16" if kind == "cuda" and torch.cuda.is_bf16_supported() else "float32"
@@ -53,7 +47,7 @@ def resolve_dtype(dtype: Dtype | None, device: str) -> Dtype:
 
 
 def _cpu_has_bfloat16() -> bool:
-    # Private to torch, which has no public question for it.
+    # Private functions: torch has no public ones for this.
     if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported():
         return True
     return torch.backends.cpu.get_cpu_capability() not in {"DEFAULT", "AVX2", "AVX512"} and bool(
@@ -63,8 +57,8 @@ def _cpu_has_bfloat16() -> bool:
 
 @contextmanager
 def machine_settings(machine: ResolvedMachine) -> Iterator[torch.device]:
-    """Set torch up for a training, and back again."""
-    # cuBLAS reads this when it starts; without it torch refuses its products as not repeatable.
+    """Set threads, deterministic algorithms and precision of torch, and restore them."""
+    # cuBLAS reads this when it starts; without it, torch refuses its non-deterministic products.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     threads = torch.get_num_threads()
     deterministic = torch.are_deterministic_algorithms_enabled()
@@ -75,13 +69,14 @@ def machine_settings(machine: ResolvedMachine) -> Iterator[torch.device]:
     try:
         torch.set_num_threads(machine.threads)
         torch.use_deterministic_algorithms(True)
-        # It would write NaN into all fresh memory, to show the use of it: our layers use none.
+        # It would fill new memory with NaN, to expose reads of it: the layers have none.
         memory.fill_uninitialized_memory = False
-        if torch.device(machine.device).type == "cuda":
+        device = torch.device(machine.device)
+        if device.type == "cuda":
             torch.set_float32_matmul_precision("high")  # TF32, where a product is in float32
-        if torch.device(machine.device).type == "cpu":
-            keep_freed_memory()  # for good: to give it back would cost more than it is worth
-        yield torch.device(machine.device)
+        if device.type == "cpu":
+            keep_freed_memory()  # until the process ends
+        yield device
     finally:
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
@@ -90,7 +85,7 @@ def machine_settings(machine: ResolvedMachine) -> Iterator[torch.device]:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until a device has done what it was told."""
+    """Wait for all kernels of a device."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":
@@ -98,13 +93,13 @@ def synchronize(device: torch.device) -> None:
 
 
 def measured_peak(device: torch.device, dtype: Dtype) -> float:
-    """FLOP/s of a large matrix product, measured once a process for each number of threads."""
+    """Return the FLOP/s of a large matrix product, measured once for each number of threads."""
     return _measure_peak(device, dtype, torch.get_num_threads())
 
 
 @functools.cache
 def _measure_peak(device: torch.device, dtype: Dtype, _threads: int) -> float:
-    """The best of the products of 0.3 s, as other programs may use the machine too."""
+    """Time products for 0.3 s and take the fastest, as other programs may slow some down."""
     size = 1024 if device.type == "cpu" else 4096
     left, right = torch.ones(2, size, size, dtype=DTYPES[dtype], device=device)
     best, began = float("inf"), time.perf_counter()

@@ -1,11 +1,12 @@
-"""How large activations, weights and gradients are, layer by layer: where trouble shows first.
+"""Root mean squares of activations, weights and gradients, by module or parameter.
 
-What enters: a model with gradients, and a batch. What leaves: root mean squares, by the name of the
-module or parameter. Activations are those of a forward pass of their own, which changes nothing.
+They show instability before the loss does. Activations take an extra forward pass.
 """
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,7 +14,6 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from jaxtyping import Int
-    from torch.nn import Module
 
     from tilth.model import TransformerLM
 
@@ -24,42 +24,38 @@ Norms = dict[str, dict[str, float | None]]
 def measure_norms(
     model: TransformerLM, x: Int[Tensor, "rows context"], gradient_scale: float = 1.0
 ) -> Norms:
-    """Measure everything at once, before an update clears the gradients.
+    """Measure activations of the batch `x`, weights, and gradients, before an update clears them.
 
-    Those of float16 are still multiplied by the scaler's `gradient_scale`.
+    `gradient_scale` is the factor of the gradient scaler, which float16 gradients still contain.
     """
     weights = dict(model.named_parameters())
-    gradients = {name: p.grad for name, p in weights.items() if p.grad is not None}
     return {
         "activations": _activations(model, x),
         "weights": {name: _root_mean_square(weight) for name, weight in weights.items()},
         "gradients": {
-            name: _root_mean_square(gradient) / gradient_scale
-            for name, gradient in gradients.items()
+            name: _root_mean_square(weight.grad) / gradient_scale
+            for name, weight in weights.items()
+            if weight.grad is not None
         },
     }
 
 
 def _activations(model: TransformerLM, x: Tensor) -> dict[str, float | None]:
-    """Of what each block, and each part of it, adds or hands on."""
-    # Blocks and sublayers alone: the fast path does not call the modules inside of those.
+    """Measure the outputs of the embedding, of each block and of each sublayer."""
+    # Not of inner modules: the fast path does not call them.
     names = ["token_embeddings"]
     for i in range(len(model.layers)):
         names += [f"layers.{i}", f"layers.{i}.attn", f"layers.{i}.ffn"]
     found: dict[str, float | None] = {}
 
-    def watch(name: str) -> torch.utils.hooks.RemovableHandle:
-        def keep(_module: Module, _inputs: object, output: Tensor) -> None:
-            found[name] = _root_mean_square(output)
+    def measure(name: str, _module: object, _inputs: object, output: Tensor) -> None:
+        found[name] = _root_mean_square(output)
 
-        return model.get_submodule(name).register_forward_hook(keep)
-
-    handles = [watch(name) for name in names]
-    try:
+    with ExitStack() as hooks:
+        for name in names:
+            module = model.get_submodule(name)
+            hooks.enter_context(module.register_forward_hook(partial(measure, name)))
         model.hidden(x)
-    finally:
-        for handle in handles:
-            handle.remove()
     return found
 
 
