@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.accounting.configs import VARIANTS, XL, configs, name_of
-from tilth.accounting import definition_path, fast_path, textbook
+from tilth.accounting import definition_path, fast_path, textbook, total_bytes
 from tilth.model import TransformerLM, chunked_cross_entropy, cross_entropy
 
 PATHS = {"fast": fast_path, "definition": definition_path}
@@ -42,7 +42,7 @@ def kept_by_autograd(config, batch_size, path, dtype):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("config", UNTIED, ids=name_of)
 def test_every_variant(config, path, dtype):
-    expected = sum(kept.bytes(2) for kept in PATHS[path](config, dtype))
+    expected = total_bytes(PATHS[path](config, dtype)).bytes(2)
     assert kept_by_autograd(config, 2, path, dtype) == expected
 
 
@@ -50,7 +50,7 @@ def test_every_variant(config, path, dtype):
 @given(configs(), st.integers(1, 5), st.sampled_from(list(PATHS)))
 def test_any_config(config, batch_size, path):
     """Within a tenth: with one head or one token, what is a copy elsewhere may be a view."""
-    estimate = sum(kept.bytes(batch_size) for kept in PATHS[path](config))
+    estimate = total_bytes(PATHS[path](config)).bytes(batch_size)
     found = kept_by_autograd(config, batch_size, path, "float32")
     assert found == pytest.approx(estimate, rel=0.1)
 
@@ -64,16 +64,16 @@ def test_the_textbook_by_hand():
     block += 2 * seq * d_ff + seq * d_model  # w1 product, SiLU, w2 product
     total = 4 * (48 * block + seq * d_model + 2 * seq * vocab)
     assert total == 15_517_753_344
-    assert sum(kept.bytes(1) for kept in textbook(XL)) == total
-    assert sum(kept.bytes(3) for kept in textbook(XL, "bfloat16")) == 3 * total // 2
+    assert total_bytes(textbook(XL)).bytes(1) == total
+    assert total_bytes(textbook(XL, "bfloat16")).bytes(3) == 3 * total // 2
 
 
 def test_variants_of_the_textbook():
     """Without its norms, its gate or all of its key heads, a model keeps so much less."""
 
     def elements_less(**changes):
-        full, changed = textbook(XL), textbook(replace(XL, **changes))
-        return (sum(k.bytes(1) for k in full) - sum(k.bytes(1) for k in changed)) // 4
+        full, changed = (total_bytes(textbook(c)) for c in (XL, replace(XL, **changes)))
+        return (full.bytes(1) - changed.bytes(1)) // 4
 
     tokens_and_layers = 1024 * 48
     assert elements_less(norm="none") == tokens_and_layers * 2 * 1600 + 1024 * 1600

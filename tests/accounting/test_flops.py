@@ -89,7 +89,7 @@ def test_elementwise_by_hand():
     """One token at a time, in a model small enough to count on paper."""
     config = replace(VARIANTS[0], num_layers=1, num_heads=1, d_model=2, d_ff=3, num_kv_heads=1)
     config = replace(config, vocab_size=7, context_length=1)
-    found = {entry.name: entry.flops for entry in forward_elementwise(config)}
+    found = forward_elementwise(config)
     assert found == {
         "norms": 3 * 4 * 2,  # two in the block and the last
         "rotations": 2 * 6,  # a pair of the query, and one of the key
@@ -102,7 +102,7 @@ def test_elementwise_by_hand():
     assert elementwise_flops(config) == sum(found.values())
     assert elementwise_flops(config, 3) == 3 * elementwise_flops(config)
     bare = replace(config, norm="none", position="none", ffn="silu", qk_norm=True)
-    found = {entry.name: entry.flops for entry in forward_elementwise(bare)}
+    found = forward_elementwise(bare)
     assert "norms" not in found
     assert "rotations" not in found
     assert found["query and key norms"] == 4 * (2 + 2)
@@ -112,7 +112,7 @@ def test_elementwise_by_hand():
 def test_elementwise_of_several_heads_and_layers():
     """Two layers of four heads that share two, post-norm; two sequences of three tokens."""
     config = ModelConfig(7, 5, d_model=16, num_layers=2, num_heads=4, num_kv_heads=2, norm="post")
-    found = {entry.name: entry.flops for entry in forward_elementwise(config, 2, 3)}
+    found = forward_elementwise(config, 2, 3)
     tokens = 2 * 3
     assert found["norms"] == 4 * tokens * 16 * (2 * 2)  # no last one
     assert found["rotations"] == 3 * tokens * 2 * (16 + 8)

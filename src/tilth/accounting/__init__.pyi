@@ -1,12 +1,13 @@
 from tilth.accounting.accounts import Account as Account
 from tilth.accounting.accounts import account as account
-from tilth.accounting.activations import Kept as Kept
+from tilth.accounting.activations import BatchBytes as BatchBytes
+from tilth.accounting.activations import SavedActivation as SavedActivation
 from tilth.accounting.activations import definition_path as definition_path
 from tilth.accounting.activations import fast_path as fast_path
 from tilth.accounting.activations import textbook as textbook
+from tilth.accounting.activations import total_bytes as total_bytes
 from tilth.accounting.budget import Optimum as Optimum
 from tilth.accounting.budget import compute_optimal as compute_optimal
-from tilth.accounting.flops import Elementwise as Elementwise
 from tilth.accounting.flops import Product as Product
 from tilth.accounting.flops import elementwise_flops as elementwise_flops
 from tilth.accounting.flops import flops_by_component as flops_by_component

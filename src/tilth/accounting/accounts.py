@@ -1,8 +1,4 @@
-"""The whole account of a model: everything that this room can say, as one value.
-
-What enters: a model (by name, as a config, or with its whole training config) and, if wanted, a
-batch size, a length, an optimizer, a dtype, a piece of hardware. What leaves: an `Account`, which
-prints as tables and converts to plain values for JSON.
+"""Everything that a model costs, as one value: the function `account` and its result.
 
 >>> result = account("gpt2-xl", batch_size=1024, steps=400_000, hardware="a100")
 >>> result.parameters.total, result.forward_flops
@@ -14,82 +10,46 @@ Traceback (most recent call last):
 ValueError: batch_size must be at least 1, not 0.
 """
 
-from dataclasses import asdict, dataclass
-from os import PathLike
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tilth.accounting.activations import Kept, fast_path, textbook
+from tilth.accounting import activations, flops, memory
+from tilth.accounting.activations import BatchBytes, SavedActivation
 from tilth.accounting.budget import Optimum, compute_optimal
-from tilth.accounting.flops import (
-    Elementwise,
-    Product,
-    flops_by_component,
-    forward_elementwise,
-    forward_products,
-    optimizer_operations,
-    training_flops,
-)
-from tilth.accounting.hardware import (
-    AMOUNT,
-    DEFAULT_MFU,
-    Cost,
-    Hardware,
-    cost_of,
-    cost_of_steps,
-    find_hardware,
-)
-from tilth.accounting.memory import (
-    Line,
-    TrainingMemory,
-    cache_bytes,
-    largest_batch,
-    largest_textbook_batch,
-    textbook_memory,
-    training_memory,
-)
+from tilth.accounting.hardware import AMOUNT, Cost, Hardware, cost_of, cost_of_steps, find_hardware
+from tilth.accounting.memory import TrainingMemory
 from tilth.accounting.parameters import Parameters, count_parameters
 from tilth.accounting.report import render
-from tilth.accounting.subjects import Subject, find_subject, subject_of
+from tilth.accounting.subjects import Subject, find_subject
 from tilth.config import TrainingConfig
-from tilth.config.limits import MAX_COUNT
 from tilth.config.model import ModelConfig
 from tilth.files import StrPath
-from tilth.schema import Range, check_float, check_int
-
-COUNT = Range(at_least=1, at_most=MAX_COUNT)
+from tilth.schema import check, check_float
 
 
-@dataclass(frozen=True)
-class Account:
-    """What a model costs; `forward_flops` and its parts are those of one sequence."""
+@dataclass(frozen=True, kw_only=True)
+class Account(Subject):
+    """The cost of a model; `forward_flops` and its parts are those of one sequence."""
 
-    name: str
-    notes: tuple[str, ...]
-    config: ModelConfig
-    batch_size: int
-    num_microbatches: int
-    steps: int | None
-    optimizer: str
-    dtype: str
-    recompute: bool
     parameters: Parameters
-    products: list[Product]
-    elementwise: list[Elementwise]
+    products: list[flops.Product]
+    elementwise: dict[str, int]
+    """Operations that are not products, by name."""
     optimizer_operations: dict[str, int]
-    textbook_activations: list[Kept]
-    textbook_memory: Line
-    activations: list[Kept]
+    textbook_activations: list[SavedActivation]
+    textbook_memory: BatchBytes
+    activations: list[SavedActivation]
     memory: TrainingMemory
     cache_bytes: int
     """The key/value cache of one sequence of context_length tokens."""
-    memory_limit_bytes: float | None
-    largest_textbook_batch: int | None
-    largest_batch: int | None
-    hardware: Hardware | None
-    cost: Cost | None
-    """Of all steps; of one, where their number is unknown."""
-    optimum: Optimum | None
-    """What the hours on the hardware would be best spent on."""
+    memory_limit_bytes: float | None = None
+    largest_textbook_batch: int | None = None
+    largest_batch: int | None = None
+    hardware: Hardware | None = None
+    cost: Cost | None = None
+    """Of all steps, or of one step if their number is unknown."""
+    optimum: Optimum | None = None
+    """The compute-optimal model for the given hours on the hardware."""
 
     @property
     def forward_flops(self) -> int:
@@ -99,41 +59,35 @@ class Account:
     @property
     def flops_per_step(self) -> int:
         """The products of a step, forward and backward."""
-        return training_flops(self.config, self.batch_size, recompute=self.recompute)
+        return flops.training_flops(self.config, self.batch_size, recompute=self.recompute)
 
     @property
     def flops_per_token(self) -> int:
-        """The products of training, for each token."""
+        """The products of training, per token."""
         return self.flops_per_step // (self.batch_size * self.config.context_length)
 
     @property
     def run_flops(self) -> int | None:
         """The products of all steps, if their number is known."""
-        return None if self.steps is None else self.steps * self.flops_per_step
+        return self.steps and self.steps * self.flops_per_step
 
     @property
     def run_tokens(self) -> int | None:
         """The tokens of all steps, if their number is known."""
-        tokens_per_step = self.batch_size * self.config.context_length
-        return None if self.steps is None else self.steps * tokens_per_step
+        return self.steps and self.steps * self.batch_size * self.config.context_length
 
     def __str__(self) -> str:
         return render(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; it is also what is printed."""
-        microbatch_size = -(-self.batch_size // self.num_microbatches)
-        implementation = Line(
-            sum(kept.per_sequence_bytes for kept in self.activations),
-            sum(kept.once_bytes for kept in self.activations),
-        )
+        """Plain values, for JSON and for the tables of `str`."""
         return {
             "name": self.name,
             "notes": list(self.notes),
             "model": self.config.to_dict(),
             "training": {
                 "batch_size": self.batch_size,
-                "microbatch_size": microbatch_size,
+                "microbatch_size": self.microbatch_size,
                 "steps": self.steps,
                 "tokens": self.run_tokens,
                 "optimizer": self.optimizer,
@@ -148,14 +102,12 @@ class Account:
                 "bytes": self.memory.parameters_bytes,
             },
             "flops": {
-                "products": [
-                    {**asdict(product), "flops": product.flops} for product in self.products
-                ],
-                "by_component": flops_by_component(self.config),
+                "products": [asdict(each) | {"flops": each.flops} for each in self.products],
+                "by_component": flops.flops_by_component(self.config),
                 "forward": self.forward_flops,
                 "backward": 2 * self.forward_flops,
-                "elementwise": {entry.name: entry.flops for entry in self.elementwise},
-                "elementwise_total": sum(entry.flops for entry in self.elementwise),
+                "elementwise": self.elementwise,
+                "elementwise_total": sum(self.elementwise.values()),
                 "optimizer": self.optimizer_operations,
                 "optimizer_total": sum(self.optimizer_operations.values()),
                 "per_token": self.flops_per_token,
@@ -165,23 +117,23 @@ class Account:
             "memory": {
                 "textbook": {
                     **self.textbook_memory._asdict(),
-                    "bytes": self.textbook_memory.bytes(microbatch_size),
-                    "activations": [asdict(kept) for kept in self.textbook_activations],
+                    "bytes": self.textbook_memory.bytes(self.microbatch_size),
+                    "activations": [asdict(saved) for saved in self.textbook_activations],
                     "largest_batch": self.largest_textbook_batch,
                 },
                 "implementation": {
                     **asdict(self.memory),
-                    **implementation._asdict(),
+                    **activations.total_bytes(self.activations)._asdict(),
                     "peak_bytes": self.memory.peak_bytes,
-                    "activations": [asdict(kept) for kept in self.activations],
+                    "activations": [asdict(saved) for saved in self.activations],
                     "largest_batch": self.largest_batch,
                 },
                 "limit_bytes": self.memory_limit_bytes,
                 "cache_bytes": self.cache_bytes,
             },
-            "hardware": None if self.hardware is None else asdict(self.hardware),
-            "cost": None if self.cost is None else asdict(self.cost),
-            "optimum": None if self.optimum is None else asdict(self.optimum),
+            "hardware": self.hardware and asdict(self.hardware),
+            "cost": self.cost and asdict(self.cost),
+            "optimum": self.optimum and asdict(self.optimum),
         }
 
 
@@ -201,93 +153,64 @@ def account(
     recompute: bool = False,
     **changes: Any,  # noqa: ANN401, fields of a ModelConfig
 ) -> Account:
-    """Account for a model; `changes` are fields of its config to be taken instead.
+    """Account for a model; `changes` replace fields of its `ModelConfig`.
 
     `subject` is the name of a shape or a recipe, the path of a run or a config file, or a config.
-    `hardware` is a name of `HARDWARE`, or "this" for a measurement. `mfu` is the share of the peak
-    that is reached: half of it, or what follows from the measurement. `hours` on the hardware give
-    the compute-optimal size. `memory_bytes`, or else that of the hardware, gives the largest batch.
+    `hardware` is a name in `HARDWARE`, or "this" to measure this machine. `mfu` is the model FLOPs
+    utilization; default 0.5, or an estimate from the measurement. `hours` on the hardware give the
+    compute-optimal size. `memory_bytes`, by default that of the hardware, gives the largest batch.
     """
-    found = _subject(subject)
+    found = find_subject(subject)
     config = found.config.changed(changes)
-    batch_size = check_int("batch_size", _first(batch_size, found.batch_size, 1), COUNT)
-    num_microbatches = check_int(
-        "num_microbatches", _first(num_microbatches, found.num_microbatches), COUNT
-    )
-    if num_microbatches > batch_size:
-        raise ValueError(f"a batch of {batch_size} cannot be cut into {num_microbatches}.")
-    steps = _first(steps, found.steps)
-    if steps is not None:
-        steps = check_int("steps", steps, COUNT)
-    optimizer = _first(optimizer, found.optimizer, "adamw")
-    dtype = _first(dtype, found.dtype, "float32")
-    memory = training_memory(
-        config,
-        -(-batch_size // num_microbatches),
-        optimizer,
-        dtype,
-        num_microbatches=num_microbatches,
-    )
+    given: dict[str, Any] = {"batch_size": batch_size, "num_microbatches": num_microbatches}
+    given |= {"steps": steps, "optimizer": optimizer, "dtype": dtype, "recompute": recompute}
+    given = {name: value for name, value in given.items() if value is not None}
+    setup = replace(found, config=config, notes=_notes(found, config), **given)
+    check(setup)
+    if setup.num_microbatches > setup.batch_size:
+        raise ValueError(
+            f"a batch of {setup.batch_size} cannot be cut into {setup.num_microbatches}."
+        )
+    kind = (setup.optimizer, setup.dtype)
+    microbatches: dict[str, Any] = {"num_microbatches": setup.num_microbatches}
     device = find_hardware(hardware) if isinstance(hardware, str) else hardware
     if memory_bytes is not None:
         check_float("memory", memory_bytes, AMOUNT)
     elif device is not None:
         memory_bytes = device.memory_bytes
-    textbook_batch, batch = None, None
+    largest: dict[str, Any] = {"memory_limit_bytes": memory_bytes}
     if memory_bytes is not None:
-        textbook_batch = largest_textbook_batch(config, memory_bytes, optimizer, dtype)
-        batch = largest_batch(
-            config, memory_bytes, optimizer, dtype, num_microbatches=num_microbatches
-        )
-    cost = None
-    if device is not None:
-        if mfu is None and device.bytes_per_second is not None:
-            device.peak(dtype)  # it may have none
-            cost = cost_of_steps(
-                *(config, batch_size, steps or 1, device, optimizer, price_per_hour),
-                recompute=recompute,
-            )
-        else:
-            run_flops = (steps or 1) * training_flops(config, batch_size, recompute=recompute)
-            cost = cost_of(run_flops, device, dtype, _first(mfu, DEFAULT_MFU), price_per_hour)
+        largest |= {
+            "largest_textbook_batch": memory.largest_textbook_batch(config, memory_bytes, *kind),
+            "largest_batch": memory.largest_batch(config, memory_bytes, *kind, **microbatches),
+        }
+    cost = None if device is None else _cost(setup, device, mfu, price_per_hour)
+    optimum = None
+    if hours is not None:
+        check_float("hours", hours, AMOUNT)
+        if device is None or cost is None:
+            raise ValueError("hours need a hardware to be spent on; name one, or this.")
+        optimum = compute_optimal(hours * 3600 * device.peak(setup.dtype) * cost.mfu)
     return Account(
-        name=found.name,
-        notes=_notes(found, config),
-        config=config,
-        batch_size=batch_size,
-        num_microbatches=num_microbatches,
-        steps=steps,
-        optimizer=optimizer,
-        dtype=dtype,
-        recompute=recompute,
+        **vars(setup),
         parameters=count_parameters(config),
-        products=forward_products(config),
-        elementwise=forward_elementwise(config),
-        optimizer_operations=optimizer_operations(config, optimizer),
-        textbook_activations=textbook(config, dtype),
-        textbook_memory=textbook_memory(config, optimizer, dtype),
-        activations=fast_path(config, dtype),
-        memory=memory,
-        cache_bytes=cache_bytes(config, 1, dtype),
-        memory_limit_bytes=memory_bytes,
-        largest_textbook_batch=textbook_batch,
-        largest_batch=batch,
+        products=flops.forward_products(config),
+        elementwise=flops.forward_elementwise(config),
+        optimizer_operations=flops.optimizer_operations(config, setup.optimizer),
+        textbook_activations=activations.textbook(config, setup.dtype),
+        textbook_memory=memory.textbook_memory(config, *kind),
+        activations=activations.fast_path(config, setup.dtype),
+        memory=memory.training_memory(config, setup.microbatch_size, *kind, **microbatches),
+        cache_bytes=memory.cache_bytes(config, 1, setup.dtype),
+        **largest,
         hardware=device,
         cost=cost,
-        optimum=_optimum(hours, device, cost, dtype),
+        optimum=optimum,
     )
 
 
-def _subject(subject: StrPath | ModelConfig | TrainingConfig) -> Subject:
-    if isinstance(subject, str | PathLike):
-        return find_subject(str(subject))
-    if isinstance(subject, ModelConfig):
-        return Subject("a model", subject)
-    return subject_of(subject.recipe, subject)
-
-
 def _notes(found: Subject, config: ModelConfig) -> tuple[str, ...]:
-    """What is said of a shape by name, which holds at any length but for no other shape."""
+    """The notes of a named shape, which are true for any context length but no other change."""
     named, given = found.config.to_dict(), config.to_dict()
     changed = [n for n in named if n != "context_length" and named[n] != given[n]]
     if changed:
@@ -295,17 +218,15 @@ def _notes(found: Subject, config: ModelConfig) -> tuple[str, ...]:
     return found.notes
 
 
-def _optimum(
-    hours: float | None, device: Hardware | None, cost: Cost | None, dtype: str
-) -> Optimum | None:
-    if hours is None:
-        return None
-    check_float("hours", hours, AMOUNT)
-    if device is None or cost is None:
-        raise ValueError("hours need a hardware to be spent on; name one, or this.")
-    return compute_optimal(hours * 3600 * device.peak(dtype) * cost.mfu)
-
-
-def _first(*values: Any) -> Any:  # noqa: ANN401, of whatever type they are
-    """The first value that is there; None if none is."""
-    return next((value for value in values if value is not None), None)
+def _cost(
+    setup: Subject, device: Hardware, mfu: float | None, price_per_hour: float | None
+) -> Cost:
+    steps = setup.steps or 1
+    if mfu is None and device.bytes_per_second is not None:
+        device.peak(setup.dtype)  # raises if the device does not have it
+        run = (setup.config, setup.batch_size, steps, device, setup.optimizer, price_per_hour)
+        return cost_of_steps(*run, recompute=setup.recompute)
+    run_flops = steps * flops.training_flops(
+        setup.config, setup.batch_size, recompute=setup.recompute
+    )
+    return cost_of(run_flops, device, setup.dtype, mfu, price_per_hour)

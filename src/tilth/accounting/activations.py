@@ -1,194 +1,188 @@
-"""What a forward pass keeps for its backward pass: three lists of tensors.
+"""Tensors that a forward pass saves for the backward pass.
 
-What enters: a `ModelConfig` and the dtype of the products. What leaves: one `Kept` for each tensor,
-with its bytes for one sequence of `context_length` tokens, and those that do not grow with the
-batch. `textbook` is the list that courses count with; `definition_path` and `fast_path` are what
-this implementation keeps, and a test holds them equal to what autograd saves.
+`textbook` is the list that courses count with. `definition_path` and `fast_path` are the tensors
+that autograd saves in this implementation; a test compares their bytes. Sizes are those of one
+sequence of `context_length` tokens.
 
-In bfloat16 and float16 the products, and what they read, are narrow (autocast); the residual
-stream, the norms and the softmax stay in float32, and so do the parameters.
+In bfloat16 and float16 (autocast), matrix products and their inputs are narrow. The residual
+stream, the norms, the softmax and the parameters stay in float32.
 
 >>> config = ModelConfig(50_257, 1024, d_model=1600, num_layers=48, num_heads=25, d_ff=6400)
->>> sum(kept.per_sequence_bytes for kept in textbook(config))
-15517753344
->>> sum(kept.per_sequence_bytes for kept in fast_path(config))
+>>> total_bytes(textbook(config))
+BatchBytes(per_sequence_bytes=15517753344, once_bytes=0)
+>>> total_bytes(fast_path(config)).per_sequence_bytes
 9147592704
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
+from tilth.accounting.parameters import count_parameters, hidden_matrices
 from tilth.config.model import ModelConfig
 
 DTYPE_BYTES = {"float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
-"""Of what a product reads; tf32 is float32 in memory and shorter inside the product."""
-WIDE = 4
-INTEGER = 8  # a token id, as the model is given it
+"""Bytes per element of the inputs of a product; tf32 is float32 in memory."""
+WIDE = DTYPE_BYTES["float32"]
+INTEGER = 8  # bytes of a token id in a batch
+
+
+class BatchBytes(NamedTuple):
+    """A size that is linear in the batch size: per_sequence_bytes * batch_size + once_bytes."""
+
+    per_sequence_bytes: int
+    once_bytes: int
+
+    def bytes(self, batch_size: int) -> int:
+        """The bytes of a batch."""
+        return self.per_sequence_bytes * batch_size + self.once_bytes
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A tensor that waits for the backward pass, summed over the layers that have it."""
+class SavedActivation:
+    """A tensor saved for the backward pass, summed over the layers that have it."""
 
     name: str
     component: str
     per_sequence_bytes: int
     once_bytes: int = 0
-    """However many sequences there are."""
-
-    def bytes(self, batch_size: int) -> int:
-        """For a whole batch."""
-        return self.per_sequence_bytes * batch_size + self.once_bytes
+    """The bytes that do not grow with the batch."""
 
 
-class _Notes:
-    """A list of `Kept` in the making: widths in elements a token become bytes a sequence."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        self.tokens, self.layers = config.context_length, config.num_layers
-        self.kept: list[Kept] = []
-
-    def block(self, component: str, name: str, width: int, size: int) -> None:
-        """Note `width` elements of `size` bytes, for each token in each block."""
-        if width:
-            per_sequence_bytes = self.layers * self.tokens * width * size
-            self.kept.append(Kept(name, component, per_sequence_bytes))
-
-    def ends(self, component: str, name: str, width: int, size: int) -> None:
-        """Note what stands before the first block or after the last one."""
-        if width:
-            self.kept.append(Kept(name, component, self.tokens * width * size))
-
-    def once(self, component: str, name: str, elements: int, size: int) -> None:
-        """Note what does not grow with the batch."""
-        if elements:
-            self.kept.append(Kept(name, component, 0, elements * size))
+def total_bytes(activations: Sequence[SavedActivation]) -> BatchBytes:
+    """The sum of a list of activations."""
+    return BatchBytes(
+        sum(saved.per_sequence_bytes for saved in activations),
+        sum(saved.once_bytes for saved in activations),
+    )
 
 
-def textbook(config: ModelConfig, dtype: str = "float32") -> list[Kept]:
-    """The list of Stanford's CS336, assignment 1: the result of each step, all in one dtype.
+def textbook(config: ModelConfig, dtype: str = "float32") -> list[SavedActivation]:
+    """The list of Stanford's CS336, assignment 1: the result of each operation, in one dtype.
 
-    Of the feed-forward it names the two products around SiLU and SiLU itself: the product of the
-    gate `w3`, and what the gate lets pass, are not in it.
+    Of the feed-forward it has the products of `w1` and `w2` and the SiLU. The product of `w3` and
+    the gated product are not in it.
     """
-    notes, size = _Notes(config), DTYPE_BYTES[dtype]
-    d_model, d_kv = config.d_model, config.num_kv_heads * config.d_head
-    scores = config.num_heads * config.context_length  # for each token
-    notes.block("norms", "norms", 2 * d_model if config.norm != "none" else 0, size)
-    notes.block("norms", "query and key norms", d_model + d_kv if config.qk_norm else 0, size)
-    notes.block("attention", "queries, keys, values", d_model + 2 * d_kv, size)
-    notes.block("attention", "scores", scores, size)
-    notes.block("attention", "softmax", scores, size)
-    notes.block("attention", "weighted sum", d_model, size)
-    notes.block("attention", "output projection", d_model, size)
-    notes.block("feed-forward", "w1 product", config.d_ff, size)
-    notes.block("feed-forward", "SiLU", config.d_ff, size)
-    notes.block("feed-forward", "w2 product", d_model, size)
-    notes.ends("norms", "final norm", d_model if config.norm == "pre" else 0, size)
-    notes.ends("head and loss", "logits", config.vocab_size, size)
-    notes.ends("head and loss", "cross-entropy", config.vocab_size, size)
-    return notes.kept
+    size, sequence, block, d_model, d_kv = _sizes(config, dtype)
+    scores = block * config.num_heads * config.context_length
+    return _nonempty(
+        ("norms", "norms", 2 * block * d_model * (config.norm != "none") * size),
+        ("query and key norms", "norms", block * (d_model + d_kv) * config.qk_norm * size),
+        ("queries, keys, values", "attention", block * (d_model + 2 * d_kv) * size),
+        ("scores", "attention", scores * size),
+        ("softmax", "attention", scores * size),
+        ("weighted sum", "attention", block * d_model * size),
+        ("output projection", "attention", block * d_model * size),
+        ("w1 product", "feed-forward", block * config.d_ff * size),
+        ("SiLU", "feed-forward", block * config.d_ff * size),
+        ("w2 product", "feed-forward", block * d_model * size),
+        ("final norm", "norms", sequence * d_model * (config.norm == "pre") * size),
+        ("logits", "head and loss", sequence * config.vocab_size * size),
+        ("cross-entropy", "head and loss", sequence * config.vocab_size * size),
+    )
 
 
-def definition_path(config: ModelConfig, dtype: str = "float32") -> list[Kept]:
-    """What `TransformerLM(config).use_fast_path(False)` and `cross_entropy` keep."""
-    notes, narrow = _Notes(config), DTYPE_BYTES[dtype]
+def definition_path(config: ModelConfig, dtype: str = "float32") -> list[SavedActivation]:
+    """The tensors that `TransformerLM(config).use_fast_path(False)` and `cross_entropy` save."""
+    narrow, sequence, block, d_model, _ = _sizes(config, dtype)
     mixed = narrow < WIDE  # then autocast makes a narrow copy for each product
-    d_model, d_kv, d_ff = config.d_model, config.num_kv_heads * config.d_head, config.d_ff
-    heads, scores = config.num_heads, config.num_heads * config.context_length
-    products_of_ffn = 2 if config.ffn == "swiglu" else 1  # that read the same input
-    _note_norms(notes, config)
-    notes.block("attention", "input", (3 if mixed else 1) * d_model, narrow)
-    _note_qk_norm_inputs(notes, config)
-    notes.block("attention", "queries, keys, values", 3 * d_model, narrow)
-    notes.once("attention", "causal mask", config.num_layers * config.context_length**2, 1)
-    notes.block("attention", "exponentials of scores", scores, WIDE)
-    notes.block("attention", "their sums, twice", 2 * heads, WIDE)
-    notes.block("attention", "softmax", scores, narrow)
-    notes.block("attention", "weighted sum", d_model, narrow)
-    inputs = products_of_ffn if mixed else 1
-    notes.block("feed-forward", "input", inputs * d_model, narrow)
-    notes.block("feed-forward", "w1 product, sigmoid, SiLU", 3 * d_ff, narrow)
-    if config.ffn == "swiglu":
-        notes.block("feed-forward", "w3 product, gated product", 2 * d_ff, narrow)
-    notes.ends("head and loss", "input", d_model, narrow)
-    notes.ends("head and loss", "logits and their exponentials", 2 * config.vocab_size, WIDE)
-    notes.ends("head and loss", "sums", 1, WIDE)
-    notes.ends("head and loss", "targets", 1, INTEGER)
-    if mixed:
-        of_attention = 2 * d_model * (d_model + d_kv)
-        of_ffn = (1 + products_of_ffn) * d_model * d_ff
-        elements = config.num_layers * (of_attention + of_ffn) + config.vocab_size * d_model
-        notes.once("weights", "narrow copies", elements, narrow)
-    return notes.kept
-
-
-def fast_path(config: ModelConfig, dtype: str = "float32") -> list[Kept]:
-    """What training keeps: fused products, fused attention and `chunked_cross_entropy`.
-
-    The attention kernel keeps its inputs, its output and one number for each query, from which it
-    makes the scores again. The loss keeps gradients instead of logits. Uncompiled, on a CPU: a
-    compiler may decide to keep less.
-    """
-    notes, narrow = _Notes(config), DTYPE_BYTES[dtype]
-    mixed = narrow < WIDE
-    d_model, d_kv, d_ff = config.d_model, config.num_kv_heads * config.d_head, config.d_ff
-    grouped = config.num_kv_heads < config.num_heads
-    copied = config.position == "rope" or config.qk_norm  # into queries and keys of their own
     gated = config.ffn == "swiglu"
-    _note_norms(notes, config)
-    notes.block("attention", "input", d_model, narrow)
-    if mixed:
-        _note_qk_norm_inputs(notes, config)
-    elif config.qk_norm:  # the inputs are parts of the one product below
-        _note_qk_norm_results(notes, config)
-    # Queries, keys and values come from one product: who keeps one of them keeps it whole. Keys and
-    # values that groups share are repeated into tensors of their own.
-    if not grouped or not copied or (config.qk_norm and not mixed):
-        notes.block("attention", "query-key-value product", d_model + 2 * d_kv, narrow)
-    notes.block("attention", "queries", d_model if copied else 0, narrow)
-    notes.block("attention", "keys", d_model if copied or grouped else 0, narrow)
-    notes.block("attention", "values", d_model if grouped else 0, narrow)
-    notes.block("attention", "log-sum-exp of scores", config.num_heads, WIDE)
-    notes.block("attention", "weighted sum", d_model, narrow)
-    # The kernel writes its output in the order of the queries, which is a rotation's own or that of
-    # the product, where the heads of a token are already side by side.
-    rotated = config.position == "rope"
-    notes.block("attention", "weighted sum, heads joined", d_model if rotated else 0, narrow)
-    notes.block("feed-forward", "input", d_model, narrow)
-    if gated:
-        notes.block("feed-forward", "w1 and w3 product", 2 * d_ff, narrow)
-        notes.block("feed-forward", "SiLU, gated product", 2 * d_ff, narrow)
-    else:
-        notes.block("feed-forward", "w1 product, sigmoid, SiLU", 3 * d_ff, narrow)
-    notes.ends("head and loss", "gradient of the hidden states", d_model, narrow)
-    notes.once("head and loss", "gradient of the output matrix", config.vocab_size * d_model, WIDE)
-    # One matrix of several, in each block; in half precision also copies of the others.
-    joined = d_model * (d_model + 2 * d_kv) + (2 * d_model * d_ff if gated else 0)
-    others = d_model * d_model + d_model * d_ff * (1 if gated else 2)
-    elements = config.num_layers * (joined + (others if mixed else 0))
-    notes.once("weights", "joined or narrow copies", elements, narrow)
-    return notes.kept
+    scores = block * config.num_heads * config.context_length
+    mask = config.num_layers * config.context_length**2
+    weights = count_parameters(replace(config, tie_embeddings=True))
+    return _nonempty(
+        *_norms(config),
+        ("input", "attention", (3 if mixed else 1) * block * d_model * narrow),
+        *_qk_norms(config, saves_inputs=True),
+        ("queries, keys, values", "attention", 3 * block * d_model * narrow),
+        ("causal mask", "attention", 0, mask),
+        ("exponentials of scores", "attention", scores * WIDE),
+        ("their sums, twice", "attention", 2 * block * config.num_heads * WIDE),
+        ("softmax", "attention", scores * narrow),
+        ("weighted sum", "attention", block * d_model * narrow),
+        ("input", "feed-forward", (2 if mixed and gated else 1) * block * d_model * narrow),
+        ("w1 product, sigmoid, SiLU", "feed-forward", 3 * block * config.d_ff * narrow),
+        ("w3 product, gated product", "feed-forward", 2 * block * config.d_ff * gated * narrow),
+        ("input", "head and loss", sequence * d_model * narrow),
+        ("logits and their exponentials", "head and loss", 2 * sequence * config.vocab_size * WIDE),
+        ("sums", "head and loss", sequence * WIDE),
+        ("targets", "head and loss", sequence * INTEGER),
+        ("narrow copies", "weights", 0, (weights.total - weights.norms) * mixed * narrow),
+    )
 
 
-def _note_norms(notes: _Notes, config: ModelConfig) -> None:
-    """Ids, and the norms of the stream: what they read, that divided by its root mean square."""
-    notes.ends("embedding", "token ids", 1, INTEGER)
-    if config.norm != "none":
-        notes.block("norms", "inputs and normalised", 4 * config.d_model, WIDE)
-        notes.block("norms", "root mean squares", 2, WIDE)
-    if config.norm == "pre":
-        notes.ends("norms", "of the final norm", 2 * config.d_model + 1, WIDE)
+def fast_path(config: ModelConfig, dtype: str = "float32") -> list[SavedActivation]:
+    """The tensors that training saves: fused products and attention, `chunked_cross_entropy`.
+
+    The attention kernel saves its inputs, its output and one number per query, and recomputes the
+    scores. The loss saves gradients instead of logits. This is uncompiled training on a CPU; a
+    compiler may save less.
+    """
+    narrow, sequence, block, d_model, d_kv = _sizes(config, dtype)
+    mixed = narrow < WIDE
+    rotated, gated = config.position == "rope", config.ffn == "swiglu"
+    grouped = config.num_kv_heads < config.num_heads
+    copied = rotated or config.qk_norm  # queries and keys are new tensors
+    # Queries, keys and values are views of one product: saving one saves all of it. Keys and
+    # values that groups share are repeated into new tensors.
+    qkv_width = d_model + 2 * d_kv
+    saves_product = not grouped or not copied or (config.qk_norm and not mixed)
+    head_weight = config.vocab_size * d_model * WIDE
+    # Each block joins several matrices into one; half precision also copies the others.
+    joined = {"q_proj", "k_proj", "v_proj", *(("w1", "w3") if gated else ())}
+    matrices = [each for each in hidden_matrices(config) if mixed or each.name in joined]
+    silu = ("w1 and w3 product", "SiLU, gated product") if gated else ("w1 product, sigmoid, SiLU",)
+    silu_width = (2 if gated else 3) * config.d_ff
+    return _nonempty(
+        *_norms(config),
+        ("input", "attention", block * d_model * narrow),
+        *_qk_norms(config, saves_inputs=mixed),  # else they are views of the product below
+        ("query-key-value product", "attention", block * qkv_width * saves_product * narrow),
+        ("queries", "attention", block * d_model * copied * narrow),
+        ("keys", "attention", block * d_model * (copied or grouped) * narrow),
+        ("values", "attention", block * d_model * grouped * narrow),
+        ("log-sum-exp of scores", "attention", block * config.num_heads * WIDE),
+        ("weighted sum", "attention", block * d_model * narrow),
+        # The kernel's output has the memory order of the queries. Without a rotation that is the
+        # order of the product, in which the heads of a token are already adjacent.
+        ("weighted sum, heads joined", "attention", block * d_model * rotated * narrow),
+        ("input", "feed-forward", block * d_model * narrow),
+        *((name, "feed-forward", block * silu_width * narrow) for name in silu),
+        ("gradient of the hidden states", "head and loss", sequence * d_model * narrow),
+        ("gradient of the output matrix", "head and loss", 0, head_weight),
+        ("joined or narrow copies", "weights", 0, sum(m.parameters for m in matrices) * narrow),
+    )
 
 
-def _note_qk_norm_inputs(notes: _Notes, config: ModelConfig) -> None:
-    if config.qk_norm:
-        width = config.d_model + config.num_kv_heads * config.d_head
-        notes.block("norms", "queries and keys to normalise", width, WIDE)
-        _note_qk_norm_results(notes, config)
+def _sizes(config: ModelConfig, dtype: str) -> tuple[int, int, int, int, int]:
+    """Bytes per element, tokens per sequence, those of all blocks, d_model and d_kv."""
+    tokens, d_kv = config.context_length, config.num_kv_heads * config.d_head
+    return DTYPE_BYTES[dtype], tokens, config.num_layers * tokens, config.d_model, d_kv
 
 
-def _note_qk_norm_results(notes: _Notes, config: ModelConfig) -> None:
-    width = config.d_model + config.num_kv_heads * config.d_head
-    notes.block("norms", "normalised queries and keys", width, WIDE)
-    rows = config.num_heads + config.num_kv_heads
-    notes.block("norms", "root mean squares of queries and keys", rows, WIDE)
+def _norms(config: ModelConfig) -> list[tuple[Any, ...]]:
+    """Token ids, and the inputs and results of the norms of the residual stream."""
+    _, sequence, block, d_model, _ = _sizes(config, "float32")
+    has_norms, has_final_norm = config.norm != "none", config.norm == "pre"
+    return [
+        ("token ids", "embedding", sequence * INTEGER),
+        ("inputs and normalised", "norms", 4 * block * d_model * has_norms * WIDE),
+        ("root mean squares", "norms", 2 * block * has_norms * WIDE),
+        ("of the final norm", "norms", sequence * (2 * d_model + 1) * has_final_norm * WIDE),
+    ]
+
+
+def _qk_norms(config: ModelConfig, *, saves_inputs: bool) -> list[tuple[Any, ...]]:
+    _, _, block, d_model, d_kv = _sizes(config, "float32")
+    size = block * (d_model + d_kv) * config.qk_norm * WIDE
+    heads = block * (config.num_heads + config.num_kv_heads) * config.qk_norm
+    return [
+        ("queries and keys to normalise", "norms", size * saves_inputs),
+        ("normalised queries and keys", "norms", size),
+        ("root mean squares of queries and keys", "norms", heads * WIDE),
+    ]
+
+
+def _nonempty(*rows: tuple[Any, ...]) -> list[SavedActivation]:
+    """Activations from (name, component, per_sequence_bytes, once_bytes), without empty ones."""
+    return [SavedActivation(*row) for row in rows if any(row[2:])]

@@ -12,13 +12,14 @@ products that the model needs, is its model FLOPs utilisation (MFU; Chowdhery et
 
 import os
 import time
+import timeit
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
-from tilth.accounting.activations import fast_path
+from tilth.accounting.activations import fast_path, total_bytes
 from tilth.accounting.flops import optimizer_operations, training_flops
 from tilth.accounting.parameters import count_parameters
 from tilth.config.model import ModelConfig
@@ -33,7 +34,7 @@ AMOUNT = Range(above=0.0, at_most=1e18)
 # own products reach this much of the peak of large square ones, and each byte that autograd keeps
 # stands for this many that are read or written by the operations between the products.
 SHARE_OF_PEAK = 0.85
-TRAFFIC_PER_KEPT_BYTE = 32
+TRAFFIC_PER_SAVED_BYTE = 32
 TRAFFIC_PER_PARAMETER_BYTE = 8  # AdamW reads four numbers and writes three; clipping reads one
 
 PRODUCT_SIZE = 1536  # rows and columns: large enough for the peak, done in a twentieth of a second
@@ -114,10 +115,11 @@ def cost_of(
     run_flops: float,
     hardware: Hardware,
     dtype: str = "float32",
-    mfu: float = DEFAULT_MFU,
+    mfu: float | None = None,
     price_per_hour: float | None = None,
 ) -> Cost:
-    """The time of so many operations at a share of the peak, with its energy and its price."""
+    """The time, energy and price of operations at a share `mfu` of the peak; default 0.5."""
+    mfu = DEFAULT_MFU if mfu is None else mfu
     check_float("mfu", mfu, Range(at_least=1e-9, at_most=1.0))
     return _cost(run_flops / (hardware.peak(dtype) * mfu), mfu, hardware, price_per_hour)
 
@@ -141,11 +143,9 @@ def cost_of_steps(
     peak = hardware.peak("float32")
     products = training_flops(config, batch_size, recompute=recompute)
     iterations = optimizer_operations(config, optimizer).get("iteration, products", 0)
-    kept_bytes = sum(kept.per_sequence_bytes for kept in fast_path(config)) * batch_size
-    traffic_bytes = (
-        TRAFFIC_PER_KEPT_BYTE * kept_bytes
-        + TRAFFIC_PER_PARAMETER_BYTE * 4 * count_parameters(config).total
-    )
+    saved_bytes = total_bytes(fast_path(config)).per_sequence_bytes * batch_size
+    traffic_bytes = TRAFFIC_PER_SAVED_BYTE * saved_bytes
+    traffic_bytes += TRAFFIC_PER_PARAMETER_BYTE * 4 * count_parameters(config).total
     step_seconds = (products + iterations) / (SHARE_OF_PEAK * peak)
     step_seconds += traffic_bytes / hardware.bytes_per_second
     mfu = products / (peak * step_seconds)
@@ -165,22 +165,20 @@ def _cost(seconds: float, mfu: float, hardware: Hardware, price_per_hour: float 
 
 
 def measure_machine(clock: Callable[[], float] = time.perf_counter) -> Hardware:
-    """Measure this machine with numpy, on as many threads as that uses; about a second.
+    """Measure this machine with NumPy, on as many threads as NumPy uses; about a second.
 
-    The best of some trials: whatever else runs here makes them slower, and nothing faster.
+    The best of several trials: other processes make a trial slower, never faster.
     """
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    threads = int(asked) if asked.isdecimal() and int(asked) > 0 else usable_cores()
     left = np.ones((PRODUCT_SIZE, PRODUCT_SIZE), dtype=np.float32)
     result = np.empty_like(left)
     product_seconds = _best_seconds(lambda: np.matmul(left, left, out=result), clock)
-    threads = _count_threads()
-    # One part for each thread; numpy lets the others run while it copies.
+    # One part per thread; NumPy releases the GIL while it copies.
     source = np.ones(COPY_BYTES, dtype=np.uint8)
-    targets = np.array_split(np.empty_like(source), threads)
-    parts = list(zip(targets, np.array_split(source, threads), strict=True))
+    parts = [np.array_split(each, threads) for each in (np.empty_like(source), source)]
     with ThreadPoolExecutor(threads) as pool:
-        copy_seconds = _best_seconds(
-            lambda: list(pool.map(lambda pair: np.copyto(*pair), parts)), clock
-        )
+        copy_seconds = _best_seconds(lambda: list(pool.map(np.copyto, *parts)), clock)
     return Hardware(
         "this",
         f"this machine, {threads} threads",
@@ -192,21 +190,8 @@ def measure_machine(clock: Callable[[], float] = time.perf_counter) -> Hardware:
     )
 
 
-def _count_threads() -> int:
-    """As many as numpy takes for its products."""
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    if asked.isdecimal() and int(asked) > 0:
-        return int(asked)
-    return usable_cores()
-
-
 def _best_seconds(work: Callable[[], object], clock: Callable[[], float]) -> float:
-    seconds = []
-    for _ in range(TRIALS):
-        began = clock()
-        work()
-        seconds.append(clock() - began)
-    return min(seconds)
+    return min(timeit.repeat(work, timer=clock, repeat=TRIALS, number=1))
 
 
 def host_memory_bytes() -> int:

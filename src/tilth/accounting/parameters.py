@@ -1,7 +1,4 @@
-"""How many numbers a model learns, by component.
-
-What enters: a `ModelConfig`. What leaves: counts that a test holds equal to the model's own, for
-every variant.
+"""Parameter counts of a model, by component, from its config.
 
 >>> from tilth.config.model import ModelConfig
 >>> config = ModelConfig(50_257, 1024, d_model=1600, num_layers=48, num_heads=25, d_ff=6400)
@@ -9,14 +6,16 @@ every variant.
 2127057600
 """
 
+import math
 from dataclasses import astuple, dataclass
+from typing import NamedTuple
 
 from tilth.config.model import ModelConfig
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of a model; a tied output matrix counts as the embedding that it is."""
+    """Parameters by component; a tied output matrix counts as part of the embedding."""
 
     embedding: int
     attention: int
@@ -26,50 +25,65 @@ class Parameters:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """All parameters."""
         return sum(astuple(self))
 
     @property
     def without_embedding(self) -> int:
-        """Without the input embedding, which is looked up and not multiplied by."""
+        """All but the input embedding, which is a lookup and not a matrix product."""
         return self.total - self.embedding
 
     @property
     def without_embedding_and_head(self) -> int:
-        """Those of the blocks and the final norm alone."""
+        """The parameters of the blocks and the final norm."""
         return self.total - self.embedding - self.head
 
 
-@dataclass(frozen=True)
-class Tensors:
-    """How many tensors the parameters are."""
+class ParameterTensor(NamedTuple):
+    """`number` equally shaped parameters of a model, each (outputs, inputs) or (width,)."""
 
-    hidden: int
-    """The matrices of attention and feed-forward."""
-    total: int
+    name: str
+    component: str
+    """A field of `Parameters`."""
+    shape: tuple[int, ...]
+    number: int
+
+    @property
+    def parameters(self) -> int:
+        """The elements of all of them."""
+        return self.number * math.prod(self.shape)
+
+
+def parameter_tensors(config: ModelConfig) -> list[ParameterTensor]:
+    """List every parameter tensor of `TransformerLM(config)`; a test compares them."""
+    d_model, d_ff, layers = config.d_model, config.d_ff, config.num_layers
+    d_kv = config.num_kv_heads * config.d_head
+    ends = (config.vocab_size, d_model)
+    tensors = [
+        ParameterTensor("token_embeddings", "embedding", ends, 1),
+        ParameterTensor("q_proj", "attention", (d_model, d_model), layers),
+        ParameterTensor("k_proj", "attention", (d_kv, d_model), layers),
+        ParameterTensor("v_proj", "attention", (d_kv, d_model), layers),
+        ParameterTensor("output_proj", "attention", (d_model, d_model), layers),
+        ParameterTensor("w1", "feed_forward", (d_ff, d_model), layers),
+        ParameterTensor("w3", "feed_forward", (d_ff, d_model), layers * (config.ffn == "swiglu")),
+        ParameterTensor("w2", "feed_forward", (d_model, d_ff), layers),
+        ParameterTensor("norms", "norms", (d_model,), 2 * layers * (config.norm != "none")),
+        ParameterTensor("qk_norms", "norms", (config.d_head,), 2 * layers * config.qk_norm),
+        ParameterTensor("ln_final", "norms", (d_model,), int(config.norm == "pre")),
+        ParameterTensor("lm_head", "head", ends, int(not config.tie_embeddings)),
+    ]
+    return [tensor for tensor in tensors if tensor.number]
+
+
+def hidden_matrices(config: ModelConfig) -> list[ParameterTensor]:
+    """The matrices of attention and feed-forward, which Muon updates."""
+    return [t for t in parameter_tensors(config) if t.component in ("attention", "feed_forward")]
 
 
 def count_parameters(config: ModelConfig) -> Parameters:
-    """Count by hand what `TransformerLM(config)` would allocate."""
-    d_model, d_head = config.d_model, config.d_head
-    d_kv = config.num_kv_heads * d_head
-    norms_of_block = 2 * d_model if config.norm != "none" else 0
-    if config.qk_norm:
-        norms_of_block += 2 * d_head
-    matrices_of_ffn = 3 if config.ffn == "swiglu" else 2
-    return Parameters(
-        embedding=config.vocab_size * d_model,
-        # q and output are square; k and v are as wide as their heads
-        attention=config.num_layers * (2 * d_model * d_model + 2 * d_model * d_kv),
-        feed_forward=config.num_layers * matrices_of_ffn * d_model * config.d_ff,
-        norms=config.num_layers * norms_of_block + (d_model if config.norm == "pre" else 0),
-        head=0 if config.tie_embeddings else config.vocab_size * d_model,
-    )
-
-
-def count_tensors(config: ModelConfig) -> Tensors:
-    """Count the tensors in which those parameters lie."""
-    hidden = config.num_layers * (4 + (3 if config.ffn == "swiglu" else 2))
-    norms_of_block = (2 if config.norm != "none" else 0) + (2 if config.qk_norm else 0)
-    norms = config.num_layers * norms_of_block + (1 if config.norm == "pre" else 0)
-    return Tensors(hidden, hidden + norms + (1 if config.tie_embeddings else 2))
+    """Count the parameters of `TransformerLM(config)` by component."""
+    counts = dict.fromkeys(Parameters.__annotations__, 0)
+    for tensor in parameter_tensors(config):
+        counts[tensor.component] += tensor.parameters
+    return Parameters(**counts)

@@ -1,12 +1,11 @@
-"""An account as tables for a reader.
+"""An account as tables.
 
-What enters: the plain values of an `Account`. What leaves: the text of its tables, or the same in
-colour on a terminal.
-
+>>> print(plain(12345.6), plain(0.12345))
+12,346 0.123
 """
 
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -15,54 +14,43 @@ from rich.table import Table
 
 from tilth.formatting import format_bytes, format_duration, scientific
 
-WIDTH = 100  # of text that goes to a file
-COMPONENTS = {
-    "embedding": "embedding",
-    "attention": "attention",
-    "feed_forward": "feed-forward",
-    "norms": "norms",
-    "head": "head",
-}
+WIDTH = 100  # columns of text that goes to a file
+COMPONENTS = ("embedding", "attention", "feed_forward", "norms", "head")
 
 
 def render(values: Mapping[str, Any]) -> str:
-    """The tables as plain text."""
+    """The tables of `Account.to_dict()` as plain text."""
     with io.StringIO() as text:
         show(values, Console(file=text, width=WIDTH))
         return text.getvalue().rstrip()
 
 
 def show(values: Mapping[str, Any], console: Console) -> None:
-    """Print the tables."""
-    _print(console, *_heading(values))
-    console.print(_parameters(values))
-    console.print(_products(values))
-    console.print(_operations(values))
-    console.print(_memory(values))
-    _print(console, *_memory_notes(values))
+    """Print the tables of `Account.to_dict()`."""
+    parts = [*_heading(values), _parameters(values), _products(values), _operations(values)]
+    parts += [_memory(values), *_memory_notes(values)]
     if values["cost"] is not None:
-        console.print(_time(values))
+        parts.append(_time(values))
     if values["optimum"] is not None:
-        _print(console, *_optimum(values["optimum"]))
+        parts.append(_optimum(values["optimum"]))
+    for part in parts:
+        console.print(part, highlight=False, markup=False)
 
 
 def shares_table(title: str, first_column: str, rows: Mapping[str, dict[str, int]]) -> Table:
     """A table of the FLOPs of forward passes and the shares of their components."""
     components = list(next(iter(rows.values())))
     headings = [component.replace(" ", "\n", 1) for component in components]
-    table = _table(title, first_column, "forward FLOPs", *headings)
-    for name, flops in rows.items():
-        total = sum(flops.values())
-        table.add_row(name, f"{total:,}", *(share(flops[each], total) for each in components))
-    return table
+    totals = {name: sum(flops.values()) for name, flops in rows.items()}
+    cells = [
+        (name, f"{totals[name]:,}", *(share(flops[each], totals[name]) for each in components))
+        for name, flops in rows.items()
+    ]
+    return _table(title, (first_column, "forward FLOPs", *headings), cells)
 
 
 def plain(number: float) -> str:
-    """At least three digits, and never a power of ten where one can read the number.
-
-    >>> plain(12345.6), plain(0.12345)
-    ('12,346', '0.123')
-    """
+    """A number with at least three digits, without an exponent where it is readable."""
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
@@ -71,7 +59,7 @@ def share(part: float, whole: float) -> str:
     return f"{part / whole:.1%}"
 
 
-def _heading(values: Mapping[str, Any]) -> Iterable[str]:
+def _heading(values: Mapping[str, Any]) -> list[str]:
     model = values["model"]
     shape = (
         f"{values['name']}: {model['num_layers']} layers of width {model['d_model']:,}, "
@@ -81,174 +69,172 @@ def _heading(values: Mapping[str, Any]) -> Iterable[str]:
     usual = {"norm": "pre", "position": "rope", "tie_embeddings": False, "qk_norm": False}
     usual["num_kv_heads"] = model["num_heads"]
     unusual = [f"{name} {model[name]}" for name, value in usual.items() if model[name] != value]
-    yield ", ".join([shape, *unusual])
-    yield from values["notes"]
+    return [", ".join([shape, *unusual]), *values["notes"]]
 
 
 def _parameters(values: Mapping[str, Any]) -> Table:
     parameters = values["parameters"]
-    total = parameters["total"]
-    table = _table("Parameters", "", "number", "share")
-    for name, title in COMPONENTS.items():
-        tied = name == "head" and values["model"]["tie_embeddings"]
-        shown = "is the embedding" if tied else f"{parameters[name]:,}"
-        table.add_row(title, shown, share(parameters[name], total))
-    table.add_section()
-    unit, power = ("GiB", 30) if parameters["bytes"] >= 2**30 else ("MiB", 20)
-    table.add_row("all, trainable", f"{total:,}", "100.0%")
-    table.add_row("without the embedding", f"{parameters['without_embedding']:,}")
-    table.add_row("without embedding and head", f"{parameters['without_embedding_and_head']:,}")
-    table.add_row("bytes in float32", f"{parameters['bytes']:,}", format_bytes(parameters["bytes"]))
-    table.add_row("", "", f"{parameters['bytes'] / 2**power:,.2f} {unit}")
-    return table
+    total, size = parameters["total"], parameters["bytes"]
+    numbers = {name: f"{parameters[name]:,}" for name in parameters}
+    if values["model"]["tie_embeddings"]:
+        numbers["head"] = "is the embedding"
+    unit, power = ("GiB", 30) if size >= 2**30 else ("MiB", 20)
+    return _table(
+        "Parameters",
+        ("", "number", "share"),
+        [
+            (name.replace("_", "-"), numbers[name], share(parameters[name], total))
+            for name in COMPONENTS
+        ],
+        [
+            ("all, trainable", numbers["total"], "100.0%"),
+            ("without the embedding", numbers["without_embedding"]),
+            ("without embedding and head", numbers["without_embedding_and_head"]),
+            ("bytes in float32", numbers["bytes"], format_bytes(size)),
+            ("", "", f"{size / 2**power:,.2f} {unit}"),
+        ],
+    )
 
 
 def _products(values: Mapping[str, Any]) -> Table:
     flops = values["flops"]
     total = flops["forward"]
+
+    def summed(name: str, number: int) -> tuple[str, ...]:
+        return (name, *[""] * 4, f"{number:,}", share(number, total))
+
     tokens = values["model"]["context_length"]
-    title = f"Forward pass over {tokens:,} tokens: (m, n) times (n, p) takes 2mnp FLOPs"
-    table = _table(title, "product", "m", "n", "p", "times", "FLOPs", "share")
-    for product in flops["products"]:
-        numbers = (f"{product[name]:,}" for name in ("m", "n", "p", "times", "flops"))
-        table.add_row(product["name"], *numbers, share(product["flops"], total))
-    table.add_section()
-    for component, number in flops["by_component"].items():
-        table.add_row(component, *[""] * 4, f"{number:,}", share(number, total))
-    table.add_section()
-    table.add_row("all products", *[""] * 4, f"{total:,}", "100.0%")
-    extra = flops["elementwise_total"]
-    table.add_row("besides: softmax, norms, ...", *[""] * 4, f"{extra:,}", share(extra, total))
-    return table
+    return _table(
+        f"Forward pass over {tokens:,} tokens: (m, n) times (n, p) takes 2mnp FLOPs",
+        ("product", "m", "n", "p", "times", "FLOPs", "share"),
+        [
+            (
+                product["name"],
+                *(f"{product[name]:,}" for name in ("m", "n", "p", "times", "flops")),
+                share(product["flops"], total),
+            )
+            for product in flops["products"]
+        ],
+        [summed(*component) for component in flops["by_component"].items()],
+        [
+            summed("all products", total),
+            summed("besides: softmax, norms, ...", flops["elementwise_total"]),
+        ],
+    )
 
 
 def _operations(values: Mapping[str, Any]) -> Table:
     flops, training = values["flops"], values["training"]
     batch_size, optimizer = training["batch_size"], training["optimizer"]
     tokens = batch_size * values["model"]["context_length"]
-    backward = "backward, with the forward pass again" if training["recompute"] else "backward"
-    table = _table(
-        f"Training, a batch of {batch_size:,} ({tokens:,} tokens)", "FLOPs", "number", "as"
-    )
     forward = batch_size * flops["forward"]
-    rows = [
-        ("forward", forward),
-        (backward, flops["per_step"] - forward),
-        ("a step", flops["per_step"]),
-        ("a token", flops["per_token"]),
-        (f"{optimizer}'s update", flops["optimizer_total"]),
-        *((f"  {name}", number) for name, number in flops["optimizer"].items()),
-    ]
+    numbers = {
+        "forward": forward,
+        "backward, with the forward pass again" if training["recompute"] else "backward": (
+            flops["per_step"] - forward
+        ),
+        "a step": flops["per_step"],
+        "a token": flops["per_token"],
+        f"{optimizer}'s update": flops["optimizer_total"],
+        **{f"  {name}": number for name, number in flops["optimizer"].items()},
+    }
     if flops["per_run"] is not None:
-        steps, run_tokens = training["steps"], training["tokens"]
-        rows.append((f"{steps:,} steps, {run_tokens:,} tokens", flops["per_run"]))
-    for name, number in rows:
-        table.add_row(name, f"{number:,}", scientific(number))
+        numbers[f"{training['steps']:,} steps, {training['tokens']:,} tokens"] = flops["per_run"]
+    table = _table(
+        f"Training, a batch of {batch_size:,} ({tokens:,} tokens)",
+        ("FLOPs", "number", "as"),
+        [(name, f"{number:,}", scientific(number)) for name, number in numbers.items()],
+    )
     per_parameter = flops["optimizer_total"] / values["parameters"]["total"]
     table.caption = f"{optimizer}: {per_parameter:,.4g} operations for each parameter"
     return table
 
 
 def _memory(values: Mapping[str, Any]) -> Table:
-    """Both lists of activations by component, then what is always there, then the sums."""
+    """Bytes by component: activations, then the tensors that outlast a step, then sums."""
     training, memory = values["training"], values["memory"]
     textbook, ours = memory["textbook"], memory["implementation"]
     batch_size = training["microbatch_size"]
-    what = "sequence" if batch_size == 1 else "sequences"
-    table = _table(
-        f"Memory of training, {batch_size:,} {what} at a time, products in {training['dtype']}",
-        *("", "textbook", "this implementation", "of it for any batch"),
-    )
-    components = dict.fromkeys(
-        kept["component"] for kept in [*textbook["activations"], *ours["activations"]]
-    )
-    for component in components:
-        by_book, once_by_book = _sums(textbook["activations"], component)
-        by_us, once_by_us = _sums(ours["activations"], component)
-        table.add_row(
-            f"activations: {component}",
-            format_bytes(by_book * batch_size + once_by_book),
-            format_bytes(by_us * batch_size + once_by_us),
-            format_bytes(once_by_us) if once_by_us else "",
+    rows = []
+    lists = (textbook["activations"], ours["activations"])
+    for component in dict.fromkeys(saved["component"] for saved in lists[0] + lists[1]):
+        growing, once = (
+            [sum(s[key] for s in saved if s["component"] == component) for saved in lists]
+            for key in ("per_sequence_bytes", "once_bytes")
         )
-    always = (("parameters", "parameters_bytes"), ("gradients", "gradients_bytes"))
-    for name, key in always:
-        table.add_row(name, format_bytes(ours[key]), format_bytes(ours[key]))
-    moments = textbook["once_bytes"] - ours["parameters_bytes"] - ours["gradients_bytes"]
-    table.add_row(
-        f"{training['optimizer']}'s state",
-        format_bytes(moments),
-        format_bytes(ours["optimizer_state_bytes"]),
-    )
-    table.add_section()
-    table.add_row(
-        "all at once, or the worst moment",
-        format_bytes(textbook["bytes"]),
-        format_bytes(ours["peak_bytes"]),
-    )
+        both = [batch_size * size + fixed for size, fixed in zip(growing, once, strict=True)]
+        rows.append((f"activations: {component}", *both, *([once[1]] if once[1] else [])))
+    parameters, gradients = ours["parameters_bytes"], ours["gradients_bytes"]
+    moments = textbook["once_bytes"] - parameters - gradients
+    rows += [
+        ("parameters", parameters, parameters),
+        ("gradients", gradients, gradients),
+        (f"{training['optimizer']}'s state", moments, ours["optimizer_state_bytes"]),
+    ]
+    shown = [(name, *map(format_bytes, sizes)) for name, *sizes in rows]
+    peaks = [format_bytes(size) for size in (textbook["bytes"], ours["peak_bytes"])]
+    sums = [("all at once, or the worst moment", *peaks)]
     if memory["limit_bytes"] is not None:
-        limit = format_bytes(memory["limit_bytes"])
-        largest = (str(each["largest_batch"]) for each in (textbook, ours))
-        table.add_row(f"the most sequences in {limit}", *largest)
-    return table
+        limit = f"the most sequences in {format_bytes(memory['limit_bytes'])}"
+        sums.append((limit, *(str(each["largest_batch"]) for each in (textbook, ours))))
+    what = "sequence" if batch_size == 1 else "sequences"
+    return _table(
+        f"Memory of training, {batch_size:,} {what} at a time, products in {training['dtype']}",
+        ("", "textbook", "this implementation", "of it for any batch"),
+        shown,
+        sums,
+    )
 
 
-def _memory_notes(values: Mapping[str, Any]) -> Iterable[str]:
+def _memory_notes(values: Mapping[str, Any]) -> list[str]:
     memory = values["memory"]
     textbook, ours = memory["textbook"], memory["implementation"]
-    yield (
+    return [
         f"Textbook: {textbook['per_sequence_bytes']:,} bytes x batch + {textbook['once_bytes']:,}. "
         f"Kept by this implementation: {ours['per_sequence_bytes']:,} bytes x batch + "
         f"{ours['once_bytes']:,}; its worst moment leaves out what is not there at once, and torch "
-        "itself."
-    )
-    yield (
+        "itself.",
         f"Generating: {format_bytes(memory['cache_bytes'])} of keys and values for one sequence of "
-        f"{values['model']['context_length']:,} tokens."
-    )
+        f"{values['model']['context_length']:,} tokens.",
+    ]
 
 
 def _time(values: Mapping[str, Any]) -> Table:
     hardware, cost, training = values["hardware"], values["cost"], values["training"]
-    steps = training["steps"]
-    length = "1 step" if steps is None else f"{steps:,} steps"
+    length = f"{training['steps']:,} steps" if training["steps"] else "1 step"
     peak = hardware["flops_per_second"][training["dtype"]]
-    table = _table(f"Time of {length} on {hardware['what']}", "", "")
-    table.add_row("peak", f"{peak / 1e12:,.4g} TFLOP/s in {training['dtype']}")
-    table.add_row("which is from", hardware["source"])
-    table.add_row("reached (MFU)", f"{cost['mfu']:.0%}")
-    table.add_row("time", format_duration(cost["seconds"]))
-    table.add_row("hours", plain(cost["seconds"] / 3600))
+    rows = [
+        ("peak", f"{peak / 1e12:,.4g} TFLOP/s in {training['dtype']}"),
+        ("which is from", hardware["source"]),
+        ("reached (MFU)", f"{cost['mfu']:.0%}"),
+        ("time", format_duration(cost["seconds"])),
+        ("hours", plain(cost["seconds"] / 3600)),
+    ]
     if cost["energy_kwh"] is not None:
-        table.add_row("energy", f"{plain(cost['energy_kwh'])} kWh at {hardware['watts']:.0f} W")
+        rows.append(("energy", f"{plain(cost['energy_kwh'])} kWh at {hardware['watts']:.0f} W"))
     if cost["money"] is not None:
-        table.add_row("money", f"{cost['money']:,.2f}")
-    return table
+        rows.append(("money", f"{cost['money']:,.2f}"))
+    return _table(f"Time of {length} on {hardware['what']}", ("", ""), rows)
 
 
-def _optimum(optimum: Mapping[str, float]) -> Iterable[str]:
-    yield (
+def _optimum(optimum: Mapping[str, float]) -> str:
+    return (
         f"These hours are {scientific(optimum['flops'])} FLOPs. By Hoffmann et al. (2022), "
         f"an estimate, they are best spent on {scientific(optimum['parameters'])} parameters and "
         f"{scientific(optimum['tokens'])} tokens, 20 for each."
     )
 
 
-def _sums(activations: Iterable[Mapping[str, Any]], component: str) -> tuple[int, int]:
-    alike = [kept for kept in activations if kept["component"] == component]
-    return sum(k["per_sequence_bytes"] for k in alike), sum(k["once_bytes"] for k in alike)
-
-
-def _table(title: str, *columns: str) -> Table:
+def _table(title: str, columns: Sequence[str], *sections: Sequence[Sequence[str]]) -> Table:
+    """A table whose sections are separated by a line; the first column is on the left."""
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
     table.min_width = len(title)  # else a narrow table breaks it
     table.caption_justify = "left"
     table.show_header = any(columns)
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if number else "left", no_wrap=number > 0)
+    for section in sections:
+        table.add_section()
+        for row in section:
+            table.add_row(*row)
     return table
-
-
-def _print(console: Console, *paragraphs: str) -> None:
-    for paragraph in paragraphs:
-        console.print(paragraph, highlight=False, soft_wrap=False, markup=False)

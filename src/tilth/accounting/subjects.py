@@ -1,7 +1,4 @@
-"""Models that have a name: GPT-2's sizes in our architecture, some Llamas, and the recipes.
-
-What enters: a name, or the path of a run directory or of a config file. What leaves: a `Subject`:
-the model, and what is known of the run (batch size, steps, optimizer).
+"""The models that `account` takes: by name, as a run directory, a config file or a config.
 
 >>> find_subject("gpt2-xl").config.d_model
 1600
@@ -11,44 +8,58 @@ ValueError: there is no shape, run or config file 'gpt2-xxl'; did you mean gpt2-
 """
 
 from dataclasses import dataclass, replace
+from os import fspath
 from pathlib import Path
+from typing import Literal
 
 from tilth.config import GPT2_SHAPES, LLAMA_SHAPES, RECIPES, ModelConfig, TrainingConfig
 from tilth.config.shapes import gpt2_parameters
-from tilth.files import FileError, read_toml
+from tilth.config.training import Count
+from tilth.files import FileError, StrPath, read_toml
 from tilth.formatting import suggestion
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A model to account for, and what is known of how it is trained."""
+    """A model, and the settings of its training that change its cost."""
 
     name: str
     config: ModelConfig
     notes: tuple[str, ...] = ()
-    """What a reader must know about the numbers."""
-    batch_size: int | None = None
-    num_microbatches: int = 1
-    steps: int | None = None
-    optimizer: str | None = None
-    dtype: str | None = None
+    """Caveats about the numbers, a sentence each."""
+    batch_size: Count = 1
+    num_microbatches: Count = 1
+    steps: Count | None = None
+    optimizer: Literal["adamw", "muon", "sgd"] = "adamw"
+    dtype: Literal["float32", "tf32", "bfloat16", "float16"] = "float32"
+    recompute: bool = False
+    """Whether the backward pass repeats the forward pass, to save memory."""
+
+    @property
+    def microbatch_size(self) -> int:
+        """The most sequences of a microbatch."""
+        return -(-self.batch_size // self.num_microbatches)
 
 
-# A recipe leaves the vocabulary to its data; this is what its name stands for.
+# A recipe takes its vocabulary size from its data; these are the usual ones.
 RECIPE_VOCAB_SIZES = dict.fromkeys(RECIPES, 10_000) | {"openwebtext": 32_000, "leaderboard": 32_000}
 
 SHAPE_NAMES = [*GPT2_SHAPES, *LLAMA_SHAPES, *RECIPES]
 
 
-def find_subject(name: str) -> Subject:
-    """Look up a shape or a recipe by name, or read the config of a run or a file."""
-    if name in GPT2_SHAPES:
-        config = GPT2_SHAPES[name]
-        notes = (
+def find_subject(subject: StrPath | ModelConfig | TrainingConfig) -> Subject:
+    """Look up a shape or a recipe by name, read the config of a run or a file, or take a config."""
+    if isinstance(subject, ModelConfig):
+        return Subject("a model", subject)
+    if isinstance(subject, TrainingConfig):
+        return subject_of(subject.recipe, subject)
+    name = fspath(subject)
+    if config := GPT2_SHAPES.get(name):
+        note = (
             "The size of GPT-2 in our architecture: SwiGLU with d_ff = 4 d_model, RoPE, no biases, "
-            f"untied. OpenAI's own has {gpt2_parameters(config):,} parameters.",
+            f"untied. OpenAI's own has {gpt2_parameters(config):,} parameters."
         )
-        return Subject(name, config, notes)
+        return Subject(name, config, (note,))
     if name in LLAMA_SHAPES:
         return Subject(name, LLAMA_SHAPES[name])
     if name in RECIPES:
@@ -65,7 +76,7 @@ def find_subject(name: str) -> Subject:
 
 
 def subject_of(name: str, config: TrainingConfig) -> Subject:
-    """What there is to account for in a whole training config."""
+    """The subject of a training config."""
     microbatch_size = config.microbatch_size or config.batch_size
     return Subject(
         name,
@@ -74,7 +85,7 @@ def subject_of(name: str, config: TrainingConfig) -> Subject:
         num_microbatches=-(-config.batch_size // microbatch_size),
         steps=config.steps,
         optimizer=config.optimizer.name,
-        dtype=config.machine.dtype,
+        dtype=config.machine.dtype or "float32",
     )
 
 
@@ -88,12 +99,12 @@ def _recipe(name: str) -> Subject:
 
 
 def _from_file(name: str, path: Path) -> Subject:
-    """A run's config.toml, a training config, or a table [model] alone with what else is known."""
+    """Read the config.toml of a run, a training config, or a file with at least a table [model]."""
     values = read_toml(path)
     if not isinstance(values.get("model"), dict):
         raise FileError(path, "has no table [model]", "give the config of a run")
     try:
-        # Where the data lie does not matter here.
+        # The path of the data does not matter here.
         return subject_of(name, TrainingConfig.from_dict({"data": "", **values}))
     except ValueError as error:
         raise FileError(path, f"is no training config: {error}".rstrip("."), "mend it") from error
