@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilth.generation import LanguageModel, Sampling, TextStream
+from tilth.generation import LanguageModel, TextStream
 from tilth.generation import decoding as module
-from tilth.generation.decoding import Continuation, decode, scored_token
+from tilth.generation.decoding import Continuation, GenerationOptions, decode, scored_token
 from tilth.tokenizer import Tokenizer
 
 
@@ -115,9 +115,12 @@ def test_a_context_holds_the_latest(context_length, data):
     """Rows of any lengths together: each reads what it would read alone."""
     lengths = data.draw(st.lists(st.integers(1, context_length), min_size=1, max_size=4))
     numbers = [data.draw(st.integers(1, 40)) for _ in lengths]
-    options = {"sampling": Sampling(temperature=0), "context_length": context_length}
     sequences = [
-        Continuation([0] * length, max_tokens=number, **options)
+        Continuation(
+            [0] * length,
+            GenerationOptions(temperature=0, max_tokens=number),
+            context_length=context_length,
+        )
         for length, number in zip(lengths, numbers, strict=True)
     ]
     decoder, chosen = Ones(len(lengths)), [0] * len(lengths)
@@ -154,10 +157,9 @@ def stream_over(text_bytes, stop):
             return np.eye(1, 257, k=self.rest.pop(0), dtype=np.float32)[None]
 
     tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"])
-    sequence = Continuation(
-        [0], Sampling(temperature=0), context_length=99, max_tokens=99, end_id=256
-    )
-    return TextStream(Given(), sequence, tokenizer, stop)
+    options = GenerationOptions(temperature=0, max_tokens=99, stop=stop)
+    sequence = Continuation([0], options, context_length=99, end_id=256)
+    return TextStream(Given(), sequence, tokenizer)
 
 
 @settings(max_examples=200)

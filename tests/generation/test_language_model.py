@@ -73,13 +73,13 @@ def test_a_token_that_the_tokenizer_lacks_is_never_chosen(make_model, load):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"max_tokens": 0}, "max_tokens is 0; write 1 token or more."),
+        ({"max_tokens": 0}, "max_tokens must be at least 1, not 0."),
         ({"temperature": -1.0}, "temperature is -1; it must be at least 0."),
         ({"top_p": 2.0}, "top_p is 2; it must be at most 1."),
-        ({"sample_index": -1}, "sample_index is -1"),
-        ({"past_context": "wrap"}, "past_context is 'wrap'; choose slide or stop."),
-        ({"stop": "word"}, "stop is 'word'; give a list of texts"),
-        ({"stop": ["a", ""]}, "give a list of texts that are not empty"),
+        ({"sample_index": -1}, "sample_index must be at least 0, not -1"),
+        ({"past_context": "wrap"}, "past_context 'wrap' is unknown; choose one of slide, stop."),
+        ({"stop": "word"}, "stop must be a list, not 'word'"),
+        ({"stop": ["a", ""]}, r"stop\[1\] must have at least 1 character"),
     ],
 )
 def test_bad_values_are_one_sentence(make_model, load, options, sentence):
@@ -91,7 +91,7 @@ def test_prompts_that_do_not_fit_are_one_sentence(make_model, load):
     model = load(make_model())
     with pytest.raises(ValueError, match="has 25 tokens, and the context length is 24; shorten it"):
         model.generate("a" * 25)
-    with pytest.raises(ValueError, match="alternatives is -1"):
+    with pytest.raises(ValueError, match="alternatives must be at least 0, not -1"):
         model.generate("a", alternatives=-1)
 
 
@@ -162,7 +162,7 @@ def test_scores_are_the_log_likelihood(make_model, load):
         assert token.log_probability == pytest.approx(exact[place, token.id], abs=1e-4)
         assert [i for i, _ in token.alternatives] == np.argsort(-exact[place])[:2].tolist()
     assert load(model).score("") == []
-    with pytest.raises(ValueError, match="alternatives is -1"):
+    with pytest.raises(ValueError, match="alternatives must be at least 0, not -1"):
         load(model).score("a", alternatives=-1)
 
 
@@ -228,7 +228,7 @@ def test_a_batch_is_its_sequences(make_model, load, tokenizer, backend):
     assert batches.generate_batch([]) == []
     with pytest.raises(ValueError, match="takes a list of prompts"):
         batches.generate_batch("a prompt")
-    with pytest.raises(ValueError, match="max_tokens is 0; write 1 token or more"):
+    with pytest.raises(ValueError, match="max_tokens must be at least 1, not 0"):
         batches.generate_batch(["a prompt"], max_tokens=0)
 
 
@@ -299,9 +299,9 @@ def test_a_run_generates_and_scores(run):
     ("options", "sentence"),
     [
         ({"step": 7}, "has no checkpoint of step 7; there are 5, 10"),
-        ({"quantize": "int3"}, "there is no quantization 'int3'; choose int8, or none."),
+        ({"quantize": "int3"}, "quantize 'int3' is unknown; choose one of None, int8"),
         ({"quantize": "int8", "device": "cuda"}, "int8 weights are for the CPU; leave --quantize"),
-        ({"backend": "gpu"}, "there is no backend 'gpu'; choose native or torch."),
+        ({"backend": "gpu"}, "backend 'gpu' is unknown; choose one of native, torch"),
         ({"backend": "native", "device": "cuda"}, "runs on the cpu, not on cuda; take torch"),
         ({"threads": 0}, "threads is 0; give 1 or more."),
         ({"threads": 30_000}, "threads is 30,000, and this machine has"),

@@ -295,8 +295,8 @@ def test_chance_is_even_and_depends_on_all_three():
 
 def test_chance_is_splitmix64():
     """Seed 0 begins as the published generator does: three outputs chained by hand."""
-    assert module._scrambled(0) == 0xE220A8397B1DCDAF
-    assert module._scrambled(0x9E3779B97F4A7C15) == 0x6E789E6AA1B965F4
+    assert module.splitmix64(0) == 0xE220A8397B1DCDAF
+    assert module.splitmix64(0x9E3779B97F4A7C15) == 0x6E789E6AA1B965F4
 
 
 def test_the_draw_at_the_very_end_is_the_last_token(monkeypatch):

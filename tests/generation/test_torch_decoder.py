@@ -155,7 +155,7 @@ def test_a_model_in_training_is_sampled_and_left_as_it_was(model, sample):
     assert text == sample(model, "abc", max_tokens=40, seed=5)
     assert text != sample(model, "abc", max_tokens=40, seed=6)
     assert text != sample(model, "abc", max_tokens=40, seed=5, sample_index=1)
-    with pytest.raises(ValueError, match="max_tokens is 0; write 1 token or more"):
+    with pytest.raises(ValueError, match="max_tokens must be at least 1, not 0"):
         sample(model, "abc", max_tokens=0)
 
 

@@ -1,7 +1,7 @@
-"""A trained model and a prompt to text.
+"""Generate and score text with a trained model.
 
-`load` makes a `LanguageModel` of a run directory; its methods stream text, continue batches of
-prompts and score given texts. Names are loaded when first used: a CPU needs no torch.
+`load` returns the `LanguageModel` of a run directory. Names are loaded when first used: on a CPU
+torch is not imported.
 
 >>> from tilth.generation import Sampling, next_token_distribution
 >>> ids, probabilities = next_token_distribution([0.0, 1.0, 3.0], Sampling(top_k=2))

@@ -1,3 +1,4 @@
+from tilth.generation.decoding import GenerationOptions as GenerationOptions
 from tilth.generation.decoding import ScoredToken as ScoredToken
 from tilth.generation.decoding import TextStream as TextStream
 from tilth.generation.language_model import LanguageModel as LanguageModel

@@ -1,14 +1,15 @@
-r"""The decode loop: one for streams, batches and training samples. No torch.
+r"""The decode loop of streams, batches and training samples. No torch.
 
 A `Decoder` turns token ids into logits, a `Continuation` turns logits into the next token, and
-`decode` drives both until every sequence is over. `score_ids` reads through the same decoder.
+`decode` runs both until every sequence has ended. `score_ids` uses the same decoders.
 
 >>> class Constant:  # a decoder whose likeliest token is always 3
 ...     def extend(self, ids, every=False):
 ...         return np.eye(1, 5, k=3, dtype=np.float32)[None]
 ...     def truncate(self, row, length):
 ...         pass
->>> sequence = Continuation([0, 1], Sampling(temperature=0), context_length=4, max_tokens=3)
+>>> options = GenerationOptions(temperature=0, max_tokens=3)
+>>> sequence = Continuation([0, 1], options, context_length=4)
 >>> [(row, token_id) for row, token_id, _ in decode(Constant(), [sequence], vocab_size=5)]
 [(0, 3), (0, 3), (0, 3)]
 >>> sequence.stop_reason, sequence.context
@@ -18,64 +19,90 @@ A `Decoder` turns token ids into logits, a `Continuation` turns logits into the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from tilth.generation.sampling import Sampling, choose
+from tilth.schema import AT_LEAST_1, Length, Range
 from tilth.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Float32
 
+    Logits = Float32[np.ndarray, "rows ids vocab_size"]
+
 StopReason = Literal["end token", "limit", "stop string", "context"]
-PART = 64  # tokens whose logits are held at once while a text is scored
+SCORED_TOKENS = 64  # whose logits are in memory at once
+
+
+@dataclass(frozen=True)
+class GenerationOptions(Sampling):
+    """The options of `LanguageModel.generate`: those of `Sampling`, and where the text ends.
+
+    Args:
+        max_tokens: Maximum number of new tokens.
+        stop: Stop strings; the text ends before the first one.
+        sample_index: Index of the sample; equal seeds and indices give equal text.
+        past_context: What to do when the context is full: "slide" drops its older half, "stop" ends
+            the text.
+        allow_special: Encode special tokens in the prompt as special tokens, not as text.
+        alternatives: Record the log-probability of each token and of this many likeliest tokens
+            in its place, in `TextStream.scored_tokens`. Default: record nothing.
+
+    """
+
+    max_tokens: Annotated[int, AT_LEAST_1] = 256
+    stop: tuple[Annotated[str, Length(at_least=1)], ...] = ()
+    sample_index: Annotated[int, Range(at_least=0, at_most=2**64 - 1)] = 0
+    past_context: Literal["slide", "stop"] = "slide"
+    allow_special: bool = False
+    alternatives: Annotated[int, Range(at_least=0)] | None = None
 
 
 class Decoder(Protocol):
-    """Reads token ids of one or more sequences, and scores the tokens that may follow each."""
+    """Computes the logits of one or more sequences incrementally."""
 
-    def extend(
-        self, ids: Sequence[Sequence[int]], every: bool = False
-    ) -> Float32[np.ndarray, "rows ids vocab_size"]:
-        """Read the next ids of each row; return the logits after the last, or after every one."""
+    def extend(self, ids: Sequence[Sequence[int]], every: bool = False) -> Logits:
+        """Append ids to each row; return the logits after the last id, or after every id."""
 
     def truncate(self, row: int, length: int) -> None:
-        """Forget all ids of a row but the first `length`."""
+        """Keep the first `length` ids of a row only."""
 
 
 class Continuation:
-    """One sequence while it is decoded: the ids in its context, and why it ended."""
+    """A sequence during decoding.
+
+    Attributes:
+        options: When the sequence ends, and how its tokens are chosen.
+        context: The ids that the next token depends on, at most `context_length`.
+        unread: The ids of the context that the decoder reads next; empty after the end.
+        num_tokens: Number of chosen tokens, without the end token.
+        stop_reason: Why the sequence ended; None before.
+
+    """
 
     def __init__(
         self,
         prompt: Sequence[int],
-        sampling: Sampling,
+        options: GenerationOptions,
         *,
         context_length: int,
-        max_tokens: int,
         end_id: int | None = None,
-        sample_index: int = 0,
-        slides: bool = True,
     ) -> None:
-        self.context = list(prompt)
-        """The ids that the next token depends on, at most `context_length`."""
-        self.unread = self.context
-        """Of these, the ids that the decoder reads next; empty once the sequence is over."""
+        self.options = options
+        self.context = self.unread = list(prompt)
         self.num_tokens = 0
-        """How many tokens were chosen; the end token does not count."""
         self.stop_reason: StopReason | None = None
-        self._sampling, self._sample_index = sampling, sample_index
-        self._context_length, self._slides = context_length, slides
-        self._max_tokens, self._end_id = max_tokens, end_id
-        self._start = len(prompt)
+        self._start, self._context_length, self._end_id = len(prompt), context_length, end_id
 
     def choose(self, logits: Float32[np.ndarray, " vocab_size"]) -> int | None:
-        """Choose the next token by the logits after the context; None at the end token."""
+        """Choose the next token by the logits after the context; None for the end token."""
         token_id = choose(
             logits,
-            self._sampling,
-            sample_index=self._sample_index,
+            self.options,
+            sample_index=self.options.sample_index,
             position=self._start + self.num_tokens,
             previous_ids=self.context,
         )
@@ -83,14 +110,14 @@ class Continuation:
             self.stop("end token")
             return None
         self.num_tokens += 1
-        if self.num_tokens == self._max_tokens:
+        if self.num_tokens == self.options.max_tokens:
             self.stop("limit")
         elif len(self.context) < self._context_length:
             self.unread = [token_id]
             self.context.append(token_id)
-        elif self._slides:
-            # Keep the newer half. Its positions begin at 0 again, so it is read anew: one pass over
-            # half a context for every half a context that is written.
+        elif self.options.past_context == "slide":
+            # Keep the newer half. Its positions restart at 0, so it is read again: one pass over
+            # half a context for every half a context of new tokens.
             self.context = [*self.context, token_id][-max(1, self._context_length // 2) :]
             self.unread = self.context
         else:
@@ -106,9 +133,9 @@ class Continuation:
 def decode(
     decoder: Decoder, sequences: Sequence[Continuation], vocab_size: int
 ) -> Iterator[tuple[int, int, Float32[np.ndarray, " vocab_size"]]]:
-    """Continue sequences together until each is over: yields (row, token id, logits).
+    """Continue sequences together until each has ended; yield (row, token id, logits).
 
-    A model's vocabulary may be padded: ids from `vocab_size` on are never chosen.
+    A model may have more logits than its tokenizer has ids: only ids below `vocab_size` are chosen.
     """
     while any(sequence.unread for sequence in sequences):
         for row, sequence in enumerate(sequences):
@@ -126,55 +153,55 @@ def decode(
 
 
 class ScoredToken(NamedTuple):
-    """A token, and how likely it was."""
+    """A token with its log-probability under the model, without temperature or filters.
+
+    Attributes:
+        id: Token id.
+        log_probability: Natural logarithm of the probability.
+        alternatives: The likeliest tokens in its place and their log-probabilities, likeliest
+            first.
+
+    """
 
     id: int
     log_probability: float
-    """Its natural logarithm, under the model itself: no temperature, no filter."""
     alternatives: tuple[tuple[int, float], ...] = ()
-    """The likeliest tokens there, the likeliest first, each with its log-probability."""
 
 
 def scored_token(
     logits: Float[np.ndarray, " vocab"], token_id: int, num_alternatives: int
 ) -> ScoredToken:
-    """Score one token by the logits behind those before it."""
+    """Score a token by the logits after the tokens before it."""
     wide = logits.astype(np.float64)
     largest = wide.max()
     log_total = largest + np.log(np.exp(wide - largest).sum())
     alternatives = []
     if number := min(num_alternatives, len(wide)):
         least = np.partition(wide, -number)[-number]
-        candidates = np.flatnonzero(wide >= least)  # by id, and of equals more than are wanted
-        # The smaller id first among equals, as the sampling has it.
+        candidates = np.flatnonzero(wide >= least)  # by id; more than `number` if some are equal
+        # Equal logits in the order of their ids, as in sampling.
         likeliest = candidates[np.argsort(-wide[candidates], kind="stable")[:number]]
         alternatives = [(int(i), float(wide[i] - log_total)) for i in likeliest]
     return ScoredToken(token_id, float(wide[token_id] - log_total), tuple(alternatives))
 
 
 def score_ids(
-    decoder: Decoder,
-    ids: Sequence[int],
-    *,
-    context_length: int,
-    vocab_size: int,
-    num_alternatives: int = 0,
+    decoder: Decoder, ids: Sequence[int], context_length: int, vocab_size: int, alternatives: int
 ) -> list[ScoredToken]:
-    """Score every id but the first; each sees at least half a context before it."""
+    """Score every id but the first, each after at least half a context if there are so many."""
     scored: list[ScoredToken] = []
     start = 0  # of the window that the decoder reads
-    # Behind the last token there is nothing to score.
     while (place := len(scored)) < len(ids) - 1:
         decoder.truncate(0, 0)
         if place > start:
             decoder.extend([ids[start:place]])
         # In parts, as the logits of a whole context may be large.
         end = min(start + context_length, len(ids) - 1)
-        for first in range(place, end, PART):
-            last = min(first + PART, end)
+        for first in range(place, end, SCORED_TOKENS):
+            last = min(first + SCORED_TOKENS, end)
             rows = decoder.extend([ids[first:last]], every=True)[0, :, :vocab_size]
             for logits, token_id in zip(rows, ids[first + 1 : last + 1], strict=True):
-                scored.append(scored_token(logits, token_id, num_alternatives))
+                scored.append(scored_token(logits, token_id, alternatives))
         start += max(1, context_length - context_length // 2)
     return scored
 
@@ -183,91 +210,76 @@ def score_ids(
 
 
 class TextBuilder:
-    """Turns token ids into parts of text that hold whole characters, up to a stop string."""
+    """Turns the token ids of a sequence into text of whole characters, up to a stop string."""
 
-    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = ()) -> None:
-        self.is_stopped = False
-        """Whether a stop string has come."""
-        self._decoder, self._stop = tokenizer.decoder(), stop
-        self._held = ""  # characters that may be the beginning of a stop string
+    def __init__(self, tokenizer: Tokenizer, sequence: Continuation) -> None:
+        self._decoder, self._sequence = tokenizer.decoder(), sequence
+        self._held = ""  # characters that may begin a stop string
 
     def add(self, token_id: int) -> str:
-        """The text that is certain once this token has come."""
-        return self._ready(self._decoder.decode([token_id]), is_last=False)
+        """Return the text that is certain after this token; end the sequence at a stop string."""
+        return self._ready(self._decoder.decode([token_id]))
 
     def finish(self) -> str:
-        """The rest of the text, after the last token."""
-        return "" if self.is_stopped else self._ready(self._decoder.finish(), is_last=True)
+        """Return the rest of the text, after the last token."""
+        if self._sequence.stop_reason == "stop string":
+            return ""
+        return self._ready(self._decoder.finish(), is_last=True)
 
-    def _ready(self, new: str, *, is_last: bool) -> str:
-        held = self._held + new
-        if starts := [start for text in self._stop if (start := held.find(text)) >= 0]:
-            self.is_stopped = True
+    def _ready(self, new: str, *, is_last: bool = False) -> str:
+        held, stop_strings = self._held + new, self._sequence.options.stop
+        if starts := [start for stop in stop_strings if (start := held.find(stop)) >= 0]:
+            self._sequence.stop("stop string")
             return held[: min(starts)]
-        ready = len(held) if is_last else len(held) - self._begun(held)
+        lengths = (  # of suffixes of the text that begin a stop string
+            length
+            for stop in stop_strings
+            for length in range(min(len(stop) - 1, len(held)), 0, -1)
+            if held.endswith(stop[:length])
+        )
+        ready = len(held) - (0 if is_last else max(lengths, default=0))
         self._held = held[ready:]
         return held[:ready]
 
-    def _begun(self, text: str) -> int:
-        """How many characters at the end of `text` a stop string may begin with."""
-        lengths = (
-            length
-            for stop in self._stop
-            for length in range(min(len(stop) - 1, len(text)), 0, -1)
-            if text.endswith(stop[:length])
-        )
-        return max(lengths, default=0)
-
 
 class TextStream(Iterator[str]):
-    """The text that continues a prompt, in parts of whole characters, up to a stop string.
+    """An iterator over the text that continues a prompt, in parts of whole characters.
 
-    Iterate over it for text, or over `tokens` for token ids with log-probabilities.
+    Attributes:
+        token_ids: All token ids so far, without the end token.
+        scored_tokens: All tokens so far with log-probabilities, if `alternatives` was given.
+
     """
 
-    def __init__(
-        self,
-        decoder: Decoder,
-        sequence: Continuation,
-        tokenizer: Tokenizer,
-        stop: Sequence[str] = (),
-        alternatives: int | None = None,
-    ) -> None:
+    def __init__(self, decoder: Decoder, sequence: Continuation, tokenizer: Tokenizer) -> None:
         self.token_ids: list[int] = []
-        """All token ids so far; the end token is not one."""
         self.scored_tokens: list[ScoredToken] = []
-        """All tokens so far with log-probabilities, if a number of alternatives was given."""
-        self._sequence, self._alternatives = sequence, alternatives
+        self._sequence = sequence
         self._decoded = decode(decoder, [sequence], tokenizer.vocab_size)
-        self._parts = self._read(TextBuilder(tokenizer, stop))
+        self._parts = self._read(TextBuilder(tokenizer, sequence))
 
     @property
     def stop_reason(self) -> StopReason | None:
-        """Why no more text comes; None while it does."""
+        """Why the text ended; None before."""
         return self._sequence.stop_reason
 
     @property
     def tokens(self) -> Iterator[ScoredToken]:
-        """The tokens that are still to come, with log-probabilities; stop strings do not count."""
+        """The tokens to come, with log-probabilities; stop strings are ignored."""
         for _, token_id, logits in self._decoded:
             self.token_ids.append(token_id)
-            yield scored_token(logits, token_id, self._alternatives or 0)
+            yield scored_token(logits, token_id, self._sequence.options.alternatives or 0)
 
     def __next__(self) -> str:
         return next(self._parts)
 
     def _read(self, text: TextBuilder) -> Iterator[str]:
+        alternatives = self._sequence.options.alternatives
         for _, token_id, logits in self._decoded:
             self.token_ids.append(token_id)
-            if self._alternatives is not None:
-                self.scored_tokens.append(scored_token(logits, token_id, self._alternatives))
-            part = text.add(token_id)
-            if text.is_stopped:
-                self._sequence.stop("stop string")
-            if part:
+            if alternatives is not None:
+                self.scored_tokens.append(scored_token(logits, token_id, alternatives))
+            if part := text.add(token_id):
                 yield part
-        rest = text.finish()
-        if text.is_stopped:
-            self._sequence.stop("stop string")
-        if rest:
+        if rest := text.finish():
             yield rest

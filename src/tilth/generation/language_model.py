@@ -1,6 +1,6 @@
 r"""A trained model with its tokenizer: `tilth.load`, then generate or score text.
 
-The native core decodes on a CPU, torch elsewhere; a CPU needs no torch.
+The native core decodes on a CPU, without torch; torch decodes on other devices.
 
 >>> from tilth.config import ModelConfig
 >>> from tilth.model import TransformerLM
@@ -17,7 +17,6 @@ The native core decodes on a CPU, torch elsewhere; a CPU needs no torch.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,20 +26,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 from tilth.config.model import END_TOKEN, ModelConfig
 from tilth.config.threads import checked_threads
 from tilth.files import FileError, StrPath
-from tilth.generation.decoding import (
-    Continuation,
-    Decoder,
-    ScoredToken,
-    TextBuilder,
-    TextStream,
-    decode,
-    score_ids,
-)
+from tilth.generation import decoding
+from tilth.generation.decoding import Continuation, GenerationOptions, ScoredToken, TextStream
 from tilth.generation.native_decoder import NativeDecoder, make_network
-from tilth.generation.sampling import Sampling
 from tilth.runs.checkpoints import CHECKPOINTS, MODEL, STATE, Checkpoint
 from tilth.runs.run import MANIFEST, Run, open_run
 from tilth.runs.tensors import check_model_file, load_weights
+from tilth.schema import Range, check_choice, check_int
 from tilth.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -50,25 +42,30 @@ if TYPE_CHECKING:
 
 Quantize = Literal["int8"]
 Backend = Literal["native", "torch"]
-PastContext = Literal["slide", "stop"]
 
 
 class PromptError(ValueError):
-    """A prompt that cannot be continued; another one may."""
+    """A prompt that cannot be continued; the options are valid."""
 
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """A model and its tokenizer, whatever it decodes with; made by `tilth.load`."""
+    """A model with its tokenizer, on any backend; `tilth.load` makes one.
+
+    Attributes:
+        config: Shape of the model.
+        tokenizer: Its tokenizer.
+        decoder: Returns a decoder of a number of sequences; all decoders share the weights.
+        end_token: The special token that ends a document; generation stops at it.
+        has_batches: Whether a decoder takes several sequences at once.
+
+    """
 
     config: ModelConfig
     tokenizer: Tokenizer
-    decoder: Callable[[int], Decoder] = field(repr=False)
-    """Makes a decoder of so many sequences; any number of decoders share the weights."""
+    decoder: Callable[[int], decoding.Decoder] = field(repr=False)
     end_token: str = END_TOKEN
-    """The special token that ends a document; generation stops at it."""
     has_batches: bool = False
-    """Whether a decoder takes several sequences at once."""
 
     def __post_init__(self) -> None:
         if self.tokenizer.vocab_size > self.config.vocab_size:
@@ -88,8 +85,8 @@ class LanguageModel:
         quantize: Quantize | None = None,
         threads: int | None = None,
     ) -> Self:
-        """A native model of weights under the names of a checkpoint."""
-        _check_quantize(quantize)
+        """Return a native model of weights, given by their names in a checkpoint."""
+        check_choice("quantize", quantize, (None, *get_args(Quantize)))
         count = checked_threads(threads)
         network = make_network(config, weights, is_int8=quantize == "int8")
         return cls(config, tokenizer, lambda rows: NativeDecoder(network, count), end_token)
@@ -103,7 +100,10 @@ class LanguageModel:
         end_token: str = END_TOKEN,
         cached: bool = True,
     ) -> Self:
-        """A model in torch, on its own device; uncached for a model in training."""
+        """Return a model that decodes with torch, on its device.
+
+        Use `cached=False` for a model in training: its forward pass is called for every token.
+        """
         from tilth.generation.torch_decoder import TorchDecoder, UncachedDecoder  # noqa: PLC0415
 
         if cached:
@@ -116,69 +116,51 @@ class LanguageModel:
         """The id of the end token; None if the tokenizer does not have it."""
         return self.tokenizer.special_tokens.get(self.end_token)
 
-    def generate(
-        self,
-        prompt: str,
-        *,
-        max_tokens: int = 256,
-        stop: Sequence[str] = (),
-        sample_index: int = 0,
-        past_context: PastContext = "slide",
-        allow_special: bool = False,
-        alternatives: int | None = None,
-        **sampling: Any,  # noqa: ANN401, the fields of Sampling
-    ) -> TextStream:
-        """Continue a prompt; iterate over the result for its text, without the prompt.
+    def generate(self, prompt: str, **options: Any) -> TextStream:  # noqa: ANN401
+        """Continue a prompt; return an iterator over the new text.
 
-        `sampling` are the fields of `Sampling`: temperature, top_k, top_p, min_p,
-        repetition_penalty, seed. Equal seeds and sample indices give equal text.
+        The text ends at the end token, after `max_tokens`, or before a stop string; `stop_reason`
+        of the result says which. Iterate over `.tokens` of the result for token ids with
+        log-probabilities instead of text.
 
-        The text ends at the end token, after `max_tokens`, before a string of `stop`, or, with
-        `past_context="stop"`, where the context is full; then `stop_reason` says why. With "slide",
-        a full context forgets its older half. Special tokens in the prompt are text unless allowed.
+        Args:
+            prompt: The text to continue. An empty prompt begins a document.
+            options: Fields of `GenerationOptions` and `Sampling`, with their defaults:
+                max_tokens=256, temperature=1.0, top_k=None, top_p=1.0, min_p=0.0,
+                repetition_penalty=1.0, seed=0, sample_index=0, stop=(), past_context="slide",
+                allow_special=False, alternatives=None.
 
-        Iterate over `.tokens` of the result for token ids with log-probabilities. With a number of
-        `alternatives` (0 or more), these scores are kept in `.scored_tokens` beside the text.
+        Raises:
+            PromptError: The prompt is longer than the context, or cannot be encoded.
+            ValueError: An option is out of range.
+
         """
-        _check_alternatives(alternatives or 0)
-        _check_stop(stop)
-        sequence = self._continuation(
-            prompt, Sampling(**sampling), max_tokens, sample_index, past_context, allow_special
-        )
-        return TextStream(self.decoder(1), sequence, self.tokenizer, stop, alternatives)
+        sequence = self._continuation(prompt, GenerationOptions(**options))
+        return TextStream(self.decoder(1), sequence, self.tokenizer)
 
-    def generate_batch(
-        self,
-        prompts: Sequence[str],
-        *,
-        max_tokens: int = 256,
-        stop: Sequence[str] = (),
-        past_context: PastContext = "slide",
-        allow_special: bool = False,
-        **sampling: Any,  # noqa: ANN401, the fields of Sampling
-    ) -> list[str]:
-        """Continue every prompt, with the options of `generate`; prompt i is sample index i.
+    def generate_batch(self, prompts: Sequence[str], **options: Any) -> list[str]:  # noqa: ANN401
+        """Continue every prompt; return the new texts.
 
-        In torch all prompts are read at once. The native decoder reads one after the other.
+        The options are those of `generate`, without `alternatives`; prompt i has sample index i. In
+        torch all prompts are read at once, in the native decoder one after the other.
         """
         if isinstance(prompts, str):
             raise ValueError("generate_batch takes a list of prompts; for one, call generate.")
-        _check_stop(stop)
-        chosen = Sampling(**sampling)
         sequences = [
-            self._continuation(prompt, chosen, max_tokens, index, past_context, allow_special)
+            self._continuation(
+                prompt, GenerationOptions(**options, sample_index=index, alternatives=None)
+            )
             for index, prompt in enumerate(prompts)
         ]
         texts: list[str] = []
         rows = max(1, len(prompts)) if self.has_batches else 1
         for first in range(0, len(prompts), rows):
             batch = sequences[first : first + rows]
-            builders = [TextBuilder(self.tokenizer, stop) for _ in batch]
+            builders = [decoding.TextBuilder(self.tokenizer, sequence) for sequence in batch]
             parts: list[list[str]] = [[] for _ in batch]
-            for row, token_id, _ in decode(self.decoder(rows), batch, self.tokenizer.vocab_size):
+            decoded = decoding.decode(self.decoder(rows), batch, self.tokenizer.vocab_size)
+            for row, token_id, _ in decoded:
                 parts[row].append(builders[row].add(token_id))
-                if builders[row].is_stopped:
-                    batch[row].stop("stop string")
             for each, builder in zip(parts, builders, strict=True):
                 texts.append("".join(each) + builder.finish())
         return texts
@@ -186,57 +168,31 @@ class LanguageModel:
     def score(
         self, text: str, *, alternatives: int = 0, allow_special: bool = False
     ) -> list[ScoredToken]:
-        """The log-probability of each token of a text; their sum is that of the text.
+        """Return the log-probability of each token of a text; their sum is that of the text.
 
-        The text begins a document: its first token is scored after the end token (where a tokenizer
-        has none, the first token is not scored). In a text longer than the context, each token sees
-        at least half a context before it. Special tokens in the text are text, unless allowed.
+        The first token is scored after the end token, as the beginning of a document; without an
+        end token it is not scored. In a text longer than the context, each token is scored after at
+        least half a context.
+
+        Args:
+            text: The text to score.
+            alternatives: Number of likeliest tokens to return in each place.
+            allow_special: Encode special tokens in the text as special tokens, not as text.
+
         """
-        _check_alternatives(alternatives)
+        check_int("alternatives", alternatives, Range(at_least=0))
         ids = self._encode(text, allow_special)
-        return score_ids(
-            self.decoder(1),
-            ids if self.end_id is None else [self.end_id, *ids],
-            context_length=self.config.context_length,
-            vocab_size=self.tokenizer.vocab_size,
-            num_alternatives=alternatives,
-        )
-
-    def _encode(self, text: str, allow_special: bool) -> list[int]:
-        tokenizer = self.tokenizer
-        return tokenizer.encode(text) if allow_special else tokenizer.encode_ordinary(text)
-
-    def _continuation(
-        self,
-        prompt: str,
-        sampling: Sampling,
-        max_tokens: int,
-        sample_index: int,
-        past_context: PastContext,
-        allow_special: bool,
-    ) -> Continuation:
-        if operator.index(max_tokens) < 1:
-            raise ValueError(f"max_tokens is {max_tokens}; write 1 token or more.")
-        if not 0 <= operator.index(sample_index) < 2**64:
-            raise ValueError(f"sample_index is {sample_index}; give 0 or more.")
-        if past_context not in get_args(PastContext):
-            raise ValueError(f"past_context is {past_context!r}; choose slide or stop.")
-        return Continuation(
-            self.prompt_ids(prompt, allow_special=allow_special),
-            sampling,
-            context_length=self.config.context_length,
-            max_tokens=max_tokens,
-            end_id=self.end_id,
-            sample_index=sample_index,
-            slides=past_context == "slide",
-        )
+        if self.end_id is not None:
+            ids = [self.end_id, *ids]
+        lengths = self.config.context_length, self.tokenizer.vocab_size
+        return decoding.score_ids(self.decoder(1), ids, *lengths, alternatives)
 
     def prompt_ids(self, prompt: str, *, allow_special: bool = False) -> list[int]:
-        """The ids of a prompt; an empty one is the end token, after which a document begins."""
+        """Return the ids of a prompt; an empty prompt is the end token, which begins a document."""
         length = self.config.context_length
         try:
             ids = self._encode(prompt, allow_special)
-        except ValueError as error:  # a tokenizer that does not have every byte
+        except ValueError as error:  # the tokenizer does not have every byte
             raise PromptError(str(error)) from error
         if not ids and self.end_id is not None:
             ids = [self.end_id]
@@ -250,6 +206,15 @@ class LanguageModel:
             )
         return ids
 
+    def _encode(self, text: str, allow_special: bool) -> list[int]:
+        tokenizer = self.tokenizer
+        return tokenizer.encode(text) if allow_special else tokenizer.encode_ordinary(text)
+
+    def _continuation(self, prompt: str, options: GenerationOptions) -> Continuation:
+        ids = self.prompt_ids(prompt, allow_special=options.allow_special)
+        context_length = self.config.context_length
+        return Continuation(ids, options, context_length=context_length, end_id=self.end_id)
+
 
 def load(
     path: StrPath | Run,
@@ -260,18 +225,23 @@ def load(
     quantize: Quantize | None = None,
     threads: int | None = None,
 ) -> LanguageModel:
-    """Load the best checkpoint of a run, or the one after `step`, or a checkpoint folder.
+    """Load a language model from a run directory or a checkpoint folder.
 
-    The CPU decodes natively, in float32 or int8, on `threads` threads (default: all cores); any
-    other device through torch, which uses its own threads.
+    Args:
+        path: A run, a run directory, or a checkpoint folder within one.
+        step: The checkpoint of this step. Default: the best one.
+        device: "cpu", or a torch device such as "cuda".
+        backend: "native" (the CPU) or "torch". Default: native on a CPU, torch elsewhere.
+        quantize: "int8" quantizes the matrices of the native backend. Default: float32.
+        threads: Threads of the native backend. Default: all cores.
+
     """
     if backend is None:
         backend = "native" if device == "cpu" else "torch"
-    if backend not in get_args(Backend):
-        raise ValueError(f"there is no backend {backend!r}; choose native or torch.")
+    check_choice("backend", backend, get_args(Backend))
+    check_choice("quantize", quantize, (None, *get_args(Quantize)))
     if backend == "native" and device != "cpu":
         raise ValueError(f"the native decoder runs on the cpu, not on {device}; take torch there.")
-    _check_quantize(quantize)
     checked_threads(threads)
     if backend == "torch":
         from tilth.generation.torch_decoder import torch_model  # noqa: PLC0415
@@ -283,30 +253,31 @@ def load(
             )
         check_device(device)
     run, step = (path, step) if isinstance(path, Run) else _opened(Path(path), step)
-    tokenizer, config = run.tokenizer(), run.config.model
-    if run.end_token not in (END_TOKEN, *tokenizer.special_tokens):
-        problem = f"names the end token {run.end_token[:40]!r}, which its tokenizer does not have"
+    tokenizer, config, end_token = run.tokenizer(), run.config.model, run.end_token
+    if end_token not in (END_TOKEN, *tokenizer.special_tokens):
+        problem = f"names the end token {end_token[:40]!r}, which its tokenizer does not have"
         raise FileError(run.folder / MANIFEST, problem, "restore a copy")
-    file, weights = run.read_checkpoint(partial(_read_weights, config), step)
+
+    def read(checkpoint: Checkpoint) -> tuple[Path, dict[str, np.ndarray]]:
+        file = checkpoint.folder / MODEL
+        check_model_file(file, config)
+        return file, load_weights(file, checkpoint.read(MODEL, checkpoint.state()))
+
+    file, weights = run.read_checkpoint(read, step)
     try:
-        if backend == "native":
-            return LanguageModel.from_weights(
-                config,
-                weights,
-                tokenizer,
-                end_token=run.end_token,
-                quantize=quantize,
-                threads=threads,
-            )
-        model = torch_model(config, weights, device)
-        return LanguageModel.from_model(model, tokenizer, end_token=run.end_token)
+        if backend == "torch":
+            model = torch_model(config, weights, device)
+            return LanguageModel.from_model(model, tokenizer, end_token=end_token)
+        return LanguageModel.from_weights(
+            config, weights, tokenizer, end_token=end_token, quantize=quantize, threads=threads
+        )
     except ValueError as error:
         problem = f"cannot be used ({error})"
         raise FileError(file, problem, "take another checkpoint with --step") from error
 
 
 def _opened(path: Path, step: int | None) -> tuple[Run, int | None]:
-    """The run of a path, and the step of a checkpoint folder."""
+    """Open the run of a path; return it and the step of a checkpoint folder."""
     if not (path / STATE).is_file():
         return open_run(path), step
     folder = path.resolve()
@@ -318,26 +289,3 @@ def _opened(path: Path, step: int | None) -> tuple[Run, int | None]:
     if found is None or step not in (None, found.step):
         raise FileError(path, f"is not the checkpoint of step {step}", "name the run directory")
     return run, found.step
-
-
-def _read_weights(
-    config: ModelConfig, checkpoint: Checkpoint
-) -> tuple[Path, dict[str, np.ndarray]]:
-    path = checkpoint.folder / MODEL
-    check_model_file(path, config)
-    return path, load_weights(path, checkpoint.read(MODEL, checkpoint.state()))
-
-
-def _check_quantize(quantize: Quantize | None) -> None:
-    if quantize not in (None, *get_args(Quantize)):
-        raise ValueError(f"there is no quantization {quantize!r}; choose int8, or none.")
-
-
-def _check_alternatives(alternatives: int) -> None:
-    if operator.index(alternatives) < 0:
-        raise ValueError(f"alternatives is {alternatives}; give 0 or more.")
-
-
-def _check_stop(stop: Sequence[str]) -> None:
-    if isinstance(stop, str) or not all(stop):
-        raise ValueError(f"stop is {stop!r}; give a list of texts that are not empty.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,31 +12,34 @@ from tilth.config.parameters import drop_tied_head
 from tilth.generation import _core
 
 if TYPE_CHECKING:
-    from jaxtyping import Float32
+    from tilth.generation.decoding import Logits
+
+CONFIG_NAMES = (
+    *("vocab_size", "context_length", "d_model", "num_layers", "num_heads", "num_kv_heads"),
+    *("d_ff", "rope_theta", "norm"),
+)
 
 
 class NativeDecoder:
-    """A `Decoder` of one sequence; it belongs to one thread at a time."""
+    """A `Decoder` of one sequence; use it from one thread at a time."""
 
     def __init__(self, network: _core.Network, threads: int) -> None:
         self._decoder = _core.Decoder(network, threads)
 
-    def extend(
-        self, ids: Sequence[Sequence[int]], every: bool = False
-    ) -> Float32[np.ndarray, "rows ids vocab_size"]:
-        """Read ids; return the logits after the last, or after every one."""
+    def extend(self, ids: Sequence[Sequence[int]], every: bool = False) -> Logits:
+        """Append ids; return the logits after the last id, or after every id."""
         (row,) = ids
         return self._decoder.extend(row, every)[None]
 
     def truncate(self, row: int, length: int) -> None:
-        """Forget all ids but the first `length`."""
+        """Keep the first `length` ids only."""
         self._decoder.truncate(length)
 
 
 def make_network(
     config: ModelConfig, weights: Mapping[str, np.ndarray], *, is_int8: bool = False
 ) -> _core.Network:
-    """Lay weights out for the processor, under the names of a checkpoint."""
+    """Pack weights for the processor; their names are those of a checkpoint."""
     arrays: dict[str, object] = {}
     for name, weight in weights.items():
         arrays[name] = np.ascontiguousarray(weight, np.float32)
@@ -44,18 +47,11 @@ def make_network(
             raise ValueError(f"not every number of {name} is finite")
     if config.tie_embeddings:
         drop_tied_head(arrays)
+    shape: dict[str, Any] = {name: getattr(config, name) for name in CONFIG_NAMES}
     return _core.Network(
         arrays,
-        vocab_size=config.vocab_size,
-        context_length=config.context_length,
-        d_model=config.d_model,
-        num_layers=config.num_layers,
-        num_heads=config.num_heads,
-        num_kv_heads=config.num_kv_heads,
-        d_ff=config.d_ff,
-        rope_theta=config.rope_theta,
+        **shape,
         norm_epsilon=NORM_EPSILON,
-        norm=config.norm,
         has_rope=config.position == "rope",
         is_gated=config.ffn == "swiglu",
         is_tied=config.tie_embeddings,

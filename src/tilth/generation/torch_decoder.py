@@ -1,4 +1,4 @@
-"""Decode with torch: on any device, in batches, or with a model in training. Imports torch."""
+"""Decode with torch: on any device, in batches, or with a model in training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilth.formatting import format_bytes
 from tilth.model import KeyValueCache, TransformerLM
 
 if TYPE_CHECKING:
-    from jaxtyping import Float32
+    from tilth.generation.decoding import Logits
 
 
 class TorchDecoder:
@@ -22,7 +22,7 @@ class TorchDecoder:
 
     def __init__(self, model: TransformerLM, rows: int = 1) -> None:
         _check_memory(model.config, rows)
-        # The same weights without the fast path, which joins matrices anew for every product: for
+        # The same weights without the fast path, which concatenates matrices for every product: for
         # one token that costs more than the product.
         self._model = TransformerLM(model.config, device="meta").use_fast_path(False)
         self._model.load_state_dict(model.state_dict(), assign=True)
@@ -30,10 +30,8 @@ class TorchDecoder:
         self._cache = KeyValueCache(model.config, rows, weight.device, weight.dtype)
 
     @torch.no_grad()
-    def extend(
-        self, ids: Sequence[Sequence[int]], every: bool = False
-    ) -> Float32[np.ndarray, "rows ids vocab_size"]:
-        """Read the next ids of each row; return the logits after the last, or after every one."""
+    def extend(self, ids: Sequence[Sequence[int]], every: bool = False) -> Logits:
+        """Append ids to each row; return the logits after the last id, or after every id."""
         token_ids, positions = self._cache.begin(ids)
         hidden = self._model.hidden(token_ids, positions, self._cache.layers)
         if not every:
@@ -43,14 +41,14 @@ class TorchDecoder:
         return logits
 
     def truncate(self, row: int, length: int) -> None:
-        """Forget all ids of a row but the first `length`."""
+        """Keep the first `length` ids of a row only."""
         self._cache.truncate(row, length)
 
 
 class UncachedDecoder:
-    """A `Decoder` of one sequence that reads the whole context again for every token.
+    """A `Decoder` of one sequence without a cache: it reads the whole context for every token.
 
-    For samples of a model in training: the numbers are those of its own forward pass.
+    For samples of a model in training: the logits are those of its forward pass.
     """
 
     def __init__(self, model: TransformerLM) -> None:
@@ -58,26 +56,24 @@ class UncachedDecoder:
         self._ids: list[int] = []
 
     @torch.no_grad()
-    def extend(
-        self, ids: Sequence[Sequence[int]], every: bool = False
-    ) -> Float32[np.ndarray, "rows ids vocab_size"]:
-        """Read ids; return the logits after the last, or after every one."""
+    def extend(self, ids: Sequence[Sequence[int]], every: bool = False) -> Logits:
+        """Append ids; return the logits after the last id, or after every id."""
         (row,) = ids
         self._ids += row
         model = self._model
         read = torch.tensor([self._ids], device=model.token_embeddings.weight.device)
         hidden = model.hidden(read)[0]
-        # A vector for the last alone: as a matrix of one row the product may round differently.
+        # A vector for the last id: as a matrix of one row the product may round differently.
         logits = (hidden[-len(row) :] if every else hidden[-1]) @ model.head_weight.T
         return logits.float().cpu().numpy().reshape(1, -1, logits.shape[-1])
 
     def truncate(self, row: int, length: int) -> None:
-        """Forget all ids but the first `length`."""
+        """Keep the first `length` ids only."""
         del self._ids[length:]
 
 
 def _check_memory(config: ModelConfig, rows: int) -> None:
-    """Refuse a cache and rotation tables that this machine cannot hold: no weight bounds them."""
+    """Reject a cache and rotation tables larger than the memory: no weight bounds their size."""
     per_position = 8 * config.num_layers * config.num_kv_heads * config.d_head * rows
     needed = config.context_length * (per_position + 16 * config.d_head)
     present = host_memory_bytes()
@@ -91,12 +87,12 @@ def _check_memory(config: ModelConfig, rows: int) -> None:
 def torch_model(
     config: ModelConfig, weights: Mapping[str, np.ndarray], device: str
 ) -> TransformerLM:
-    """A model of these weights on a device."""
+    """Return a model with these weights on a device."""
     _check_memory(config, 1)
     model = TransformerLM(config, device="meta")
     try:
         state = {name: torch.tensor(weight, device=device) for name, weight in weights.items()}
         model.load_state_dict(state, assign=True)
-    except RuntimeError as error:  # names and shapes that do not fit, over many lines
+    except RuntimeError as error:  # wrong names and shapes, on many lines
         raise ValueError(" ".join(str(error).split())) from error
     return model
