@@ -14,6 +14,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tilth.cli.progress import stderr_console
 from tilth.cli.signals import first_signal, say
 
 if TYPE_CHECKING:
@@ -70,10 +71,9 @@ def lab_view() -> Iterator[Show]:
     if not sys.stderr.isatty():
         yield _lines()
         return
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True, highlight=False)
+    console = stderr_console(highlight=False)
     columns = (BarColumn(20), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("beginning")

@@ -4,6 +4,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 SECONDS_BETWEEN_LINES = 5.0
 
@@ -32,13 +36,23 @@ class Progress:
         self._show(phase, done, total, amount)
 
 
+def stderr_console(**options: Any) -> "Console":  # noqa: ANN401, options of rich
+    """Return a rich console on stderr for live displays.
+
+    rich removes one wrapper of a stream. A live display adds another, around `EscapedTerminal`,
+    which would then escape the display itself. So the console gets the innermost stream.
+    """
+    from rich.console import Console
+
+    return Console(file=getattr(sys.stderr, "rich_proxied_file", sys.stderr), **options)
+
+
 @contextmanager
 def progress() -> Iterator[Progress]:
     """Yield the function that long work reports to."""
     if not sys.stderr.isatty():
         yield Progress(_lines())
         return
-    from rich.console import Console
     from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
@@ -49,7 +63,7 @@ def progress() -> Iterator[Progress]:
         TimeRemainingColumn(),
     )
     tasks: dict[str, TaskID] = {}
-    with Bars(*columns, console=Console(stderr=True)) as bars:
+    with Bars(*columns, console=stderr_console()) as bars:
 
         def show(phase: str, done: int, total: int, amount: str) -> None:
             if phase not in tasks:
