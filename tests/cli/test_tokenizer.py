@@ -216,7 +216,7 @@ def test_convert_there_and_back(folder):
         out = ["--out", folder / "ranks.json"] if verb == "convert" else []
         done = tilth(verb, ranks, *out, input=b"the cat sat")
         assert done.returncode == 2
-        assert b"ranks.tiktoken does not say how text is cut into pieces" in done.stderr
+        assert b"ranks.tiktoken does not say how text is split into pieces" in done.stderr
         assert b"gpt2, cl100k" in done.stderr
     assert not (folder / "ranks.json").exists()
 

@@ -109,7 +109,7 @@ def test_a_pipe_is_opened_only_to_be_read(tmp_path, monkeypatch):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     monkeypatch.delattr(Path, "open")
-    assert training._plain_and_others(pipe, is_cut_elsewhere=False) == ([pipe], [])
+    assert training._plain_and_others(pipe, need_corpus=False) == ([pipe], [])
 
 
 def test_bytes_that_are_no_utf8_count_as_replacement_characters(tmp_path):

@@ -1,7 +1,6 @@
-"""Text to token ids and back; a corpus to `tokenizer.json`.
+"""Byte-level BPE: text to token ids and back; a corpus to `tokenizer.json`.
 
-What enters: text, or files of it. What leaves: token ids, and tokenizers in files that every other
-tool opens. Start reading at `reference.py`, the specification; `core/bpe/` is what runs.
+Start reading at `reference.py`, the specification. `core/bpe/` is the implementation.
 
 >>> tokenizer = train_tokenizer(texts=["the cat sat on the mat"], vocab_size=260)
 >>> tokenizer.decode(tokenizer.encode("the hat"))
@@ -13,11 +12,4 @@ from tilth.tokenizer.tokenizer import IncrementalDecoder, Tokenizer
 from tilth.tokenizer.training import train_bpe, train_tokenizer
 from tilth.tokenizer.vocabulary import Vocabulary
 
-__all__ = [
-    "IncrementalDecoder",
-    "Tokenizer",
-    "Vocabulary",
-    "split",
-    "train_bpe",
-    "train_tokenizer",
-]
+__all__ = ["IncrementalDecoder", "Tokenizer", "Vocabulary", "split", "train_bpe", "train_tokenizer"]

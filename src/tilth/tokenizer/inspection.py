@@ -1,7 +1,6 @@
-"""What a tokenizer is like: its longest tokens, how far it compresses, what two of them share.
+"""Statistics of tokenizers: their longest tokens, compression, speed, and the merges they share.
 
-What enters: tokenizers and texts. What leaves: numbers and short lists, for `tilth tokenizer
-inspect` and `compare`, and for whoever wants to look.
+`tilth tokenizer inspect` and `compare` print them.
 
 >>> from tilth.tokenizer import train_tokenizer
 >>> tokenizer = train_tokenizer(texts=["the cat and the hat"], vocab_size=260)
@@ -24,62 +23,55 @@ from tilth.corpus.listing import compression_of, kind_of
 from tilth.corpus.readers import Corpus
 from tilth.tokenizer.tokenizer import Tokenizer
 
-PILE_BYTES = (
-    825e9  # Gao et al. (2020): 825 GiB by their title, 825 GB in the write-ups compared with
-)
-
+# Gao et al. (2020): 825 GiB in their title, 825 GB in the write-ups that tilth is compared with.
+PILE_BYTES = 825e9
 SAMPLE_BYTES = 10_000_000  # of a corpus, to measure compression on
 
 
 def longest_tokens(tokenizer: Tokenizer, most: int = 10) -> list[tuple[int, bytes]]:
-    """The longest tokens, special ones apart: (id, bytes), of equal length the later first."""
+    """Return the longest tokens as (id, bytes), special tokens excluded; ties by larger id."""
     special = set(tokenizer.special_tokens.values())
     tokens = [(i, token) for i, token in tokenizer.vocab.items() if i not in special]
     return sorted(tokens, key=lambda item: (-len(item[1]), -item[0]))[:most]
 
 
-def lengths(tokenizer: Tokenizer) -> dict[int, int]:
-    """How many tokens there are of each length in bytes."""
-    return dict(sorted(Counter(map(len, tokenizer.vocab.values())).items()))
-
-
 def share_of_non_ascii(tokenizer: Tokenizer) -> float:
-    """The share of tokens with a byte outside ASCII, the 256 single bytes apart."""
+    """Return the share of tokens with a non-ASCII byte, among tokens of two bytes or more."""
     tokens = [token for token in tokenizer.vocab.values() if len(token) > 1]
     return sum(not token.isascii() for token in tokens) / max(1, len(tokens))
 
 
 def shared_merges(one: Tokenizer, other: Tokenizer) -> int:
-    """How many merges two tokenizers have in common, wherever they stand."""
+    """Return the number of merges that two tokenizers have in common, at any rank."""
     return len(set(one.merges) & set(other.merges))
 
 
 def bytes_per_token(tokenizer: Tokenizer, text: str | bytes) -> float:
-    """How many bytes of a text one token stands for, on average."""
+    """Return the mean number of bytes per token of a text."""
     size_bytes = len(text) if isinstance(text, bytes) else len(text.encode("utf-8", "replace"))
     return size_bytes / max(1, tokenizer.count(text))
 
 
 @dataclass(frozen=True)
 class Speed:
-    """How quickly one thread encodes a text."""
+    """The encoding throughput of one thread."""
 
     bytes_per_second: float
     tokens_per_second: float
 
     @property
     def hours_for_the_pile(self) -> float:
-        """How long the Pile (825e9 bytes) would take at this rate."""
+        """The time to encode the Pile (825e9 bytes) at this rate."""
         return PILE_BYTES / self.bytes_per_second / 3600
 
 
 def encoding_speed(
     tokenizer: Tokenizer, text: bytes, *, allow_special: bool = True, passes: int = 3
 ) -> Speed:
-    """Time the first pass of one thread over a text; the best of several such passes counts.
+    """Measure the throughput of one thread on a text; the fastest of several passes.
 
-    Each pass takes a new encoder. An encoder caches pieces: a second pass over the same text is up
-    to 9 times as fast, which says nothing about text that it has not seen.
+    Each pass uses a new encoder. An encoder caches pieces, so a second pass over the same text is
+    up to 9 times as fast, which says nothing about new text.
     """
     if not text:
         raise ValueError("The text to measure is empty; name a file that holds some.")
@@ -93,7 +85,7 @@ def encoding_speed(
 
 
 def visible(token: bytes, blank: str = "␣") -> str:
-    r"""A token for people: its text where it is text, its white space and controls made visible.
+    r"""Format a token for a terminal: white space, controls and invalid UTF-8 become visible.
 
     >>> visible(b" caf\xc3\xa9\n\x1b\xff")
     '␣café⏎\\x1b\\xff'
@@ -103,7 +95,7 @@ def visible(token: bytes, blank: str = "␣") -> str:
 
 
 def inspect(tokenizer: Tokenizer) -> dict[str, Any]:
-    """What `tilth tokenizer inspect --json` says of a tokenizer."""
+    """Return the content of `tilth tokenizer inspect --json`."""
     return {
         "tokens": len(tokenizer),
         "merges": len(tokenizer.merges),
@@ -111,16 +103,13 @@ def inspect(tokenizer: Tokenizer) -> dict[str, Any]:
         "special_tokens": dict(tokenizer.special_tokens),
         "fingerprint": tokenizer.fingerprint,
         "share_of_non_ascii": share_of_non_ascii(tokenizer),
-        "lengths": lengths(tokenizer),
-        "longest_tokens": [
-            {"id": token_id, "token": visible(token)}
-            for token_id, token in longest_tokens(tokenizer)
-        ],
+        "lengths": dict(sorted(Counter(map(len, tokenizer.vocab.values())).items())),
+        "longest_tokens": [{"id": i, "token": visible(t)} for i, t in longest_tokens(tokenizer)],
     }
 
 
 def compare(tokenizers: Mapping[str, Tokenizer], texts: Mapping[str, bytes]) -> dict[str, Any]:
-    """What `tilth tokenizer compare --json` says of tokenizers and texts, by their names."""
+    """Return the content of `tilth tokenizer compare --json`, by names of tokenizers and texts."""
     if len(tokenizers) < 2:
         raise ValueError("A comparison takes at least two tokenizers.")
     whole = b"".join(texts.values())
@@ -143,7 +132,7 @@ def compare(tokenizers: Mapping[str, Tokenizer], texts: Mapping[str, bytes]) -> 
 
 
 def beginning_of(paths: Iterable[Path], separator: str, field: str) -> bytes:
-    """The first 10 MB of a corpus, to measure compression on; a pipe is read once, and has none."""
+    """Return the first 10 MB of a corpus; a pipe can be read only once and is skipped."""
     beginning = b""
     for path in paths:
         if path.is_file() and kind_of(path) == "text" and not compression_of(path):

@@ -14,6 +14,7 @@ quickly.
 [b'low', b' low', b'e', b'r']
 """
 
+import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -106,9 +107,7 @@ def _gpt2_match_end(text: str, start: int) -> int:
     # \s+(?!\S)     A run of spaces, less its last one if a word follows: that one joins the word.
     # \s+           A single space that joins nothing, such as a line end.
     end = _run_end(text, start, is_space)
-    if end < len(text) and end - 1 > start:
-        return end - 1
-    return end
+    return end - 1 if start + 1 < end < len(text) else end
 
 
 def _cl100k_match_end(text: str, start: int) -> int:
@@ -156,20 +155,11 @@ def split_at_special_tokens(text: str, special_tokens: Iterable[str]) -> Iterato
     >>> list(split_at_special_tokens("a<|end|><|end|>", ["<|end|>", "<|end|><|end|>"]))
     [('a', False), ('<|end|><|end|>', True)]
     """
-    longest_first = sorted(special_tokens, key=len, reverse=True)
-    start = position = 0
-    while position < len(text):
-        for token in longest_first:
-            if token and text.startswith(token, position):
-                if position > start:
-                    yield text[start:position], False
-                yield token, True
-                start = position = position + len(token)
-                break
-        else:
-            position += 1
-    if position > start:
-        yield text[start:], False
+    longest_first = sorted(filter(None, special_tokens), key=len, reverse=True)
+    any_of_them = "|".join(map(re.escape, longest_first)) or "(?!)"
+    for place, part in enumerate(re.split(f"({any_of_them})", text)):
+        if part:
+            yield part, place % 2 == 1
 
 
 # --- 2. Train ------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-r"""Cut text into pieces by a pattern: natively by the two known ones, through `regex` by any other.
+r"""Split text into pieces: natively by the two known patterns, else with the `regex` package.
 
 >>> split("x = 3\n\nprint('hello')")
 ['x', ' =', ' 3', '\n', '\n', 'print', "('", 'hello', "')"]
@@ -9,7 +9,7 @@ r"""Cut text into pieces by a pattern: natively by the two known ones, through `
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tilth.errors import import_extra
@@ -18,16 +18,16 @@ from tilth.tokenizer import _core
 
 NATIVE_PATTERNS = ("gpt2", "cl100k")
 
-# The ceiling of a pattern that is not native, in CPU time: backtracking may take exponential time.
-# Known patterns take 0.6 µs a character, with encoding, so this leaves them a factor of 100.
+# The timeout of a custom pattern, in CPU time: backtracking may take exponential time. Known
+# patterns take 0.6 µs per character, encoding included, so this leaves them a factor of 100.
 SECONDS_PER_TEXT = 2.0
 SECONDS_PER_CHARACTER = 1e-4
 
 
 def split(text: str, pattern: str = "gpt2") -> list[str]:
-    """Cut a text into pieces; joined, the pieces are the text again.
+    """Split a text into pieces, whose concatenation is the text.
 
-    A lone surrogate, which UTF-8 cannot hold, becomes U+FFFD.
+    A lone surrogate, which UTF-8 cannot encode, becomes U+FFFD.
     """
     if pattern in NATIVE_PATTERNS:
         return _core.split(text, pattern)
@@ -35,7 +35,7 @@ def split(text: str, pattern: str = "gpt2") -> list[str]:
 
 
 class CustomSplitter:
-    """Cuts by a pattern for the `regex` package: slower, but any."""
+    """Splits by any pattern for the `regex` package; slower than the native patterns."""
 
     def __init__(self, pattern: str, special_tokens: Mapping[str, int]) -> None:
         self._pattern = _compile(pattern)
@@ -44,51 +44,53 @@ class CustomSplitter:
         self._special = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
     def split(self, text: str | bytes, allow_special: bool) -> Iterator[tuple[str, int | None]]:
-        """Pieces, and special tokens with their ids.
+        """Yield the pieces with None, and special tokens with their ids.
 
-        What the pattern leaves out between two matches is a piece of its own: nothing is lost.
+        The text between two matches of the pattern is a piece too: nothing is lost.
         """
-        text = text.decode("utf-8", "replace") if isinstance(text, bytes) else _repaired(text)
-        start = 0
-        for found in self._special.finditer(text) if allow_special else ():
-            yield from ((piece, None) for piece in self._pieces(text[start : found.start()]))
-            yield found[0], self._special_tokens[found[0]]
-            start = found.end()
-        yield from ((piece, None) for piece in self._pieces(text[start:]))
+        if isinstance(text, str):  # join surrogate pairs; a lone surrogate becomes U+FFFD
+            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        else:
+            text = text.decode("utf-8", "replace")
+        specials = self._special.finditer(text) if allow_special else ()
+        for part, is_special in _matches_and_gaps(text, specials):
+            if is_special:
+                yield part, self._special_tokens[part]
+                continue
+            timeout = SECONDS_PER_TEXT + len(part) * SECONDS_PER_CHARACTER
+            done = 0
+            try:
+                matches = self._pattern.finditer(part, timeout=timeout)
+                for piece, _ in _matches_and_gaps(part, matches):
+                    yield piece, None
+                    done += len(piece)
+            except TimeoutError:
+                raise ValueError(
+                    f"The pattern {short_repr(self._pattern.pattern)} backtracks too long at "
+                    f"character {done:,} of a text; write it without alternatives or repetitions "
+                    "that match the same characters in several ways."
+                ) from None
 
-    def _pieces(self, text: str) -> Iterator[str]:
-        start = 0
-        ceiling = SECONDS_PER_TEXT + len(text) * SECONDS_PER_CHARACTER
-        try:
-            for found in self._pattern.finditer(text, timeout=ceiling):
-                if found.start() > start:
-                    yield text[start : found.start()]
-                if found[0]:
-                    yield found[0]
-                start = found.end()
-        except TimeoutError:
-            raise ValueError(
-                f"The pattern {short_repr(self._pattern.pattern)} backtracks too long at character "
-                f"{start:,} of a text; write it without alternatives or repetitions that match "
-                "the same characters in several ways."
-            ) from None
-        if start < len(text):
-            yield text[start:]
+
+def _matches_and_gaps(text: str, matches: Iterable[Any]) -> Iterator[tuple[str, bool]]:
+    """Yield all of a text in order, without empty parts: (part, whether it is a match)."""
+    start = 0
+    for found in matches:
+        if found.start() > start:
+            yield text[start : found.start()], False
+        if found[0]:
+            yield found[0], True
+        start = found.end()
+    if start < len(text):
+        yield text[start:], False
 
 
 def _compile(pattern: str) -> Any:  # noqa: ANN401, regex has no types
-    names = ", ".join(NATIVE_PATTERNS)
-    regex = import_extra("regex", f"The pattern {short_repr(pattern)} is not one of {names} and")
+    name = f"The pattern {short_repr(pattern)}"
+    regex = import_extra("regex", f"{name} is not one of {', '.join(NATIVE_PATTERNS)} and")
     try:
         return regex.compile(pattern)
     except (RecursionError, MemoryError):
-        raise ValueError(
-            f"The pattern {short_repr(pattern)} is too large; write it shorter."
-        ) from None
+        raise ValueError(f"{name} is too large; write it shorter.") from None
     except regex.error as error:
-        raise ValueError(f"The pattern {pattern!r} is not one that regex reads: {error}.") from None
-
-
-def _repaired(text: str) -> str:
-    """Surrogates joined where they make a pair, U+FFFD where they do not."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        raise ValueError(f"{name} is not one that regex reads: {error}.") from None

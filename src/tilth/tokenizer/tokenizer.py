@@ -1,7 +1,6 @@
-"""A tokenizer: text to token ids and back, natively.
+"""The tokenizer: text to token ids and back, natively.
 
-What enters: a vocabulary and its merges, or a file of them. What leaves: ids, arrays of ids, text.
-`reference.py` says what each id must be; this gives the same ids, some thousand times sooner.
+`reference.py` specifies every id; the native core gives the same ids, some thousand times faster.
 
 >>> tokens = [b" ", b"a", b"c", b"e", b"h", b"t", b"th", b" c", b" a", b"the", b" at"]
 >>> merges = [(b"t", b"h"), (b" ", b"c"), (b" ", b"a"), (b"th", b"e"), (b" a", b"t")]
@@ -20,44 +19,38 @@ from typing import TYPE_CHECKING, Self
 from tilth.config.threads import checked_threads
 from tilth.files import StrPath
 from tilth.tokenizer._core import Encoder
-from tilth.tokenizer.formats import (
-    load,
-    load_gpt2,
-    save_gpt2,
-    save_tiktoken,
-    save_tokenizer_json,
-)
+from tilth.tokenizer.formats import gpt2, huggingface, load, tiktoken
 from tilth.tokenizer.splitting import NATIVE_PATTERNS, CustomSplitter
-from tilth.tokenizer.vocabulary import Vocabulary
+from tilth.tokenizer.vocabulary import Pair, SpecialTokens, Vocabulary
 
 if TYPE_CHECKING:
     import numpy as np
 
 Text = str | bytes
+Offsets = list[tuple[int, int]]
 
 
 class Tokenizer:
-    """Encodes and decodes by one vocabulary. Complete when made, and never changes after.
+    """Encodes and decodes with one vocabulary. Immutable.
 
-    It may be shared between threads, forked and pickled. Text is a `str` or UTF-8 `bytes`; what is
-    not UTF-8 in them (lone surrogates, malformed bytes) becomes U+FFFD. A byte of the text that has
-    no token is a ValueError when it is met.
+    It can be shared between threads, forked and pickled. Text is a `str` or UTF-8 `bytes`; lone
+    surrogates and malformed bytes become U+FFFD. Encoding a byte that has no token is a ValueError.
     """
 
     def __init__(
         self,
         vocab: Mapping[int, bytes],
-        merges: Iterable[tuple[bytes, bytes]],
-        special_tokens: Iterable[str] | None = None,
+        merges: Iterable[Pair],
+        special_tokens: SpecialTokens = None,
         *,
         pattern: str = "gpt2",
     ) -> None:
-        """Make one of its parts; special tokens that are not in the vocabulary are appended."""
+        """Make a tokenizer; special tokens that are not in the vocabulary are appended."""
         self._set(Vocabulary.from_parts(vocab, merges, special_tokens, pattern=pattern))
 
     @classmethod
     def from_vocabulary(cls, vocabulary: Vocabulary) -> Self:
-        """Make one of a vocabulary that is complete already."""
+        """Make a tokenizer of a complete vocabulary."""
         tokenizer = cls.__new__(cls)
         tokenizer._set(vocabulary)
         return tokenizer
@@ -65,93 +58,88 @@ class Tokenizer:
     def _set(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._vocab_size = max(vocabulary.tokens, default=-1) + 1
-        is_native = vocabulary.pattern in NATIVE_PATTERNS
-        self._custom = (
-            None if is_native else CustomSplitter(vocabulary.pattern, vocabulary.special_tokens)
-        )
+        self._custom = None
+        if not (is_native := vocabulary.pattern in NATIVE_PATTERNS):
+            self._custom = CustomSplitter(vocabulary.pattern, vocabulary.special_tokens)
         self._encoder = Encoder(
             tokens=list(vocabulary.tokens.items()),
             merges=list(vocabulary.merges),
             special_tokens=[(i, token.encode()) for token, i in vocabulary.special_tokens.items()],
-            # Pieces of another pattern come cut already.
+            # The encoder receives the pieces of a custom pattern one by one.
             pattern=vocabulary.pattern if is_native else "none",
             whole_piece_first=vocabulary.whole_piece_first,
         )
 
-    # --- files: see formats for what each can hold ---
+    # --- files; `tilth.tokenizer.formats` says what each format can represent ---
 
     @classmethod
     def load(
-        cls,
-        path: StrPath,
-        *,
-        pattern: str | None = None,
-        special_tokens: Mapping[str, int] | Iterable[str] | None = None,
+        cls, path: StrPath, *, pattern: str | None = None, special_tokens: SpecialTokens = None
     ) -> Self:
-        """Read a `tokenizer.json`, a file of tiktoken's ranks, or a folder of GPT-2's two files.
+        """Load a `tokenizer.json`, tiktoken ranks, or a folder with GPT-2's two files.
 
-        The content decides which it is. `pattern` is for ranks and `special_tokens` for both other
-        formats: they do not hold them.
+        The content decides the format. `pattern` is for ranks, `special_tokens` for ranks and
+        GPT-2's files: these formats do not store them.
         """
         return cls.from_vocabulary(load(path, pattern=pattern, special_tokens=special_tokens))
 
     def save(self, path: StrPath, *, overwrite: bool = False) -> None:
-        """Write a `tokenizer.json`."""
-        save_tokenizer_json(self._vocabulary, path, overwrite=overwrite)
+        """Save a `tokenizer.json`."""
+        huggingface.save_tokenizer_json(self._vocabulary, path, overwrite=overwrite)
 
     @classmethod
     def from_files(
-        cls,
-        vocab_filepath: StrPath,
-        merges_filepath: StrPath,
-        special_tokens: Iterable[str] | None = None,
+        cls, vocab_filepath: StrPath, merges_filepath: StrPath, special_tokens: SpecialTokens = None
     ) -> Self:
-        """Read GPT-2's `vocab.json` and `merges.txt`."""
-        return cls.from_vocabulary(load_gpt2(vocab_filepath, merges_filepath, special_tokens))
+        """Load GPT-2's `vocab.json` and `merges.txt`."""
+        return cls.from_vocabulary(gpt2.load_gpt2(vocab_filepath, merges_filepath, special_tokens))
 
     def save_files(
         self, vocab_filepath: StrPath, merges_filepath: StrPath, *, overwrite: bool = False
     ) -> None:
-        """Write GPT-2's `vocab.json` and `merges.txt`."""
-        save_gpt2(self._vocabulary, vocab_filepath, merges_filepath, overwrite=overwrite)
+        """Save GPT-2's `vocab.json` and `merges.txt`."""
+        gpt2.save_gpt2(self._vocabulary, vocab_filepath, merges_filepath, overwrite=overwrite)
 
     def save_tiktoken(self, path: StrPath, *, overwrite: bool = False) -> None:
-        """Write tiktoken's ranks."""
-        save_tiktoken(self._vocabulary, path, overwrite=overwrite)
+        """Save tiktoken's ranks."""
+        tiktoken.save_tiktoken(self._vocabulary, path, overwrite=overwrite)
 
-    # --- text to ids ---
+    # --- encoding ---
 
     def encode(self, text: Text) -> list[int]:
-        """The ids of a text; special tokens in it are recognised, the longest first."""
+        """Return the ids of a text; special tokens are recognised, the longest first."""
         return self._encode(text, True)
 
     def encode_ordinary(self, text: Text) -> list[int]:
-        """The ids of a text that is not trusted: special tokens in it are text like any other."""
+        """Return the ids of untrusted text: special tokens are encoded like any other text."""
         return self._encode(text, False)
 
     def _encode(self, text: Text, allow_special: bool) -> list[int]:
-        if self._custom:
-            return self._encode_custom(text, allow_special)
-        return self._encoder.encode(text, allow_special)
+        if not self._custom:
+            return self._encoder.encode(text, allow_special)
+        ids: list[int] = []
+        for piece, special_id in self._custom.split(text, allow_special):
+            ids += self._encoder.encode(piece, False) if special_id is None else [special_id]
+        return ids
 
     def encode_array(
         self, text: Text, *, allow_special: bool = True, threads: int = 1
     ) -> "np.ndarray[tuple[int], np.dtype[np.uint32]]":
-        """The ids as a NumPy array of uint32, without a Python list in between."""
+        """Return the ids as a NumPy array of uint32, without a Python list in between."""
         if self._custom:
             import numpy as np  # noqa: PLC0415, only arrays need it
 
-            return np.array(self._encode_custom(text, allow_special), dtype=np.uint32)
+            return np.array(self._encode(text, allow_special), dtype=np.uint32)
         return self._encoder.encode_array(text, allow_special, checked_threads(threads))
 
     def encode_batch(
         self, texts: Sequence[Text], *, allow_special: bool = True, threads: int | None = None
     ) -> list[list[int]]:
-        """The ids of each text, on several threads (default: one for each core)."""
-        if isinstance(texts, str | bytes):  # it would be taken for a list of characters
+        """Return the ids of each text, on several threads (default: one for each core)."""
+        if isinstance(texts, str | bytes):  # a sequence of characters
             raise ValueError("encode_batch takes a list of texts; for one, call encode.")
         if self._custom:
-            return [self._encode_custom(text, allow_special) for text in texts]
+            return [self._encode(text, allow_special) for text in texts]
         return self._encoder.encode_batch(list(texts), allow_special, checked_threads(threads))
 
     def encode_documents(
@@ -162,10 +150,10 @@ class Tokenizer:
         threads: int = 1,
         check: Callable[[], None] | None = None,
     ) -> "tuple[np.ndarray, np.ndarray]":
-        """The ids of each document, then the end token's: one array, and where each ends in it.
+        """Return the ids of all documents, each followed by the end token, and where each ends.
 
-        What a document says is text, never a special token. The ids are uint16 while the vocabulary
-        fits, else uint32. `check` is called every 50 milliseconds; what it raises ends the work.
+        Special tokens in a document are encoded as text. The ids are uint16 while the vocabulary
+        fits, else uint32; the ends are uint64. `check` is called every 50 ms and may raise to stop.
         """
         end_id = self.special_tokens.get(end_token)
         if end_id is None:
@@ -175,65 +163,26 @@ class Tokenizer:
                 f"name one that it has ({names}), or train it with this one."
             )
         is_wide = self.vocab_size > 1 << 16
-        if self._custom is None:
+        if not self._custom:
             threads = checked_threads(threads)
             return self._encoder.encode_documents(list(documents), end_id, is_wide, threads, check)
         import numpy as np  # noqa: PLC0415, only arrays need it
 
-        rows = [[*self._encode_custom(text, False), end_id] for text in documents]
+        rows = [[*self._encode(text, False), end_id] for text in documents]
         ids = np.array([i for row in rows for i in row], np.uint32 if is_wide else np.uint16)
         return ids, np.cumsum([len(row) for row in rows], dtype=np.uint64)
 
     def encode_with_offsets(
         self, text: str, *, allow_special: bool = True
-    ) -> tuple[list[int], list[tuple[int, int]]]:
-        """The ids, and for each the (start, end) of the characters whose bytes it holds.
+    ) -> tuple[list[int], Offsets]:
+        """Return the ids, and for each the (start, end) of the characters whose bytes it holds.
 
-        Tokens that share a character both cover it.
+        A character that is split between tokens is in the range of each of them.
         """
-        if self._custom:
-            return self._custom_with_offsets(text, allow_special)
-        return self._encoder.encode_with_offsets(text, allow_special)
-
-    def count(self, text: Text, *, allow_special: bool = True) -> int:
-        """How many ids a text has."""
-        if self._custom:
-            return len(self._encode_custom(text, allow_special))
-        return self._encoder.count(text, allow_special)
-
-    def encode_iterable(
-        self, iterable: Iterable[Text], *, allow_special: bool = True
-    ) -> Iterator[int]:
-        """The ids of the joined texts, one by one, however the text is cut.
-
-        Lazy: it holds the last unfinished piece or special token, and no more. (A pattern of one's
-        own may look anywhere, so it holds the whole text.)
-        """
-        if self._custom:
-            yield from self._encode_custom("".join(_whole_characters(iterable)), allow_special)
-            return
-        stream = self._encoder.stream(allow_special)
-        for text in _whole_characters(iterable):
-            yield from stream.feed(text)
-        yield from stream.finish()
-
-    def _encode_custom(self, text: Text, allow_special: bool) -> list[int]:
-        assert self._custom is not None
-        pieces = self._custom.split(text, allow_special)
-        return [
-            token_id
-            for piece, special_id in pieces
-            for token_id in (
-                self._encoder.encode(piece, False) if special_id is None else (special_id,)
-            )
-        ]
-
-    def _custom_with_offsets(
-        self, text: str, allow_special: bool
-    ) -> tuple[list[int], list[tuple[int, int]]]:
-        assert self._custom is not None
+        if not self._custom:
+            return self._encoder.encode_with_offsets(text, allow_special)
         ids: list[int] = []
-        offsets: list[tuple[int, int]] = []
+        offsets: Offsets = []
         start = 0
         for piece, special_id in self._custom.split(text, allow_special):
             if special_id is None:
@@ -245,33 +194,55 @@ class Tokenizer:
             start += len(piece)
         return ids, offsets
 
-    # --- ids to text ---
+    def count(self, text: Text, *, allow_special: bool = True) -> int:
+        """Return the number of ids of a text."""
+        if self._custom:
+            return len(self._encode(text, allow_special))
+        return self._encoder.count(text, allow_special)
+
+    def encode_iterable(
+        self, iterable: Iterable[Text], *, allow_special: bool = True
+    ) -> Iterator[int]:
+        """Yield the ids of the concatenated texts, wherever they are cut.
+
+        Lazy: only the last unfinished piece or special token is buffered. A custom pattern may look
+        ahead without limit, so it needs the whole text.
+        """
+        if self._custom:
+            yield from self._encode("".join(_whole_characters(iterable)), allow_special)
+            return
+        stream = self._encoder.stream(allow_special)
+        for text in _whole_characters(iterable):
+            yield from stream.feed(text)
+        yield from stream.finish()
+
+    # --- decoding ---
 
     def decode(self, ids: "Sequence[int] | np.ndarray", errors: str = "replace") -> str:
-        """The text of ids; bytes that are no UTF-8 are handled as `bytes.decode` would."""
+        """Return the text of ids; `errors` is for invalid UTF-8, as in `bytes.decode`."""
         return self.decode_bytes(ids).decode("utf-8", errors)
 
     def decode_bytes(self, ids: "Sequence[int] | np.ndarray") -> bytes:
-        """The bytes of ids. An id that the vocabulary does not have is a ValueError."""
+        """Return the bytes of ids; an id that is not in the vocabulary is a ValueError."""
         return self._encoder.decode_bytes(ids)
 
     def decoder(self, errors: str = "replace") -> "IncrementalDecoder":
-        """A decoder that is given ids as they come and holds back an unfinished character."""
+        """Return an incremental decoder, which buffers an incomplete character."""
         return IncrementalDecoder(self, errors)
 
-    # --- what it is ---
+    # --- properties ---
 
     def __len__(self) -> int:
-        """The number of tokens; `vocab_size` is larger if ids are left out."""
+        """The number of tokens; `vocab_size` is larger if ids have gaps."""
         return len(self.vocab)
 
     def token_to_id(self, token: Text) -> int | None:
-        """The id of a token, special tokens included; None if the vocabulary does not have it."""
+        """Return the id of a token, special tokens included, or None."""
         encoded = token.encode("utf-8", "surrogatepass") if isinstance(token, str) else token
         return self._ids.get(encoded)
 
     def id_to_token(self, token_id: int) -> bytes | None:
-        """The bytes of a token, special tokens included; None if no token has this id."""
+        """Return the bytes of a token, special tokens included, or None."""
         return self.vocab.get(token_id)
 
     @cached_property
@@ -280,7 +251,7 @@ class Tokenizer:
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """Everything that defines it."""
+        """Everything that determines the ids of a text."""
         return self._vocabulary
 
     @property
@@ -289,8 +260,8 @@ class Tokenizer:
         return self._vocabulary.tokens
 
     @property
-    def merges(self) -> Sequence[tuple[bytes, bytes]]:
-        """The pairs that are merged, first learnt first."""
+    def merges(self) -> Sequence[Pair]:
+        """The merges in order of priority, the first learnt first."""
         return self._vocabulary.merges
 
     @property
@@ -305,18 +276,16 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """One more than the largest id: the rows that an embedding needs."""
+        """The largest id plus one: the number of rows of an embedding."""
         return self._vocab_size
 
     @property
     def fingerprint(self) -> str:
-        """A checksum of all that decides which ids a text has."""
+        """SHA-256 of everything that determines the ids of a text."""
         return self._vocabulary.fingerprint
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Tokenizer):
-            return NotImplemented
-        return self._vocabulary == other._vocabulary
+        return isinstance(other, Tokenizer) and self._vocabulary == other._vocabulary
 
     def __hash__(self) -> int:
         return hash(self._vocabulary)
@@ -325,14 +294,12 @@ class Tokenizer:
         return (type(self).from_vocabulary, (self._vocabulary,))
 
     def __repr__(self) -> str:
-        return (
-            f"<Tokenizer of {len(self.vocab):,} tokens, {len(self.merges):,} merges, "
-            f"pattern {self.pattern}>"
-        )
+        tokens, merges = f"{len(self.vocab):,} tokens", f"{len(self.merges):,} merges"
+        return f"<Tokenizer of {tokens}, {merges}, pattern {self.pattern}>"
 
 
 class IncrementalDecoder:
-    r"""Ids to text as they come, never half a character.
+    r"""Decodes a stream of ids; never emits a part of a character.
 
     >>> decoder = Tokenizer({0: b"a", 1: b"\xc3", 2: b"\xa9"}, []).decoder()
     >>> [decoder.decode([token_id]) for token_id in (0, 1, 2, 1)], decoder.finish()
@@ -344,27 +311,24 @@ class IncrementalDecoder:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text that these ids complete."""
+        """Return the characters that these ids complete."""
         return self._decoder.decode(self._tokenizer.decode_bytes(ids))
 
     def finish(self) -> str:
-        """What is left: nothing, or an unfinished character as `errors` would have it."""
+        """Return the rest: empty, or an incomplete character as `errors` replaces it."""
         return self._decoder.decode(b"", final=True)
 
 
 def _whole_characters(iterable: Iterable[Text]) -> Iterator[str]:
-    """Strings that no character straddles: bytes decoded, surrogate pairs kept together."""
+    """Decode a stream of bytes and strings; no character or surrogate pair is cut in two."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    half_pair = ""
+    high_surrogate = ""
     for text in iterable:
         if isinstance(text, bytes):
-            yield half_pair
-            half_pair = ""
-            yield decoder.decode(text)
+            yield high_surrogate + decoder.decode(text)
+            high_surrogate = ""
             continue
-        yield decoder.decode(b"", final=True)
-        joined = half_pair + text
-        half_pair = joined[-1:] if "\ud800" <= joined[-1:] <= "\udbff" else ""
-        yield joined[: len(joined) - len(half_pair)]
-    yield half_pair
-    yield decoder.decode(b"", final=True)
+        joined = decoder.decode(b"", final=True) + high_surrogate + text
+        high_surrogate = joined[-1:] if "\ud800" <= joined[-1:] <= "\udbff" else ""
+        yield joined[: len(joined) - len(high_surrogate)]
+    yield high_surrogate + decoder.decode(b"", final=True)

@@ -1,8 +1,7 @@
-"""Train a tokenizer: texts or files to merges.
+"""Train a tokenizer: learn the merges of a corpus.
 
-What enters: a corpus (text files, folders, JSON lines, Parquet, compressed ones), or an iterable of
-strings. What leaves: a `Tokenizer` whose merges are those of `reference.train`, for any number of
-threads and any order of the files.
+The corpus is text files, folders, JSON lines, Parquet, compressed files, or an iterable of strings.
+The merges are those of `reference.train`, for any number of threads and any order of the files.
 
 >>> tokenizer = train_tokenizer(texts=["low low low lower lower"], vocab_size=259)
 >>> tokenizer.merges
@@ -23,11 +22,11 @@ from tilth.files import Progress, StrPath
 from tilth.tokenizer._core import MAX_TOKENS, Trainer
 from tilth.tokenizer.splitting import NATIVE_PATTERNS, CustomSplitter
 from tilth.tokenizer.tokenizer import Tokenizer
-from tilth.tokenizer.vocabulary import Vocabulary
+from tilth.tokenizer.vocabulary import Pair, Vocabulary
 
 SEPARATOR = "<|endoftext|>"
-TEXTS_AT_ONCE = 1024  # shared between the threads: enough for all, and little to hold
-SHOWN_SENTENCES = 5  # of skipped documents; a million bad lines need not be read one by one
+TEXTS_PER_BATCH = 1024  # enough work for all threads, little to hold in memory
+MAX_WARNINGS = 5  # about skipped documents
 
 log = logging.getLogger(__name__)
 
@@ -47,29 +46,30 @@ def train_tokenizer(
 ) -> Tokenizer:
     """Learn merges, most frequent pair first, until the vocabulary is full or no pair is left.
 
-    `vocab_size` counts everything: the special tokens (the first ids), the 256 bytes, the merges.
-    Special tokens cut the text before anything is counted. Files are read in parts, never whole;
-    memory grows with the number of different pieces.
+    `vocab_size` counts special tokens (the first ids), the 256 bytes and the merges. The text is
+    split at special tokens before pieces are counted. Files are streamed; memory grows with the
+    number of distinct pieces.
 
-    Files of plain text go straight to the core, which cuts them at special tokens alone and counts
-    what is not UTF-8 as U+FFFD. Of all others, and of those too if a `separator` is named that is
-    no special token, the documents are counted as `tilth.corpus.Corpus` reads them by `separator`,
-    `field` and `on_error`. `progress` hears of the phases "count" (in bytes) and "merge".
+    The core reads files of plain text itself: it splits them at special tokens only, and malformed
+    UTF-8 counts as U+FFFD. `tilth.corpus.Corpus` reads all other files into documents, according to
+    `separator`, `field` and `on_error`; plain text too if `separator` is not a special token.
+    `progress` is called in the phases "count" (bytes) and "merge" (merges).
     """
     for name, value in (("texts", texts), ("special_tokens", special_tokens)):
-        if isinstance(value, str):  # it would be taken for a list of characters
+        if isinstance(value, str):  # an iterable of characters
             raise ValueError(f"{name} is one string; give a list of strings.")
     special_tokens = list(special_tokens or [])
     num_merges = vocab_size - 256 - len(special_tokens)
     _check(vocab_size, special_tokens, num_merges)
-    is_cut_elsewhere = separator is not None and separator not in special_tokens
-    files, others = _plain_and_others(paths, is_cut_elsewhere)
+    files, others = _plain_and_others(
+        paths, need_corpus=separator is not None and separator not in special_tokens
+    )
     separator = SEPARATOR if separator is None else separator
     corpus = Corpus(others, separator=separator, field=field, on_error=on_error) if others else None
     files_bytes = sum(file.stat().st_size for file in files)
     size_bytes = files_bytes + (corpus.size_bytes if corpus else 0)
     tell = progress or (lambda _phase, _done, _total: None)
-    done_bytes: int | None = None  # while None, the core itself knows
+    done_bytes: int | None = None  # None while the core reads files and counts the bytes
 
     def watch(phase: str, done: int, total: int) -> None:
         if phase == "count":
@@ -81,46 +81,43 @@ def train_tokenizer(
     if pattern in NATIVE_PATTERNS:
         trainer.add_files([str(file) for file in files])
         done_bytes = files_bytes
-        for documents, read_bytes in _batches(corpus):
-            trainer.add_texts(documents)
+        for batch, read_bytes in _batches(corpus, texts or ()):
+            trainer.add_texts(batch)
             done_bytes = files_bytes + read_bytes
             tell("count", done_bytes, size_bytes)
-        remaining = iter(texts or ())
-        while batch := list(islice(remaining, TEXTS_AT_ONCE)):
-            trainer.add_texts(batch)
     else:
         log.warning("The pattern %r goes through the regex package, which is slower.", pattern)
-        all_texts: Iterable[str | bytes] = chain(
-            (file.read_bytes() for file in files),
-            (text for documents, _ in _batches(corpus) for text in documents),
-            texts or (),
+        splitter = CustomSplitter(pattern, dict.fromkeys(special_tokens, 0))
+        documents = (text for batch, _ in _batches(corpus, texts or ()) for text in batch)
+        counts = Counter(
+            piece
+            for text in chain(map(Path.read_bytes, files), documents)
+            for piece, special_id in splitter.split(text, allow_special=True)
+            if special_id is None
         )
-        for piece, count in _count_custom(all_texts, pattern, special_tokens).items():
+        for piece, count in counts.items():
             trainer.add_piece(piece.encode(), count)
     tell("count", size_bytes, size_bytes)
     tell("merge", 0, num_merges)
     pairs = trainer.train(num_merges)
     tell("merge", len(pairs), num_merges)
     if len(pairs) < num_merges:
-        log.warning(
-            "No pair is left after %d merges, so the vocabulary has %d tokens instead of %d.",
-            len(pairs),
-            vocab_size - num_merges + len(pairs),
-            vocab_size,
-        )
+        size = vocab_size - num_merges + len(pairs)
+        problem = "No pair is left after %d merges, so the vocabulary has %d tokens instead of %d."
+        log.warning(problem, len(pairs), size, vocab_size)
 
-    spelled = [bytes([byte]) for byte in range(256)]  # by the trainer's ids
+    tokens = [bytes([byte]) for byte in range(256)]  # by the ids of the trainer
     for left, right in pairs:
-        spelled.append(spelled[left] + spelled[right])
-    vocab = dict(enumerate([*(token.encode() for token in special_tokens), *spelled]))
-    merges = [(spelled[left], spelled[right]) for left, right in pairs]
+        tokens.append(tokens[left] + tokens[right])
+    vocab = dict(enumerate([*(token.encode() for token in special_tokens), *tokens]))
+    merges = [(tokens[left], tokens[right]) for left, right in pairs]
     return Tokenizer(vocab, merges, special_tokens, pattern=pattern)
 
 
 def train_bpe(
     input_path: StrPath, vocab_size: int, special_tokens: Sequence[str]
-) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
-    """The plain form: one file to a vocabulary and its merges."""
+) -> tuple[dict[int, bytes], list[Pair]]:
+    """Train on one file; return the vocabulary and the merges."""
     tokenizer = train_tokenizer(input_path, vocab_size, special_tokens)
     return dict(tokenizer.vocab), list(tokenizer.merges)
 
@@ -133,55 +130,46 @@ def _check(vocab_size: int, special_tokens: list[str], num_merges: int) -> None:
         )
     if vocab_size > MAX_TOKENS:
         raise ValueError(f"vocab_size is too large; give {MAX_TOKENS:,} at most.")
-    for token in Vocabulary.from_parts({}, (), special_tokens).special_tokens:  # checks them
+    for token in Vocabulary.from_parts({}, (), special_tokens).special_tokens:  # validates them
         if len(token.encode()) == 1:
-            raise ValueError(
-                f"The special token {token!r} is one of the 256 bytes; choose a longer one."
-            )
+            raise ValueError(f"The special token {token!r} is a single byte; choose a longer one.")
 
 
 def _plain_and_others(
-    paths: StrPath | Iterable[StrPath] | None, is_cut_elsewhere: bool
+    paths: StrPath | Iterable[StrPath] | None, need_corpus: bool
 ) -> tuple[list[Path], list[Path]]:
-    """The files that are text as they stand, a pipe too; and all other paths."""
+    """Separate files and pipes of plain text, which the core reads, from all other paths."""
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
     files, others = [], []
     for path in map(Path, paths or ()):
-        is_plain = not path.is_dir() and kind_of(path) == "text" and not compression_of(path)
-        if is_cut_elsewhere or not is_plain:
+        if need_corpus or path.is_dir() or kind_of(path) != "text" or compression_of(path):
             others.append(path)
             continue
+        files.append(path)
         if not path.exists():
-            listed(path)  # says so, and which name is meant
-        # What cannot be read is an error now, not after an hour of counting. A pipe is left alone:
-        # its writer would see the first reader close it.
+            listed(path)  # raises, with the nearest name as a hint
+        # Fail now, not after an hour of counting. A pipe is not opened: its writer would see the
+        # first reader close it.
         if path.is_file():
             path.open("rb").close()
-        files.append(path)
     return files, others
 
 
-def _batches(corpus: Corpus | None) -> Iterator[tuple[list[bytes], int]]:
-    """The documents of a corpus, and the bytes that are read so far."""
-    skipped = 0
+def _batches(
+    corpus: Corpus | None, texts: Iterable[str]
+) -> Iterator[tuple[list[bytes] | list[str], int]]:
+    """Yield batches of the documents of a corpus, then of texts, and the bytes read so far."""
+    skipped = read_bytes = 0
     for block in corpus.blocks() if corpus else ():
         found = block.documents()
-        for sentence in found.skipped[: max(0, SHOWN_SENTENCES - skipped)]:
+        for sentence in found.skipped[: max(0, MAX_WARNINGS - skipped)]:
             log.warning("Skipped: %s.", sentence)
         skipped += len(found.skipped)
-        yield found.texts, block.read_bytes
+        read_bytes = block.read_bytes
+        yield found.texts, read_bytes
     if skipped:
         log.warning("Skipped %d documents in all.", skipped)
-
-
-def _count_custom(
-    texts: Iterable[str | bytes], pattern: str, special_tokens: list[str]
-) -> Counter[str]:
-    """Count pieces of a pattern that may look anywhere: each text is taken whole."""
-    splitter = CustomSplitter(pattern, dict.fromkeys(special_tokens, 0))
-    counts: Counter[str] = Counter()
-    for text in texts:
-        pieces = splitter.split(text, allow_special=True)
-        counts.update(piece for piece, special_id in pieces if special_id is None)
-    return counts
+    remaining = iter(texts)
+    while batch := list(islice(remaining, TEXTS_PER_BATCH)):
+        yield batch, read_bytes

@@ -98,8 +98,8 @@ def test_special_tokens_in_vocab_json_as_they_are(tmp_path):
 
 
 @pytest.mark.parametrize("change", [{"pattern": "cl100k"}, {"whole_piece_first": True}])
-def test_what_gpt2_cannot_say(tmp_path, change):
-    with pytest.raises(ValueError, match=r"cannot say .*; write a tokenizer\.json"):
+def test_what_gpt2_cannot_represent(tmp_path, change):
+    with pytest.raises(ValueError, match=r"cannot represent .*; write a tokenizer\.json"):
         save_gpt2(replace(TINY, **change), tmp_path / "vocab.json", tmp_path / "merges.txt")
     assert not any(tmp_path.iterdir())
 
@@ -129,7 +129,7 @@ def test_what_gpt2_cannot_say(tmp_path, change):
         ('{"a": 0}', "a a", "b'aa'"),
         ('{"a": 0, "aa": 1}', "a a\na a\n", "twice"),
         ('{"a": 0, "aa": 1}', "a \x00", "spells no byte"),
-        ('{"a": 0, "aa": 1}', "a\ta\n", "no merge"),
+        ('{"a": 0, "aa": 1}', "a\ta\n", "not a merge"),
     ],
 )
 def test_damaged_gpt2(tmp_path, vocab, merges, culprit):

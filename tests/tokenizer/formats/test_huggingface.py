@@ -215,7 +215,7 @@ SECOND = ("pre_tokenizer", "pretokenizers", 1)
         (
             ("pre_tokenizer",),
             {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
-            "without its pattern",
+            "use_regex",
         ),
         (("pre_tokenizer", "pretokenizers"), [], "Sequence"),
         ((*SPLIT, "type"), "Digits", "Digits"),

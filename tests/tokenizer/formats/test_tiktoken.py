@@ -28,10 +28,10 @@ from tests.tokenizer.formats.vocabularies import (
 from tilth.tokenizer.formats import (
     load,
     load_tiktoken,
-    recover_merges,
     save_tiktoken,
 )
 from tilth.tokenizer.formats import tiktoken as tiktoken_ranks
+from tilth.tokenizer.formats.tiktoken import recover_merges
 from tilth.tokenizer.vocabulary import Vocabulary
 
 
@@ -138,28 +138,33 @@ def test_a_long_token_takes_no_time():
 @pytest.mark.parametrize(
     ("change", "culprit"),
     [
-        ({"merges": GPT2.merges[::-1]}, "is merged after"),
-        ({"merges": GPT2.merges[:-1]}, "by no merge"),
-        ({"tokens": {**GPT2.tokens, 999: b"zzz"}}, "nor taken whole"),
-        ({"tokens": {**GPT2.tokens, 999: b"the sun"}}, "by no merge"),
+        ({"merges": GPT2.merges[::-1]}, "merge 1 by rank is "),
+        ({"merges": GPT2.merges[:-1]}, "merge 150 by rank is .*, not None"),
+        ({"tokens": {**GPT2.tokens, 999: b"zzz"}}, "no merge makes token 999, b'zzz'"),
+        ({"tokens": {**GPT2.tokens, 999: b"the sun"}}, "no merge makes token 999, b'the sun'"),
     ],
 )
-def test_what_ranks_cannot_say(tmp_path, change, culprit):
-    with pytest.raises(ValueError, match=rf"cannot say .*{culprit}.*; write a tokenizer\.json"):
+def test_ranks_cannot_represent_other_merges(tmp_path, change, culprit):
+    with pytest.raises(
+        ValueError, match=rf"cannot represent .*{culprit}.*; write a tokenizer\.json"
+    ):
         save_tiktoken(replace(GPT2, **change), tmp_path / "x.tiktoken")
     assert not any(tmp_path.iterdir())
 
 
-def test_ranks_cannot_say_that_two_merges_make_one_token(tmp_path):
+def test_ranks_cannot_represent_two_merges_of_one_token(tmp_path):
     tokens = dict(enumerate([b"a", b"b", b"ab", b"ba", b"aba"]))
     merges = ((b"a", b"b"), (b"b", b"a"), (b"ab", b"a"), (b"a", b"ba"))
-    with pytest.raises(ValueError, match="two merges make b'aba'"):
+    with pytest.raises(ValueError, match=r"merge 4 by rank is None, not \(b'a', b'ba'\)"):
         save_tiktoken(Vocabulary(tokens, merges), tmp_path / "x.tiktoken")
 
 
-def test_ranks_cannot_say_that_a_merge_makes_a_special_token(tmp_path):
+def test_ranks_cannot_represent_a_merge_into_a_special_token(tmp_path):
     vocabulary = replace(TINY, special_tokens={"ab": 2})
-    with pytest.raises(ValueError, match="special token is part of the merge of b'a' and b'b'"):
+    with pytest.raises(ValueError, match=r"merge 1 by rank is None, not \(b'a', b'b'\)"):
+        save_tiktoken(vocabulary, tmp_path / "x.tiktoken")
+    vocabulary = replace(TINY, special_tokens={"a": 0})
+    with pytest.raises(ValueError, match="special token is part of merge 1, "):
         save_tiktoken(vocabulary, tmp_path / "x.tiktoken")
 
 
@@ -212,7 +217,7 @@ def test_ranks_do_not_say_their_pattern(tmp_path, monkeypatch):
     save_tiktoken(CL100K, path)
     for read in (load, load_tiktoken):
         said = refusal(read, path)
-        assert "does not say how text is cut into pieces; name its pattern with --pattern" in said
+        assert "does not say how text is split into pieces; name its pattern with --pattern" in said
         assert "gpt2, cl100k, or one for the regex package" in said
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     monkeypatch.setitem(tiktoken_ranks._KNOWN, digest, "cl100k")

@@ -1,59 +1,38 @@
-"""Tokenizer files, read into a `Vocabulary` and written from one: tilth's own and other people's.
+"""Tokenizer files: each format loads into a `Vocabulary` and is saved from one.
 
-What enters: a path, or a `Vocabulary`. What leaves: the other of the two. Each format is a file of
-its own; all refuse, in one sentence, what they cannot hold and what is damaged.
+Every loader checks the whole file. A damaged file, or one that tilth cannot reproduce, is a
+`FileError`; a vocabulary that a format cannot represent is a `ValueError`.
 
-| file | holds | read and written by |
+| file | holds | tool |
 |---|---|---|
-| `tokenizer.json` | everything; tilth's own format | Hugging Face `tokenizers` |
+| `tokenizer.json` | everything; the native format of tilth | Hugging Face `tokenizers` |
 | `vocab.json` and `merges.txt` | tokens and merges | GPT-2 |
-| `NAME.tiktoken` | tokens, whose ids say when they are merged | tiktoken |
+| `NAME.tiktoken` | tokens; their ids are the order of merging | tiktoken |
 
 >>> import tempfile
 >>> vocabulary = Vocabulary({0: b"h", 1: b"i", 2: b"hi"}, ((b"h", b"i"),))
 >>> with tempfile.TemporaryDirectory() as folder:
-...     save_gpt2(vocabulary, f"{folder}/vocab.json", f"{folder}/merges.txt")
-...     load(folder) == vocabulary
+...     save(vocabulary, f"{folder}/hi.tiktoken")
+...     load(f"{folder}/hi.tiktoken", pattern="gpt2").tokens == vocabulary.tokens
 True
 """
 
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tilth.files import StrPath
 from tilth.tokenizer.formats.gpt2 import load_gpt2, save_gpt2
 from tilth.tokenizer.formats.huggingface import load_tokenizer_json, save_tokenizer_json
-from tilth.tokenizer.formats.tiktoken import (
-    holds_ranks,
-    load_tiktoken,
-    recover_merges,
-    save_tiktoken,
-)
-from tilth.tokenizer.vocabulary import Vocabulary
-
-__all__ = [
-    "load",
-    "load_gpt2",
-    "load_tiktoken",
-    "load_tokenizer_json",
-    "recover_merges",
-    "save",
-    "save_gpt2",
-    "save_tiktoken",
-    "save_tokenizer_json",
-]
+from tilth.tokenizer.formats.tiktoken import holds_ranks, load_tiktoken, save_tiktoken
+from tilth.tokenizer.vocabulary import SpecialTokens, Vocabulary
 
 
 def load(
-    path: StrPath,
-    *,
-    pattern: str | None = None,
-    special_tokens: Mapping[str, int] | Iterable[str] | None = None,
+    path: StrPath, *, pattern: str | None = None, special_tokens: SpecialTokens = None
 ) -> Vocabulary:
-    """Read any format, told by its content: a `tokenizer.json`, ranks, or a folder.
+    """Load any format, detected by content: a `tokenizer.json`, tiktoken ranks, or a folder.
 
-    A folder holds GPT-2's two files, or else a `tokenizer.json`. The pattern and the special tokens
-    are for formats that do not hold them. Ranks need a pattern, unless they are OpenAI's own.
+    A folder has GPT-2's two files, or else a `tokenizer.json`. `pattern` and `special_tokens` are
+    for formats that do not store them. Ranks need a pattern, unless OpenAI published the file.
     """
     path = Path(path)
     if path.is_dir():
@@ -66,7 +45,7 @@ def load(
 
 
 def save(vocabulary: Vocabulary, path: StrPath, *, overwrite: bool = False) -> None:
-    """Write NAME.json, NAME.tiktoken, or a folder with GPT-2's `vocab.json` and `merges.txt`."""
+    """Save NAME.json, NAME.tiktoken, or a folder with GPT-2's `vocab.json` and `merges.txt`."""
     path = Path(path)
     if path.suffix == ".json":
         save_tokenizer_json(vocabulary, path, overwrite=overwrite)

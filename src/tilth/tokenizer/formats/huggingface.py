@@ -12,7 +12,7 @@ True
 """
 
 import json
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import chain
 from typing import Any, TypeVar
@@ -45,15 +45,16 @@ MAX_COMPARED = 64  # characters of an added token that the search for overlaps c
 # For each object of the file, the values that tilth reproduces, by key in the order of the file.
 # The first value is the one that is written. An empty list accepts any value.
 _Allowed = dict[str, list[Any]]
+_ANY_FLAG = [False, True, None]
 _MODEL: _Allowed = {
     "type": ["BPE", None],  # missing in the oldest files
     "dropout": [None],
     "unk_token": [None],
     "continuing_subword_prefix": [None, ""],
     "end_of_word_suffix": [None, ""],
-    "fuse_unk": [False, True, None],  # no effect without unk_token
+    "fuse_unk": _ANY_FLAG,  # no effect without unk_token
     "byte_fallback": [False, None],
-    "ignore_merges": [False, True, None],
+    "ignore_merges": _ANY_FLAG,
     "vocab": [],
     "merges": [],
 }
@@ -74,17 +75,18 @@ _ADDED_TOKEN: _Allowed = {
     "single_word": [False, None],
     "lstrip": [False, None],
     "rstrip": [False, None],
-    "normalized": [False, True, None],  # no effect without a normalizer
+    "normalized": _ANY_FLAG,  # no effect without a normalizer
     "special": [True, False, None],  # no effect on encoding: decoding may skip these tokens
 }
 _BYTE_LEVEL: _Allowed = {
     "type": ["ByteLevel"],
     "add_prefix_space": [False],
     "trim_offsets": [True, False, None],
-    "use_regex": [True, False, None],
+    "use_regex": [True, None],
 }
-# In a post-processor or decoder, this option has no effect on ids.
-_BYTE_LEVEL_AFTER = _BYTE_LEVEL | {"add_prefix_space": [False, True, None]}
+_BYTE_LEVEL_AFTER_SPLIT = _BYTE_LEVEL | {"use_regex": [False]}
+# A post-processor or decoder has no effect on ids.
+_BYTE_LEVEL_AFTER_MODEL = _BYTE_LEVEL | {"add_prefix_space": _ANY_FLAG, "use_regex": _ANY_FLAG}
 _SPLIT: _Allowed = {
     "type": ["Split"],
     "pattern": [],
@@ -100,7 +102,7 @@ def load_tokenizer_json(path: StrPath) -> Vocabulary:
         _check(content, _TOKENIZER, "the file")
         for name in ("post_processor", "decoder"):
             if content.get(name) is not None:
-                _check(content[name], _BYTE_LEVEL_AFTER, f"the {name}")
+                _check(content[name], _BYTE_LEVEL_AFTER_MODEL, f"the {name}")
         model = _check(content.get("model"), _MODEL, "the model")
         vocab: dict[str, object] = _typed(model.get("vocab"), dict, "vocab")
         added, normalized = _added_tokens(content.get("added_tokens"), vocab)
@@ -179,12 +181,9 @@ def _check(value: object, allowed: _Allowed, name: str) -> dict[str, object]:
     """Return the value if it is an object with allowed values only."""
     found: dict[str, object] = _typed(value, dict, name)
     for key in (*allowed, *found):
-        choices = allowed.get(key)
-        actual = found.get(key)
-        # `in` alone would accept 0 as False.
-        if choices != [] and not any(
-            actual == choice and type(actual) is type(choice) for choice in choices or ()
-        ):
+        choices, actual = allowed.get(key), found.get(key)
+        # With types, as 0 == False.
+        if choices != [] and (type(actual), actual) not in [(type(c), c) for c in choices or ()]:
             problem = (
                 f"{name} says {short_repr(key)}: {_brief(actual)}, which tilth cannot reproduce"
             )
@@ -213,8 +212,8 @@ def _added_tokens(value: object, vocab: Mapping[str, object]) -> tuple[dict[str,
         assigned = vocab.get(token, next_id)
         if type(token_id) is not int or assigned != token_id:
             raise ValueError(
-                f"the added token {short_repr(token)} has the id {short_repr(token_id)}, but Hugging "
-                f"Face would give it {short_repr(assigned)}; add it to the vocab under its id"
+                f"the added token {short_repr(token)} has the id {short_repr(token_id)}, but "
+                f"Hugging Face would give it {short_repr(assigned)}; add it to the vocab"
             )
         added[token] = token_id
         next_id = max(next_id, token_id + 1)
@@ -233,8 +232,10 @@ def _check_overlaps(normalized: Set[str], others: Set[str]) -> None:
     prefixes = _prefix_free(other[:MAX_COMPARED] for other in others)
     for token in normalized:
         rests = (token[start : start + MAX_COMPARED] for start in range(1, len(token)))
-        if _has_prefix_in(token, whole) or any(
-            _has_prefix_in(rest, prefixes) or _is_prefix_in(rest, prefixes) for rest in rests
+        if any(token.startswith(other) for other in _neighbours(token, whole)) or any(
+            rest.startswith(other) or other.startswith(rest)
+            for rest in rests
+            for other in _neighbours(rest, prefixes)
         ):
             raise ValueError(
                 f"the added token {short_repr(token)} is normalized and overlaps one that is not, "
@@ -251,15 +252,11 @@ def _prefix_free(texts: Iterable[str]) -> list[str]:
     return kept
 
 
-def _has_prefix_in(text: str, prefix_free: list[str]) -> bool:
-    # Any string between a prefix and the text has this prefix too, so the list has none there.
+def _neighbours(text: str, prefix_free: list[str]) -> list[str]:
+    """Return the only candidates for a prefix of the text, and for a string with this prefix."""
+    # All strings between a prefix and the text have this prefix, so the list has none of them.
     place = bisect_right(prefix_free, text)
-    return place > 0 and text.startswith(prefix_free[place - 1])
-
-
-def _is_prefix_in(text: str, prefix_free: list[str]) -> bool:
-    place = bisect_left(prefix_free, text)
-    return place < len(prefix_free) and prefix_free[place].startswith(text)
+    return prefix_free[max(0, place - 1) : place + 1]
 
 
 def _merges(value: object) -> Iterator[Pair]:
@@ -283,18 +280,14 @@ def _pre_tokenizer(pattern: str) -> dict[str, object]:
             # It would be loaded under its name: the same ids, another fingerprint.
             raise ValueError(f"the pattern is written out; call it {_NAMES[pattern]!r}")
     split = _written(_SPLIT, pattern={"Regex": pattern})
-    byte_level = _written(_BYTE_LEVEL, use_regex=False)
-    return {"type": "Sequence", "pretokenizers": [split, byte_level]}
+    return {"type": "Sequence", "pretokenizers": [split, _written(_BYTE_LEVEL_AFTER_SPLIT)]}
 
 
 def _pattern_name(value: object) -> str:
     """Return the pattern of a pre-tokenizer: ByteLevel, or a Sequence of Split and ByteLevel."""
     found: dict[str, object] = _typed(value, dict, "the pre_tokenizer")
     if found.get("type") == "ByteLevel":
-        if _check(found, _BYTE_LEVEL, "the pre_tokenizer").get("use_regex") is False:
-            raise ValueError(
-                "the pre_tokenizer is ByteLevel without its pattern; put a Split before it"
-            )
+        _check(found, _BYTE_LEVEL, "the pre_tokenizer")
         return "gpt2"
     parts = found.get("pretokenizers")
     if found.get("type") != "Sequence" or not isinstance(parts, list) or len(parts) != 2:
@@ -303,9 +296,7 @@ def _pattern_name(value: object) -> str:
             "convert it to ByteLevel, or to a Sequence of Split and ByteLevel"
         )
     split = _check(parts[0], _SPLIT, "the first pre_tokenizer")
-    byte_level = _check(parts[1], _BYTE_LEVEL, "the second pre_tokenizer")
-    if byte_level.get("use_regex") is not False:
-        raise ValueError("ByteLevel splits the pieces of Split again; set its use_regex to false")
+    _check(parts[1], _BYTE_LEVEL_AFTER_SPLIT, "the second pre_tokenizer")
     regex = _typed(split.get("pattern"), dict, "the pattern").get("Regex")
     if not isinstance(regex, str):
         raise ValueError(f"the pattern is {short_repr(split['pattern'])}; write it as a Regex")
@@ -324,20 +315,14 @@ def _check_spellings(vocabulary: Vocabulary) -> None:
     known = {*vocabulary.tokens.values()}
     for token, token_id in vocabulary.special_tokens.items():
         encoded = vocabulary.tokens[token_id]
-        if spell(encoded) == token:
-            continue
-        if encoded in in_merges:
-            raise ValueError(
-                f"the special token {short_repr(token)} is part of a merge, where it has another "
-                "spelling; choose visible ASCII characters for it"
-            )
-        if not is_spelling(token):
-            continue
         # "é" spells the byte E9, "Ġa" the text " a". Bytes that are not a token, a single byte or
         # valid UTF-8 are never looked up.
-        other = unspell(token)
-        if other in known or len(other) == 1 or other.decode("utf-8", "ignore").encode() == other:
+        other = unspell(token) if is_spelling(token) else None
+        is_looked_up = other is not None and (
+            other in known or len(other) == 1 or other.decode("utf-8", "ignore").encode() == other
+        )
+        if spell(encoded) != token and (encoded in in_merges or is_looked_up):
             raise ValueError(
-                f"the special token {short_repr(token)} is also the spelling of "
-                f"{short_repr(other)}; put it in brackets, or choose visible ASCII characters for it"
+                f"the special token {short_repr(token)} is also the spelling of other bytes, or a "
+                "merge spells it differently; choose visible ASCII characters for it"
             )
