@@ -19,6 +19,7 @@ import pytest
 import tilth
 from tilth.cli import demo as module
 from tilth.cli.app import app
+from tilth.cli.training_view import training_view
 from tilth.corpus.stories import story
 from tilth.runs.metrics import Evaluation, StepRecord
 
@@ -133,7 +134,8 @@ def test_a_dumb_terminal_gets_the_lines_of_a_plain_log(made, monkeypatch):
         saved="step-000070",
         sample="Once upon a time, " * 20,
     )
-    with module._view(tilth.open_run(made[0] / "run").config) as show:
+    config = tilth.open_run(made[0] / "run").config
+    with training_view(config, module._show_milestone) as show:
         show(record)
     first, second = terminal.getvalue().splitlines()
     assert first == "   step    70: validation loss 3.250 after 10 s"

@@ -151,7 +151,7 @@ def test_age_is_the_time_since_the_last_step(tmp_path, lines_of):
         ("metrics.jsonl", line(tokens=10**400), "tokens must be at most"),
         ("metrics.jsonl", line(evaluation=3), "evaluation must be a table, not 3"),
         ("metrics.jsonl", line(evaluation={"loss": 1.0, "bits_per_byte": {}}), "bits_per_byte"),
-        ("metrics.jsonl", line(evaluation={}), "no loss in the line"),
+        ("metrics.jsonl", line(evaluation={}), "loss is missing from the line"),
         ("metrics.jsonl", line(norms={"weights": []}), "norms.weights must be a table"),
         ("metrics.jsonl", line() + line(), "step 1 in line 2, after step 1"),
         ("manifest.json", manifest(versions=[]), "versions must be a table"),

@@ -95,7 +95,7 @@ def test_what_is_not_there(folder, tmp_path):
     assert "did you mean" in done.stderr
     done = tilth("verify", tmp_path / "nothing")
     assert done.returncode == 2
-    assert "is no data folder" in done.stderr
+    assert "is not a data folder" in done.stderr
 
 
 def test_ctrl_c_and_on(folder, tmp_path):

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tilth.cli import training_view as module
+from tilth.cli.app import NoteHandler
 from tilth.cli.training_view import training_view
 from tilth.config.model import ModelConfig
 from tilth.config.training import TrainingConfig
@@ -270,18 +271,16 @@ def terminal(monkeypatch, term):
 
 def test_on_a_terminal(monkeypatch, capsys):
     with terminal(monkeypatch, "xterm") as written:
-        handler = logging.StreamHandler(sys.stderr)
-        monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
+        monkeypatch.setattr(logging.getLogger(), "handlers", [NoteHandler()])
         plain = sys.stderr
         with training_view(CONFIG) as show:
             show(record(1))
-            assert handler.stream is sys.stderr is not plain
+            assert sys.stderr is not plain
             logging.getLogger("tilth").warning("a note")
             print("a warning", file=sys.stderr)
             print("a result")
             show(record(400, evaluation=EVALUATION, saved="step-000400", sample=NASTY))
         assert sys.stderr is plain
-        assert handler.stream is plain
         text = written()
     assert capsys.readouterr().out == "a result\n"
     words = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "\n", text).splitlines()

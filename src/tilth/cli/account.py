@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -12,10 +12,10 @@ from tilth.cli.overrides import changes, overrides_of
 from tilth.config.model import ModelConfig
 from tilth.formatting import parse_bytes
 
-if TYPE_CHECKING:
-    ModelOverrides: TypeAlias = Any
-else:
-    ModelOverrides = overrides_of(ModelConfig)
+
+@Parameter(name="*")
+class ModelOverrides(overrides_of(ModelConfig)):  # type: ignore[misc]
+    """The fields of a model, as flags."""
 
 
 def account(
@@ -36,14 +36,13 @@ def account(
     shares: bool = False,
     plot: list[Path] | None = None,
     overwrite: bool = False,
-    model: Annotated[ModelOverrides | None, Parameter(name="*", group="Model")] = None,
+    model: Annotated[ModelOverrides | None, Parameter(group="Model")] = None,
     json: Json = False,
 ) -> None:
     """Show what a model costs: parameters, FLOPs, memory, time. Any number can be changed.
 
     Args:
-        shape: gpt2-small, -medium, -large or -xl (in our architecture), llama-2-7b, llama-3-8b and
-            others, a recipe, a run directory, or a config file (also as --config).
+        shape: A model (gpt2-xl, llama-3-8b, ...), a recipe, a run directory or a config file.
         batch_size: Sequences in one step.
         num_microbatches: Parts that a batch is cut into, to save memory.
         steps: How many updates.

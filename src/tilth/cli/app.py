@@ -24,7 +24,8 @@ from typing import Annotated, Any, TextIO, cast
 from cyclopts import App, CycloptsError, Parameter, UnknownOptionError
 
 from tilth import __version__
-from tilth.cli.whole_numbers import convert_exactly
+from tilth.cli.options import convert_exactly
+from tilth.cli.signals import say
 from tilth.errors import is_out_of_memory, missing_extra
 from tilth.formatting import printable, suggestion
 
@@ -117,8 +118,16 @@ def main() -> None:
         sys.stdout = cast(TextIO, EscapedTerminal(sys.stdout))
     if sys.stderr.isatty():
         sys.stderr = cast(TextIO, EscapedTerminal(sys.stderr))
-    logging.basicConfig(format="note: %(message)s", stream=sys.stderr)
+    logging.basicConfig(format="note: %(message)s", handlers=[NoteHandler()])
     sys.exit(run())
+
+
+class NoteHandler(logging.Handler):
+    """Prints log messages to the stderr of the moment: a live panel puts its own there."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one message."""
+        say(self.format(record))
 
 
 class EscapedTerminal:

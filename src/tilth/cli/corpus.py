@@ -8,8 +8,9 @@ from typing import Any
 
 from cyclopts import App
 
-from tilth.cli.options import CorpusPaths, Field, Json, OnError, Overwrite, Separator
+from tilth.cli.options import CorpusOptions, CorpusPaths, Json, Overwrite
 from tilth.cli.output import print_result
+from tilth.cli.overrides import changes
 from tilth.formatting import parse_bytes, printable
 
 app = App(name="corpus", help="Text to learn from: stories, named downloads, your own.")
@@ -72,19 +73,13 @@ def fetch(name: str, /, *, out: Path, json: Json = False) -> None:
 
 @app.command
 def info(
-    paths: CorpusPaths,
-    /,
-    *,
-    separator: Separator = "<|endoftext|>",
-    field: Field = "text",
-    on_error: OnError = "skip",
-    json: Json = False,
+    paths: CorpusPaths, /, *, reading: CorpusOptions | None = None, json: Json = False
 ) -> None:
     """Read a corpus through, and show how many documents it has, how long, and what they say."""
     from tilth.cli.progress import progress
     from tilth.corpus import Corpus
 
-    corpus = Corpus(paths, separator=separator, field=field, on_error=on_error)
+    corpus = Corpus(paths, **{"on_error": "skip", **changes(reading)})
     sources: list[dict[str, Any]] = [
         {
             "path": str(source.path),

@@ -15,8 +15,7 @@ on when it is called again, and a training goes on from its last step.
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,8 +25,7 @@ from cyclopts import Parameter
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tilth.cli.training_view import Show
-    from tilth.config import ResolvedConfig, TrainingConfig
+    from tilth.config import TrainingConfig
     from tilth.runs import StepRecord
 
 END = "<|endoftext|>"
@@ -183,7 +181,7 @@ def account_for_model(demo: Demo) -> str:
 def train_model(demo: Demo) -> str:
     """Predict the next token, see how wrong that was, move every parameter a little, repeat."""
     import tilth
-    from tilth.cli.training_view import drive
+    from tilth.cli.training_view import drive, training_view
     from tilth.training.loop import prepare, prepare_resume
 
     if not demo.run.exists():
@@ -193,7 +191,8 @@ def train_model(demo: Demo) -> str:
     else:
         prepared = None
     if prepared is not None:
-        drive(prepared, _view(prepared.config), "the same command goes on from there")
+        view = training_view(prepared.config, _show_milestone)
+        drive(prepared, view, "the same command goes on from there")
     config = tilth.open_run(demo.run).config
     return f"{config.steps:,} steps of {config.tokens_per_step:,} tokens: {demo.run}"
 
@@ -273,18 +272,6 @@ def _claim(folder: Path, sizes: Sizes, seed: int) -> bool:
         raise FileExistsError(f"{folder} is not empty, and no demo; name another --out.")
     save_manifest(path, settings, kind="demo", version=1)
     return False
-
-
-@contextmanager
-def _view(config: "ResolvedConfig") -> "Iterator[Show]":
-    """The panel of `tilth train` where it can be drawn; elsewhere a line at each evaluation."""
-    from tilth.cli.training_view import panel_console, training_view
-
-    if panel_console() is not None:
-        with training_view(config) as show:
-            yield show
-    else:
-        yield _show_milestone
 
 
 def _show_milestone(record: "StepRecord") -> None:

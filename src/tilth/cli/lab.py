@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
     from tilth.lab import Plan
     from tilth.lab.planning import Options as PlanOptions
 
-    TrainingOverrides: TypeAlias = Any
-else:
-    TrainingOverrides = overrides_of(TrainingConfig, TABLES)
-
 app = App(name="lab", help="Experiments that explain training.")
 app.command("tilth.cli.lab_search:search", help="The best values of any fields, by Optuna.")
 
 DataFolders = Annotated[
     list[Path], Parameter(help="Folders that `tilth tokenize` wrote; two or more.")
 ]
+
+
+@Parameter(name="*")
+class TrialOverrides(overrides_of(TrainingConfig, TABLES)):  # type: ignore[misc]
+    """The fields that all trials share, as flags."""
 
 
 @Parameter(name="*")
@@ -56,7 +57,7 @@ class Options:
     """Trials at a time, each with its part of cores."""
     dry_run: bool = False
     """Print the trials and their cost; train nothing."""
-    base: Annotated[TrainingOverrides | None, Parameter(name="*")] = None
+    base: TrialOverrides | None = None
 
     def given(self) -> "PlanOptions":
         """Return the options that were given, as `tilth.lab.plan` takes them."""

@@ -1,7 +1,7 @@
 """`tilth lab search`: the best values of any fields of a config, by Optuna."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -12,14 +12,13 @@ from tilth.cli.signals import say
 from tilth.config.training import TrainingConfig
 from tilth.formatting import parse_duration
 
-if TYPE_CHECKING:
-    TrainingOverrides: TypeAlias = Any
-else:
-    TrainingOverrides = overrides_of(
-        TrainingConfig, ["batch_size", "model", "optimizer", "machine"]
-    )
-
+FIELDS = ("batch_size", "model", "optimizer", "machine")
 CLUSTER = Parameter(group="Cluster")
+
+
+@Parameter(name="*")
+class TrialOverrides(overrides_of(TrainingConfig, FIELDS)):  # type: ignore[misc]
+    """The fields that all trials share, as flags."""
 
 
 def search(
@@ -34,7 +33,7 @@ def search(
     steps: int | None = None,
     seed: int = 0,
     dry_run: bool = False,
-    base: Annotated[TrainingOverrides | None, Parameter(name="*")] = None,
+    base: TrialOverrides | None = None,
     cluster: Annotated[Literal["slurm", "local"] | None, CLUSTER] = None,
     jobs: Annotated[int, CLUSTER] = 1,
     time: Annotated[str, CLUSTER] = "4h",

@@ -15,24 +15,25 @@ In a verb, `overrides: Annotated[Overrides | None, Parameter(name="*")] = None` 
 `--machine.threads 2`, `--machine.compile` and `--machine.no-compile`, and `[machine]` in --config.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import field, fields, is_dataclass, make_dataclass
 from typing import Annotated, Any, Never, get_args, get_type_hints
 
 from cyclopts import Parameter, Token
 
-from tilth.cli.whole_numbers import convert_exactly
+from tilth.cli.options import convert_exactly
 from tilth.schema import descriptions, flat
 
 
-def overrides_of(config_class: type[Any], names: Iterable[str] | None = None) -> type[Any]:
+def overrides_of(config_class: type[Any], names: Sequence[str] = ()) -> type[Any]:
     """Return the dataclass of a config's fields (default: all) in which each may be left out.
 
-    A field that is a config itself becomes a table: its own overrides, in a group of the help.
+    A field that is a config itself becomes a table: its own overrides, in a group of the help. A
+    verb inherits from it: a type checker does not take a call for a type.
     """
     types, texts = get_type_hints(config_class), descriptions(config_class)
     optional = []
-    for name in types if names is None else names:
+    for name in names or [each.name for each in fields(config_class)]:
         if is_dataclass(types[name]):
             kind, flag = overrides_of(types[name]), Parameter(group=name.capitalize())
         else:

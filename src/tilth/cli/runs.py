@@ -1,78 +1,61 @@
 """`tilth runs`: the runs in a folder, and how they stand."""
 
-import json as json_module
 import math
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 from tilth.cli.options import Json
+from tilth.cli.output import print_result
 from tilth.formatting import printable
 from tilth.runs.metrics import METRICS, finite_or_none
+from tilth.runs.run import CONFIG, MANIFEST, Run, open_run
 
-if TYPE_CHECKING:
-    from tilth.runs import Run
+COLUMNS = {
+    "loss": ("loss", ".4f"),
+    "valid_loss": ("valid", ".4f"),
+    "best_valid_loss": ("best", ".4f"),
+    "bits_per_byte": ("bits/byte", ".4f"),
+    "tokens_per_second": ("tokens/s", ",.0f"),
+}
+"""Heading and format of the numbers in a row."""
 
-MANIFEST = "manifest.json"
-HEADINGS = ("name", "state", "step", "loss", "valid", "best", "bits/byte", "tokens/s", "age")
 
-
-def runs(
-    folder: Annotated[
-        Path, Parameter(help="Where the run directories are, or one folder further down.")
-    ] = Path("runs"),
-    /,
-    *,
-    json: Json = False,
-) -> None:
+def runs(folder: Path = Path("runs"), /, *, json: Json = False) -> None:
     """List the runs in a folder, and those one folder further down.
 
     Losses are those of the last step, of the last evaluation (valid, bits/byte) and of the best;
     age is the time since the last step. Checkpoints are not read: `tilth verify RUN` does that.
+
+    Args:
+        folder: Where the run directories are, or one folder further down.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"There is no folder {folder}; name the one that has your runs.")
     rows = [_row(path, folder) for path in _find(folder)]
-    if json:
-        print(json_module.dumps({"folder": str(folder), "runs": rows}))
-    elif rows:
-        _print_table(rows)
-    else:
-        print(f"There are no runs in {folder}; `tilth train` makes them.")
+    nothing = f"There are no runs in {folder}; `tilth train` makes them."
+    lines = _table(rows) if rows else [nothing]
+    print_result({"folder": str(folder), "runs": rows}, lines, as_json=json)
 
 
-def _find(folder: Path) -> Iterator[Path]:
-    """The folder itself if it is a run, else those in it, and in those that are none."""
+def _find(folder: Path) -> list[Path]:
+    """Return the folder itself if it is a run, else the runs in it and in folders that are not.
+
+    A hidden folder is a run that is still being made.
+    """
     if _is_run(folder):
-        yield folder
-        return
-    for child in _folders_in(folder):
-        if _is_run(child):
-            yield child
-        else:
-            yield from (path for path in _folders_in(child) if _is_run(path))
+        return [folder]
+    near = {path.parent for path in folder.glob(f"[!.]*/{CONFIG}") if _is_run(path.parent)}
+    far = {path.parent for path in folder.glob(f"[!.]*/[!.]*/{CONFIG}")}
+    return sorted(near | {path for path in far if path.parent not in near and _is_run(path)})
 
 
 def _is_run(folder: Path) -> bool:
-    return (folder / "config.toml").is_file() and (folder / "manifest.json").is_file()
-
-
-def _folders_in(folder: Path) -> list[Path]:
-    """Those that may be looked into; a hidden one is a run that is still being made."""
-    return sorted(
-        path
-        for path in folder.iterdir()
-        if path.is_dir() and os.access(path, os.R_OK | os.X_OK) and not path.name.startswith(".")
-    )
+    return (folder / CONFIG).is_file() and (folder / MANIFEST).is_file()
 
 
 def _row(path: Path, folder: Path) -> dict[str, Any]:
-    from tilth.runs import open_run
-
     name = path.resolve().name if path == folder else str(path.relative_to(folder))
     try:
         return {"name": name, **_standing(open_run(path))}
@@ -81,7 +64,7 @@ def _row(path: Path, folder: Path) -> dict[str, Any]:
         return {"name": name, "state": "damaged", "problem": str(error)}
 
 
-def _standing(run: "Run") -> dict[str, Any]:
+def _standing(run: Run) -> dict[str, Any]:
     records = run.metrics()
     evaluations = [record.evaluation for record in records if record.evaluation is not None]
     losses = [record.loss for record in records if record.loss is not None]
@@ -101,28 +84,24 @@ def _standing(run: "Run") -> dict[str, Any]:
     }
 
 
-def _print_table(rows: list[dict[str, Any]]) -> None:
-    table = [HEADINGS, *(_cells(row) for row in rows)]
+def _table(rows: list[dict[str, Any]]) -> Iterator[str]:
+    headings = ("name", "state", "step", *(heading for heading, _ in COLUMNS.values()), "age")
+    table = [headings, *(_cells(row, len(headings)) for row in rows)]
     name, state, *widths = (max(map(len, column)) for column in zip(*table, strict=True))
     for cells, row in zip(table, [{}, *rows], strict=True):
         numbers = (f"  {cell:>{width}}" for cell, width in zip(cells[2:], widths, strict=True))
         line = f"{cells[0]:<{name}}  {cells[1]:<{state}}{''.join(numbers)}".rstrip()
-        print(f"{line}: {printable(row['problem'])}" if "problem" in row else line)
+        yield f"{line}: {printable(row['problem'])}" if "problem" in row else line
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    begin = (printable(row["name"]), row["state"])
+def _cells(row: dict[str, Any], columns: int) -> tuple[str, ...]:
+    name = printable(row["name"])
     if "problem" in row:
-        return begin + ("",) * (len(HEADINGS) - len(begin))
-    numbers = (
-        (row["loss"], ".4f"),
-        (row["valid_loss"], ".4f"),
-        (row["best_valid_loss"], ".4f"),
-        (row["bits_per_byte"], ".4f"),
-        (row["tokens_per_second"], ",.0f"),
-    )
+        return (name, row["state"], *[""] * (columns - 2))
+    numbers = ((row[key], form) for key, (_, form) in COLUMNS.items())
     return (
-        *begin,
+        name,
+        row["state"],
         f"{row['step']:,} of {row['steps']:,}",
         *("-" if number is None else format(number, form) for number, form in numbers),
         _age(row["age_seconds"]),

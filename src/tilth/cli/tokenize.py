@@ -6,8 +6,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tilth.cli.options import CorpusPaths, Field, Json, OnError, Overwrite, Separator, Threads, utf8
+from tilth.cli.options import UTF8, CorpusOptions, CorpusPaths, Json, Overwrite, Threads
 from tilth.cli.output import print_result
+from tilth.cli.overrides import changes
 
 
 def tokenize(
@@ -18,10 +19,8 @@ def tokenize(
     out: Path,
     valid: float | None = None,
     valid_corpus: Annotated[list[Path] | None, Parameter(consume_multiple=True)] = None,
-    end_token: Annotated[str, Parameter(converter=utf8)] = "<|endoftext|>",
-    separator: Separator = "<|endoftext|>",
-    field: Field = "text",
-    on_error: OnError = "stop",
+    end_token: Annotated[str, UTF8] = "<|endoftext|>",
+    reading: CorpusOptions | None = None,
     threads: Threads = None,
     overwrite: Overwrite = False,
     json: Json = False,
@@ -52,12 +51,10 @@ def tokenize(
             valid=valid,
             valid_corpus=valid_corpus,
             end_token=end_token,
-            separator=separator,
-            field=field,
-            on_error=on_error,
             threads=threads,
             overwrite=overwrite,
             progress=report,
+            **changes(reading),
         )
     seconds = time.monotonic() - began
     sources = data.manifest.sources

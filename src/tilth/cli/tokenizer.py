@@ -5,14 +5,15 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, pairwise
+from itertools import cycle, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from tilth.cli.options import CorpusPaths, Field, Json, OnError, Overwrite, Separator, Threads, utf8
+from tilth.cli.options import UTF8, CorpusOptions, CorpusPaths, Json, Overwrite, Threads
 from tilth.cli.output import aligned, print_result
+from tilth.cli.overrides import changes
 from tilth.formatting import printable
 
 if TYPE_CHECKING:
@@ -26,25 +27,17 @@ TokenizerPath = Annotated[
     Path,
     Parameter(help="A tokenizer.json, a folder with vocab.json and merges.txt, or a .tiktoken."),
 ]
-Special = Annotated[
-    list[str], Parameter(help="A special token, such as '<|endoftext|>'.", converter=utf8)
-]
-RanksPattern = Annotated[
-    str | None,
-    Parameter(
-        help="How text is cut, for a .tiktoken: gpt2, cl100k, or one for the regex package.",
-        converter=utf8,
-    ),
-]
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Reading:
-    """What a tokenizer's file may leave out."""
+    """What the file of a tokenizer may leave out."""
 
-    pattern: RanksPattern = None
-    special: Special = field(default_factory=list)
+    pattern: Annotated[str | None, UTF8] = None
+    """How text is cut, for a .tiktoken: gpt2, cl100k, or one for the regex package."""
+    special: Annotated[list[str], UTF8] = field(default_factory=list)
+    """A special token, such as '<|endoftext|>'."""
 
     def open(self, path: Path) -> "Tokenizer":
         """Load a tokenizer in any of the formats."""
@@ -63,11 +56,9 @@ def train(
     *,
     out: Path,
     vocab_size: int = 10_000,
-    special: Special = [],  # noqa: B006, cyclopts copies it
-    pattern: Annotated[str, Parameter(converter=utf8)] = "gpt2",
-    separator: Separator | None = None,
-    field: Field = "text",
-    on_error: OnError = "stop",
+    special: Annotated[list[str], UTF8] = [],  # noqa: B006, cyclopts copies it
+    pattern: Annotated[str, UTF8] = "gpt2",
+    reading: CorpusOptions | None = None,
     threads: Threads = None,
     overwrite: Overwrite = False,
     json: Json = False,
@@ -80,6 +71,7 @@ def train(
     Args:
         out: What to write.
         vocab_size: Tokens in all, bytes and special ones too.
+        special: A special token, such as '<|endoftext|>'; once for each.
         pattern: How text is cut: gpt2, cl100k, or a pattern for the regex package.
     """
     import resource
@@ -91,6 +83,7 @@ def train(
     from tilth.tokenizer.splitting import NATIVE_PATTERNS
     from tilth.tokenizer.training import SEPARATOR
 
+    given = changes(reading)
     # What would be refused after the work is refused before it.
     check_target(out, overwrite=overwrite)
     if pattern not in NATIVE_PATTERNS:
@@ -102,11 +95,9 @@ def train(
             vocab_size,
             special,
             pattern=pattern,
-            separator=separator,
-            field=field,
-            on_error=on_error,
             threads=threads,
             progress=report,
+            **given,
         )
     report.began["save"] = (time.monotonic(), 0)
     tokenizer.save(out, overwrite=overwrite)
@@ -114,7 +105,8 @@ def train(
     seconds = {phase: end - start for phase, (start, end) in zip(report.began, times, strict=True)}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     peak_bytes = peak if sys.platform == "darwin" else peak * 1024
-    sample = inspection.beginning_of(corpus, separator or SEPARATOR, field)
+    separator, field = given.get("separator", SEPARATOR), given.get("field", "text")
+    sample = inspection.beginning_of(corpus, separator, field)
     longest = [inspection.visible(token) for _, token in inspection.longest_tokens(tokenizer)]
     ratio = inspection.bytes_per_token(tokenizer, sample) if sample else None
     results = {
@@ -142,7 +134,7 @@ def inspect(
     tokenizer: TokenizerPath,
     /,
     *,
-    text: Annotated[str | None, Parameter(converter=utf8)] = None,
+    text: Annotated[str | None, UTF8] = None,
     reading: Reading = AS_WRITTEN,
     json: Json = False,
 ) -> None:
@@ -186,7 +178,7 @@ def compare(
     /,
     *,
     text: list[Path],
-    pattern: RanksPattern = None,
+    reading: Reading = AS_WRITTEN,
     json: Json = False,
 ) -> None:
     """Compare tokenizers: what they share, how far each compresses each text, how fast.
@@ -198,7 +190,7 @@ def compare(
     from tilth.files import read_bytes
     from tilth.tokenizer import inspection
 
-    opened = {str(path): Reading(pattern).open(path) for path in tokenizers}
+    opened = {str(path): reading.open(path) for path in tokenizers}
     results = inspection.compare(opened, {str(path): read_bytes(path) for path in text})
     lines = []
     for name in opened:
@@ -280,15 +272,14 @@ def _stdin_parts() -> Iterator[bytes]:
 
 
 def print_pieces(console: "Console", pieces: Sequence[bytes]) -> None:
-    """Pieces or tokens side by side: where there are colours with these, else with | between."""
+    """Print pieces or tokens side by side: in two colours, or without colours with | between."""
     from tilth.tokenizer.inspection import visible
 
-    if console.color_system is not None and not console.no_color:
-        for number, piece in enumerate(pieces):
-            # Both read on a dark and on a light terminal.
-            colour = "light_goldenrod2" if number % 2 else "dark_sea_green2"
-            style = f"grey11 on {colour}"
-            console.print(visible(piece, blank=" "), style=style, markup=False, end="")
-        console.print()
-    else:
-        console.print("|".join(visible(piece, blank=" ") for piece in pieces), markup=False)
+    shown = [visible(piece, blank=" ") for piece in pieces]
+    if console.color_system is None or console.no_color:
+        console.print("|".join(shown), markup=False)
+        return
+    # Both read on a dark and on a light terminal.
+    for colour, text in zip(cycle(("dark_sea_green2", "light_goldenrod2")), shown, strict=False):
+        console.print(text, style=f"grey11 on {colour}", markup=False, end="")
+    console.print()

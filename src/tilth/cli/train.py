@@ -1,7 +1,7 @@
 """`tilth train` and `tilth resume`: token files and a recipe to a run directory."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -19,9 +19,10 @@ TABLES = ("model", "optimizer", "machine", "watch")
 if TYPE_CHECKING:
     from tilth.training.loop import PreparedRun
 
-    TrainingOverrides: TypeAlias = Any  # for the type checker, which takes no variable for a type
-else:
-    TrainingOverrides = overrides_of(TrainingConfig, FIELDS + TABLES)
+
+@Parameter(name="*")
+class TrainingOverrides(overrides_of(TrainingConfig, FIELDS + TABLES)):  # type: ignore[misc]
+    """The fields of a training run, as flags."""
 
 
 def train(
@@ -31,7 +32,7 @@ def train(
     out: Path,
     size: int | None = None,
     budget: Annotated[str | None, Parameter(name=["--budget", "--time-limit"])] = None,
-    overrides: Annotated[TrainingOverrides | None, Parameter(name="*")] = None,
+    overrides: TrainingOverrides | None = None,
 ) -> None:
     """Train a model: print what it will cost, then train it, watched, into a run directory.
 

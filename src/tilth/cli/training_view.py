@@ -11,18 +11,18 @@ is one; how the run stands is the panel, or a line every few seconds.
 A model may write anything: whatever a terminal would obey is shown as an escape, as Python has it.
 """
 
-import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
+from tilth.cli.progress import stderr_console
 from tilth.cli.signals import first_signal, say, silence_stderr
 from tilth.config.training import ResolvedConfig
 from tilth.formatting import printable
-from tilth.runs.metrics import Evaluation, StepRecord
+from tilth.runs.metrics import StepRecord
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -34,6 +34,13 @@ DRAWINGS_PER_SECOND = 4  # each takes 1 ms from the training
 SMOOTHING_STEPS = 50  # that the shown loss is about the mean of
 SAMPLE_CHARACTERS = 200  # in a line
 WIDTH = 80
+ROWS = (
+    ("loss", "validation loss", "perplexity"),
+    ("learning rate", "gradient norm", "bits per byte"),
+    ("tokens/s", "utilisation", "at step"),
+)
+COLUMN_WIDTHS = ((13, 9), (15, 8), (13, 9))
+DIVERGING = "diverging: the loss is far above what it had been"
 
 Show = Callable[[StepRecord], None]
 
@@ -61,65 +68,66 @@ def drive(
 
 
 @contextmanager
-def training_view(config: ResolvedConfig) -> Iterator[Show]:
-    """Yield the function that shows each step."""
-    if (console := panel_console()) is not None:
+def training_view(config: ResolvedConfig, plain: Show | None = None) -> Iterator[Show]:
+    """Yield the function that shows each step: on a panel, else `plain` (default: lines)."""
+    console = stderr_console()
+    if sys.stderr.isatty() and console.is_terminal and not console.is_dumb_terminal:
         with _panel(config, console) as show:
             yield show
     else:
-        yield _lines(config)
-
-
-def panel_console() -> "Console | None":
-    """Stderr, if it is a terminal that a panel can be drawn on."""
-    if not sys.stderr.isatty():
-        return None
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    return console if console.is_terminal and not console.is_dumb_terminal else None
+        yield plain or _lines(config)
 
 
 class _Standing:
-    """Where a run stands: its last step, and what is remembered of those before."""
+    """The state of a run: its last step, and the values to show, by name."""
 
     def __init__(self, config: ResolvedConfig) -> None:
         self.config = config
         self.record: StepRecord | None = None
-        self.first: StepRecord | None = None
-        self.loss: float | None = None
-        self.evaluation: tuple[int, Evaluation] | None = None
+        self.values: dict[str, str] = {}
         self.skipped = self.skipped_in_a_row = self._losses = 0
+        self._first: StepRecord | None = None
+        self._mean_loss = 0.0
         self._seen_at = time.monotonic()
 
     def see(self, record: StepRecord) -> list[str]:
         """Take the next step in, and return what happened at it, a sentence each."""
         was_diverging = self.record is not None and self.record.is_diverging
         self.record, self._seen_at = record, time.monotonic()
-        self.first = self.first or record
+        self._first = self._first or record
+        self.values |= {
+            "learning rate": f"{record.lr:.2e}",
+            "tokens/s": f"{record.tokens_per_second:,.0f}",
+            "utilisation": f"{record.utilisation:.1%}",
+            "gradient norm": "" if record.grad_norm is None else f"{record.grad_norm:.3g}",
+        }
         if record.loss is not None:
             self._losses = min(self._losses + 1, SMOOTHING_STEPS)
-            mean = record.loss if self.loss is None else self.loss
-            self.loss = mean + (record.loss - mean) / self._losses
+            self._mean_loss += (record.loss - self._mean_loss) / self._losses
+            self.values["loss"] = f"{self._mean_loss:.4f}"
         events = []
+        self.skipped_in_a_row = self.skipped_in_a_row + 1 if record.was_skipped else 0
         if record.was_skipped:
             self.skipped += 1
-            self.skipped_in_a_row += 1
             what = "loss" if record.loss is None else "gradient"
             events.append(
                 f"skipped: {what} not finite, {self.skipped_in_a_row} in a row (the run stops at "
                 f"{self.config.max_skipped})"
             )
-        else:
-            self.skipped_in_a_row = 0
         if record.is_diverging and not was_diverging:
-            events.append("diverging: the loss is far above what it had been")
-        if record.evaluation is not None:
-            self.evaluation = record.step, record.evaluation
+            events.append(DIVERGING)
+        if (found := record.evaluation) is not None:
+            number = found.perplexity
+            perplexity = f"{number:,.2f}" if number < 1e5 else f"{number:.2e}"
+            self.values |= {
+                "validation loss": f"{found.loss:.4f}",
+                "perplexity": perplexity,
+                "bits per byte": f"{found.bits_per_byte:.4f}",
+                "at step": f"{record.step:,}",
+            }
             events.append(
-                f"validation loss {record.evaluation.loss:.4f}, "
-                f"perplexity {_decimal(record.evaluation.perplexity)}, "
-                f"{record.evaluation.bits_per_byte:.4f} bits per byte"
+                f"validation loss {found.loss:.4f}, perplexity {perplexity}, "
+                f"{found.bits_per_byte:.4f} bits per byte"
             )
         if record.saved is not None:
             events.append(f"saving checkpoint {record.saved}")
@@ -128,39 +136,16 @@ class _Standing:
     def times(self) -> str:
         """How long it has taken, and about how long it will."""
         since = time.monotonic() - self._seen_at
-        if self.record is None or self.first is None:
+        if self.record is None or self._first is None:
             return f"{_clock(since)} gone"
         gone, left = self.record.seconds, self.config.steps - self.record.step
         # The first step of a session may have compiled the model, so it says little of the others.
-        if self.record.step > self.first.step:
-            pace = (gone - self.first.seconds) / (self.record.step - self.first.step)
+        if self.record.step > self._first.step:
+            pace = (gone - self._first.seconds) / (self.record.step - self._first.step)
         else:
             pace = self.config.tokens_per_step / self.record.tokens_per_second
         since = since if left > 0 else 0.0
         return f"{_clock(gone + since)} gone, {_clock(max(0.0, left * pace - since))} left"
-
-    def values(self) -> dict[str, str]:
-        """What there is to show, by name; what there is not (yet) is left out."""
-        values: dict[str, str] = {}
-        if self.record is not None:
-            values["learning rate"] = f"{self.record.lr:.2e}"
-            values["tokens/s"] = f"{self.record.tokens_per_second:,.0f}"
-            values["utilisation"] = f"{self.record.utilisation:.1%}"
-            if self.record.grad_norm is not None:
-                values["gradient norm"] = f"{self.record.grad_norm:.3g}"
-        if self.loss is not None:
-            values["loss"] = f"{self.loss:.4f}"
-        if self.evaluation is not None:
-            step, evaluation = self.evaluation
-            values["validation loss"] = f"{evaluation.loss:.4f}"
-            values["perplexity"] = _decimal(evaluation.perplexity)
-            values["bits per byte"] = f"{evaluation.bits_per_byte:.4f}"
-            values["at step"] = f"{step:,}"
-        return values
-
-
-def _decimal(number: float) -> str:
-    return f"{number:,.2f}" if number < 1e5 else f"{number:.2e}"
 
 
 def _clock(seconds: float) -> str:
@@ -181,25 +166,21 @@ def _lines(config: ResolvedConfig) -> Show:
             sample = printable(record.sample[:SAMPLE_CHARACTERS])
             more = "…" if len(record.sample) > SAMPLE_CHARACTERS else ""
             lines.append(f"step {record.step:,}: sample: {sample}{more}")
+        step, steps, values = record.step, config.steps, standing.values
         now = time.monotonic()
-        if now - last_line >= SECONDS_BETWEEN_LINES or record.step == config.steps:
+        if now - last_line >= SECONDS_BETWEEN_LINES or step == steps:
             last_line = now
-            lines.insert(0, _line(standing, record.step))
+            lines.insert(
+                0,
+                f"step {step:,} of {steps:,} ({step / steps:.0%}): loss "
+                f"{values.get('loss', 'not finite')}, learning rate {values['learning rate']}, "
+                f"gradient norm {values['gradient norm'] or 'not finite'}, {values['tokens/s']} "
+                f"tokens/s, utilisation {values['utilisation']}, {standing.times()}",
+            )
         for line in lines:
             print(line, file=sys.stderr, flush=True)
 
     return show
-
-
-def _line(standing: _Standing, step: int) -> str:
-    values = standing.values()
-    steps = standing.config.steps
-    return (
-        f"step {step:,} of {steps:,} ({step / steps:.0%}): "
-        f"loss {values.get('loss', 'not finite')}, learning rate {values['learning rate']}, "
-        f"gradient norm {values.get('gradient norm', 'not finite')}, "
-        f"{values['tokens/s']} tokens/s, utilisation {values['utilisation']}, {standing.times()}"
-    )
 
 
 # --- the panel ------------------------------------------------------------------------------------
@@ -217,21 +198,17 @@ def _panel(config: ResolvedConfig, console: "Console") -> Iterator[Show]:
         for event in standing.see(record):
             console.print(Text(event))
         if record.sample is not None:
-            lines = [printable(line) for line in record.sample.split("\n")]
             console.print(Text(f"step {record.step:,}: sample:"))
-            console.print(Padding(Text("\n".join(lines)), (0, 0, 0, 4)))
+            sample = Text(printable(record.sample, keep="\n"))
+            console.print(Padding(sample, (0, 0, 0, 4)))
 
-    terminal = sys.stderr
     # A thread draws, so that the clock goes on within a long step. While it does, sys.stderr prints
     # above the panel; stdout stays as it is, since results may go to a file from there.
-    with (
-        Live(
-            console=console,
-            get_renderable=lambda: _drawing(standing, console),
-            refresh_per_second=DRAWINGS_PER_SECOND,
-            redirect_stdout=False,
-        ),
-        _logging_to(sys.stderr, instead_of=terminal),
+    with Live(
+        console=console,
+        get_renderable=lambda: _drawing(standing, console),
+        refresh_per_second=DRAWINGS_PER_SECOND,
+        redirect_stdout=False,
     ):
         yield show
 
@@ -241,33 +218,26 @@ def _drawing(standing: _Standing, console: "Console") -> "RenderableType":
     from rich.panel import Panel
     from rich.text import Text
 
-    config, values = standing.config, standing.values()
+    config, record = standing.config, standing.record
     width = min(WIDTH, console.width)
-    step = standing.record.step if standing.record is not None else 0
-    done = step / config.steps
-    head = f"step {step:,} of {config.steps:,} " if standing.record else "getting ready "
+    step = 0 if record is None else record.step
+    head = "getting ready " if record is None else f"step {step:,} of {config.steps:,} "
     full, empty = "#." if console.options.ascii_only else "█░"
-    cells = max(0, width - 4 - len(head) - len(" 100%"))
-    bar = full * int(done * cells)
-    lines = [Text(f"{head}{bar:{empty}<{cells}}{done:>5.0%}")]
-    for left, middle, right in (
-        ("loss", "validation loss", "perplexity"),
-        ("learning rate", "gradient norm", "bits per byte"),
-        ("tokens/s", "utilisation", "at step"),
-    ):
-        parts = (
-            f"{left:<13} {values.get(left, '-'):>9}",
-            f"{middle:<15} {values.get(middle, '-'):>8}",
-            f"{right:<13} {values.get(right, '-'):>9}",
+    bar_width = max(0, width - 4 - len(head) - len(" 100%"))
+    bar = full * int(step / config.steps * bar_width)
+    lines = [Text(f"{head}{bar:{empty}<{bar_width}}{step / config.steps:>5.0%}")]
+    for row in ROWS:
+        cells = (
+            f"{name:<{name_width}} {standing.values.get(name) or '-':>{value_width}}"
+            for name, (name_width, value_width) in zip(row, COLUMN_WIDTHS, strict=True)
         )
-        lines.append(Text("   ".join(parts)))
+        lines.append(Text("   ".join(cells)))
     if standing.skipped:
-        row = f", {standing.skipped_in_a_row} in a row" if standing.skipped_in_a_row else ""
-        text = f"! skipped {standing.skipped:,}{row}: loss or gradient not finite"
+        now = f", {standing.skipped_in_a_row} in a row" if standing.skipped_in_a_row else ""
+        text = f"! skipped {standing.skipped:,}{now}: loss or gradient not finite"
         lines.append(Text(text, style="bold"))
-    if standing.record is not None and standing.record.is_diverging:
-        text = "! diverging: the loss is far above what it had been"
-        lines.append(Text(text, style="bold"))
+    if record is not None and record.is_diverging:
+        lines.append(Text(f"! {DIVERGING}", style="bold"))
     return Panel(
         Text("\n", no_wrap=True, overflow="ellipsis").join(lines),
         title=Text(printable(config.recipe)[: width // 2]),  # a longer one would widen it
@@ -276,20 +246,3 @@ def _drawing(standing: _Standing, console: "Console") -> "RenderableType":
         subtitle_align="right",
         width=width,
     )
-
-
-@contextmanager
-def _logging_to(stream: TextIO, *, instead_of: TextIO) -> Iterator[None]:
-    """Lead log messages elsewhere: their handler keeps the stream that it was made with."""
-    handlers = [
-        handler
-        for handler in logging.getLogger().handlers
-        if isinstance(handler, logging.StreamHandler) and handler.stream is instead_of
-    ]
-    for handler in handlers:
-        handler.setStream(stream)
-    try:
-        yield
-    finally:
-        for handler in handlers:
-            handler.setStream(instead_of)

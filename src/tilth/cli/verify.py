@@ -1,43 +1,42 @@
 """`tilth verify`: whether what lies on disk is what was written."""
 
-import json as json_module
 from pathlib import Path
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 from tilth.cli.options import Json
+from tilth.cli.output import print_result
 
-Findings = tuple[list[dict[str, Any]], list[str], str | None]
-"""For JSON, for people, and the sentence about the first problem."""
+Findings = tuple[list[dict[str, Any]], list[str], list[str]]
+"""For JSON, for people, and the problems."""
 
 
-def verify(
-    path: Annotated[Path, Parameter(help="A data folder or a run directory.")],
-    /,
-    *,
-    json: Json = False,
-) -> None:
-    """Read every byte, and say of each file whether it is whole."""
+def verify(path: Path, /, *, json: Json = False) -> None:
+    """Read every byte, and say of each file whether it is whole.
+
+    Args:
+        path: A data folder or a run directory.
+    """
     is_run = (path / "config.toml").exists()
-    found, lines, problem = _verify_run(path) if is_run else _verify_data(path)
-    if json:
-        print(json_module.dumps({"path": str(path), "is_whole": not problem, "found": found}))
-    else:
-        for line in lines:
-            print(line)
-    if problem:
-        raise ValueError(f"{path} is damaged: {problem}.")
-    if not json:
-        print(f"{path} is whole")
+    found, lines, problems = _verify_run(path) if is_run else _verify_data(path)
+    if not problems:
+        lines.append(f"{path} is whole")
+    results = {"path": str(path), "is_whole": not problems, "found": found}
+    print_result(results, lines, as_json=json)
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        rest = "" if is_run else f"{more}; restore a copy, or tokenize again"
+        raise ValueError(f"{path} is damaged: {problems[0]}{rest}.")
 
 
 def _verify_run(path: Path) -> Findings:
     from tilth.runs.run import open_run, verify_run
 
-    found = [{"file": name, "problem": problem} for name, problem in verify_run(open_run(path))]
-    lines = [f"{each['file']:<26} {each['problem'] or 'whole'}" for each in found]
-    return found, lines, next((each["problem"] for each in found if each["problem"]), None)
+    found = dict(verify_run(open_run(path)))
+    return (
+        [{"file": name, "problem": problem} for name, problem in found.items()],
+        [f"{name:<26} {problem or 'whole'}" for name, problem in found.items()],
+        [problem for problem in found.values() if problem],
+    )
 
 
 def _verify_data(path: Path) -> Findings:
@@ -51,14 +50,15 @@ def _verify_data(path: Path) -> Findings:
         of_file = [finding for finding in findings if finding.file == file]
         num_blocks = max(finding.num_blocks for finding in of_file)
         whole = sum(1 for finding in of_file if finding.block and not finding.problem)
-        state = "damaged" if any(finding.problem for finding in of_file) else "whole"
+        damaged = [f"  {finding}" for finding in of_file if finding.problem]
+        state = "damaged" if damaged else "whole"
         lines.append(f"{file:<22} {state:<8} {whole:,} of {num_blocks:,} blocks are as written")
-        lines += [f"  {finding}" for finding in of_file if finding.problem]
-    found = [
-        {"file": f.file, "block": f.block, "of": f.num_blocks, "problem": f.problem}
-        for f in findings
-    ]
-    problems = [finding for finding in findings if finding.problem]
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    hint = "restore a copy, or tokenize again"
-    return found, lines, f"{problems[0]}{more}; {hint}" if problems else None
+        lines += damaged
+    return (
+        [
+            {"file": f.file, "block": f.block, "of": f.num_blocks, "problem": f.problem}
+            for f in findings
+        ],
+        lines,
+        [str(finding) for finding in findings if finding.problem],
+    )

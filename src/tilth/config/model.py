@@ -15,21 +15,15 @@ True
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from tilth.config.limits import (
-    MAX_CONTEXT_LENGTH,
-    MAX_HEADS,
-    MAX_LAYERS,
-    MAX_VOCAB_SIZE,
-    MAX_WIDTH,
-)
+from tilth.config import limits
 from tilth.schema import POSITIVE, Range, check, check_int, check_keys, derived, plain, read
 
 Norm = Literal["pre", "post", "none"]
 Position = Literal["rope", "none"]
 FeedForward = Literal["swiglu", "silu"]
-Heads = Annotated[int, Range(at_least=1, at_most=MAX_HEADS)]
+Heads = Annotated[int, Range(at_least=1, at_most=limits.MAX_HEADS)]
 
 END_TOKEN = "<|endoftext|>"  # noqa: S105, no password
 """The special token that ends a document, unless the data names another."""
@@ -37,25 +31,44 @@ NORM_EPSILON = 1e-5
 """The epsilon of every RMSNorm, in torch and in the native decoder."""
 
 
+class PlainValues:
+    """A dataclass that becomes plain values (TOML, JSON) and can be made of them."""
+
+    NAME: ClassVar[str]
+    """The words for it in an error."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain numbers, strings, booleans and tables; None is left out."""
+        values: dict[str, Any] = plain(self)
+        return values
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Make one of what `to_dict` gave, or of a part of it: the rest takes its default."""
+        return read(cls, values, cls.NAME)
+
+
 @dataclass(frozen=True)
-class ModelConfig:
+class ModelConfig(PlainValues):
     """A decoder-only Transformer; the defaults are those of Llama.
 
     The widths that are left out are filled in, so a config that was made is complete. To derive
     them again for a changed copy, hand None back: `replace(config, ffn="silu", d_ff=None)`.
     """
 
-    vocab_size: Annotated[int, Range(at_least=1, at_most=MAX_VOCAB_SIZE)]
+    NAME = "a model config"
+
+    vocab_size: Annotated[int, Range(at_least=1, at_most=limits.MAX_VOCAB_SIZE)]
     """How many token ids there are: 0 to vocab_size - 1."""
-    context_length: Annotated[int, Range(at_least=1, at_most=MAX_CONTEXT_LENGTH)]
+    context_length: Annotated[int, Range(at_least=1, at_most=limits.MAX_CONTEXT_LENGTH)]
     """The longest sequence, in tokens, that the model takes."""
-    d_model: Annotated[int, Range(at_least=1, at_most=MAX_WIDTH)]
+    d_model: Annotated[int, Range(at_least=1, at_most=limits.MAX_WIDTH)]
     """The width of the residual stream."""
-    num_layers: Annotated[int, Range(at_least=1, at_most=MAX_LAYERS)]
+    num_layers: Annotated[int, Range(at_least=1, at_most=limits.MAX_LAYERS)]
     """How many blocks of attention and feed-forward follow each other."""
     num_heads: Heads
     """How many query heads share d_model; each is d_model / num_heads wide."""
-    d_ff: Annotated[int, Range(at_least=1, at_most=4 * MAX_WIDTH)] = derived(
+    d_ff: Annotated[int, Range(at_least=1, at_most=4 * limits.MAX_WIDTH)] = derived(
         lambda config: default_d_ff(config.d_model, config.ffn)
     )
     """The feed-forward's inner width; default 8/3 d_model to the nearest 64, for silu 4 d_model."""
@@ -97,16 +110,6 @@ class ModelConfig:
         """The width of one head."""
         return self.d_model // self.num_heads
 
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as plain numbers, strings and booleans, for TOML and JSON."""
-        values: dict[str, Any] = plain(self)
-        return values
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Make one of what `to_dict` gave, or of a part of it: the rest takes its default."""
-        return read(cls, values, "a model config")
-
     def changed(self, changes: Mapping[str, Any]) -> Self:
         """Change a shape: the one derivation, for recipes, overrides, accounting and labs.
 
@@ -119,7 +122,7 @@ class ModelConfig:
         >>> narrow.num_heads, narrow.num_kv_heads, narrow.d_ff
         (8, 8, 704)
         """
-        check_keys(type(self), {**plain(self), **changes}, "a model config")
+        check_keys(type(self), {**plain(self), **changes}, self.NAME)
         follows: dict[str, Any] = {}
         d_model = check_int("d_model", changes.get("d_model", self.d_model))
         if d_model != self.d_model and d_model % self.d_head == 0:

@@ -15,45 +15,36 @@ ValueError: there is no optimizer.lt in a training config; did you mean optimize
 """
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
-from tilth.config.model import ModelConfig
-from tilth.config.training import MachineConfig, OptimizerConfig, TrainingConfig, WatchConfig
+from tilth.config.training import TrainingConfig
 from tilth.formatting import suggestion
 
 Config = TypeVar("Config", bound=TrainingConfig)
 
-TABLES = {
-    "model": ModelConfig,
-    "optimizer": OptimizerConfig,
-    "machine": MachineConfig,
-    "watch": WatchConfig,
-}
-
 
 def field_names() -> list[str]:
-    """Every name that a change may have."""
-    names = [each.name for each in fields(TrainingConfig) if each.name not in TABLES]
-    for table, config_class in TABLES.items():
-        names += [f"{table}.{each.name}" for each in fields(config_class)]
+    """Return every name that a change may have."""
+    names: list[str] = []
+    for each in fields(TrainingConfig):
+        table = fields(each.type) if is_dataclass(each.type) else ()
+        names += [f"{each.name}.{part.name}" for part in table] or [each.name]
     return names
 
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
-    """The config with other values, each given by its dotted name."""
+    """Return the config with other values, each given by its dotted name."""
     known = field_names()
-    values: dict[str, Any] = {}
-    tables: dict[str, dict[str, Any]] = {name: {} for name in TABLES}
+    tables: dict[str, dict[str, Any]] = {"": {}}
     for name, value in changes.items():
         if name not in known:
             hint = suggestion(name, known)
             raise ValueError(f"there is no {name} in a training config; {hint}")
         table, _, field = name.rpartition(".")
-        (tables[table] if table else values)[field] = value
-    if tables["model"]:
-        values["model"] = config.model.changed(tables.pop("model"))
-    for name, table_changes in tables.items():
-        if table_changes:
-            values[name] = replace(getattr(config, name), **table_changes)
+        tables.setdefault(table, {})[field] = value
+    values = tables.pop("")
+    for table, given in tables.items():
+        old = getattr(config, table)
+        values[table] = old.changed(given) if table == "model" else replace(old, **given)
     return replace(config, **values)

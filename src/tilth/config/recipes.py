@@ -8,7 +8,7 @@ the length, as `steps` or `budget_seconds`. The measurements behind the numbers 
 ['leaderboard', 'openwebtext', 'small', 'tiny', 'tinystories', 'tinystories-cpu']
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tilth.config.model import ModelConfig
 from tilth.config.training import OptimizerConfig, TrainingConfig, WatchConfig
@@ -23,20 +23,28 @@ class Recipe:
     """A training configuration but for its data."""
 
     name: str
-    what: str
-    """What to expect of it, in a sentence."""
     size: int
     """The number of layers, unless another is asked for."""
     width_per_layer: int
     """d_model over the number of layers."""
     context_length: int
     batch_size: int
-    optimizer: OptimizerConfig
-    """At the recipe's own size."""
-    steps: int | None = None
+    lr: float
+    """Peak learning rate of Muon at the recipe's own size."""
+    steps: int | None
     budget_seconds: float | None = None
     evaluation_tokens: int = 65_536
-    """What each evaluation reads: more is more exact, and takes longer."""
+    """Tokens of an evaluation: more are more exact, and take longer."""
+
+    @property
+    def what(self) -> str:
+        """What to expect of it, in a sentence."""
+        return EXPECTED[self.name]
+
+    @property
+    def optimizer(self) -> OptimizerConfig:
+        """The optimizer at the recipe's own size."""
+        return OptimizerConfig("muon", lr=self.lr)
 
     def __call__(
         self,
@@ -51,11 +59,7 @@ class Recipe:
         num_layers = check_int("size", self.size if size is None else size)
         d_model = -(-self.width_per_layer * num_layers // D_HEAD) * D_HEAD  # whole heads
         model = ModelConfig(
-            vocab_size,
-            context_length=self.context_length,
-            d_model=d_model,
-            num_layers=num_layers,
-            num_heads=d_model // D_HEAD,
+            vocab_size, self.context_length, d_model, num_layers, num_heads=d_model // D_HEAD
         )
         if steps is not None and budget_seconds is not None:
             raise ValueError(
@@ -64,7 +68,7 @@ class Recipe:
         if steps is None and budget_seconds is None:
             steps, budget_seconds = self.steps, self.budget_seconds
         # The wider a layer is, the more inputs move at once with each of its outputs.
-        lr = self.optimizer.lr * (self.size / num_layers) ** 0.5
+        lr = self.lr * (self.size / num_layers) ** 0.5
         return TrainingConfig(
             data,
             model,
@@ -72,67 +76,27 @@ class Recipe:
             steps=steps,
             budget_seconds=budget_seconds,
             batch_size=self.batch_size,
-            optimizer=replace(self.optimizer, lr=lr),
+            optimizer=OptimizerConfig("muon", lr=lr),
             watch=WatchConfig(evaluation_tokens=self.evaluation_tokens),
         )
 
 
-tiny = Recipe(
-    "tiny",
-    "twenty seconds on two cores: a loss that falls, and first words",
-    size=2,
-    width_per_layer=32,
-    context_length=128,
-    batch_size=8,
-    steps=300,
-    evaluation_tokens=16_384,
-    optimizer=OptimizerConfig("muon", lr=2e-2),
-)
-small = Recipe(
-    "small",
-    "some minutes on two cores: short stories that a child could follow",
-    size=4,
-    width_per_layer=24,
-    context_length=256,
-    batch_size=4,
-    steps=2_400,
-    optimizer=OptimizerConfig("muon", lr=1e-2),
-)
-tinystories = Recipe(
-    "tinystories",
-    "327,680,000 tokens, 30 to 40 minutes on an H100: validation loss 1.45 or less expected",
-    size=4,
-    width_per_layer=128,
-    context_length=256,
-    batch_size=128,
-    steps=10_000,
-    optimizer=OptimizerConfig("muon", lr=3e-3),
-)
-tinystories_cpu = replace(
-    tinystories,
-    name="tinystories-cpu",
-    what="40,960,000 tokens, some ten hours on two cores: validation loss 2.00 or less expected",
-    batch_size=32,
-    steps=5_000,
-)
-openwebtext = replace(
-    tinystories,
-    name="openwebtext",
-    what="the architecture and steps of tinystories, for web text with 32,000 tokens",
-)
-leaderboard = Recipe(
-    "leaderboard",
-    "the best that 90 minutes of one GPU make of OpenWebText (--time-limit: another time)",
-    size=8,
-    width_per_layer=64,
-    context_length=512,
-    batch_size=128,
-    budget_seconds=90 * 60.0,
-    optimizer=OptimizerConfig("muon", lr=3e-3),
-)
-
-RECIPES = {
-    recipe.name: recipe
-    for recipe in (tiny, small, tinystories, tinystories_cpu, openwebtext, leaderboard)
+EXPECTED = {
+    "tiny": "twenty seconds on two cores: a loss that falls, and first words",
+    "small": "some minutes on two cores: short stories that a child could follow",
+    "tinystories": "327,680,000 tokens, 30 to 40 minutes on an H100: validation loss 1.45 or less",
+    "tinystories-cpu": "40,960,000 tokens, ten hours on two cores: validation loss 2.00 or less",
+    "openwebtext": "the architecture and steps of tinystories, for web text with 32,000 tokens",
+    "leaderboard": "the best that 90 minutes of one GPU make of OpenWebText",
 }
+_ALL = (
+    # name, layers, width per layer, context length, batch size, learning rate, steps
+    Recipe("tiny", 2, 32, 128, 8, 2e-2, 300, evaluation_tokens=16_384),
+    Recipe("small", 4, 24, 256, 4, 1e-2, 2_400),
+    Recipe("tinystories", 4, 128, 256, 128, 3e-3, 10_000),
+    Recipe("tinystories-cpu", 4, 128, 256, 32, 3e-3, 5_000),
+    Recipe("openwebtext", 4, 128, 256, 128, 3e-3, 10_000),
+    Recipe("leaderboard", 8, 64, 512, 128, 3e-3, None, budget_seconds=90 * 60.0),
+)
+RECIPES = {recipe.name: recipe for recipe in _ALL}
 """By name."""

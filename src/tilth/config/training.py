@@ -15,14 +15,13 @@ when they are made; a ValueError names the value that is impossible. No torch he
 True
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from tilth.config.limits import MAX_CONTEXT_LENGTH, MAX_COUNT, MAX_THREADS
-from tilth.config.model import ModelConfig
-from tilth.schema import POSITIVE, Range, Share, Unicode, check, flat, plain, read
+from tilth.config.model import ModelConfig, PlainValues
+from tilth.schema import POSITIVE, Range, Share, Unicode, check, flat
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -131,8 +130,10 @@ class WatchConfig:
 
 
 @dataclass(frozen=True)
-class TrainingConfig:
+class TrainingConfig(PlainValues):
     """A training run. Its fields are the keys of `config.toml` and the flags of `tilth train`."""
+
+    NAME = "a training config"
 
     data: Unicode
     """The folder of token files."""
@@ -178,9 +179,8 @@ class TrainingConfig:
                 f"optimizer.begin_step {optimizer.begin_step} is not before the last of "
                 f"{steps} steps."
             )
-        warmup, decay = optimizer.warmup_steps or 0, optimizer.decay_steps or 0
-        if optimizer.schedule != "warmup-stable-decay":
-            decay = 0
+        warmup = optimizer.warmup_steps or 0
+        decay = (optimizer.decay_steps or 0) if optimizer.schedule == "warmup-stable-decay" else 0
         if warmup + decay > length:
             parts = f"{warmup} steps of warm-up" + (f" and {decay} of decay" if decay else "")
             raise ValueError(
@@ -231,16 +231,6 @@ class TrainingConfig:
         values = self.filled().to_dict()
         values["machine"] = {**machine, **values["machine"]}
         return ResolvedConfig.from_dict(values)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as tables of plain values, for TOML and JSON; None is left out."""
-        values: dict[str, Any] = plain(self)
-        return values
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Make one of what `to_dict` gave; the rest takes its default."""
-        return read(cls, values, "a training config")
 
 
 # The resolved tables: the same fields, none of which may be None.
