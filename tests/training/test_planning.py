@@ -7,7 +7,7 @@ import pytest
 from tilth.accounting import account, training_flops
 from tilth.config.training import MachineConfig, ResolvedMachine
 from tilth.data import Batches
-from tilth.training import planning
+from tilth.training import planning, step
 from tilth.training.planning import plan
 
 UNDECIDED = MachineConfig(threads=1, device="cpu")
@@ -120,7 +120,7 @@ def test_a_compiler_that_fails_is_said_and_done_without(config, data, monkeypatc
 def test_evaluations_of_the_whole_set_and_those_of_saves_take_time_too(config):
     def seconds(**watch):
         changed = replace(config, steps=100, watch=replace(config.watch, sample_every=0, **watch))
-        return planning._watching_seconds(changed, 1.0, valid_tokens=6_400)
+        return planning._expected_seconds(changed, 1.0, valid_tokens=6_400) - 100
 
     # A step of 64 tokens takes a second, so a forward pass over 6,400 takes 100 / 3.
     whole = {"evaluation_tokens": 0}
@@ -145,7 +145,7 @@ def test_the_batches_that_are_timed_have_the_order_of_the_run(config, data, monk
         orders.append(made.order)
         return made
 
-    monkeypatch.setattr(planning, "Batches", batches)
+    monkeypatch.setattr(step, "Batches", batches)
     for order in ("random", "epoch"):
         plan(open_ended(config, steps=50, order=order), data)
     assert orders == ["random", "epoch"]

@@ -1,15 +1,14 @@
 """The training loop: a config and token files to a run directory, one step record at a time.
 
 `train`, `resume` and `extend` return an iterator of `StepRecord`. They run their checks at the call
-and write nothing before the first step: an iterator that is discarded leaves no folder behind. To
-stop is to leave the loop: the state is saved, and `resume` goes on to the very bits that an
-uninterrupted run would have reached.
+and write nothing before the first step: a discarded iterator leaves no folder behind. Leaving the
+loop saves a checkpoint; `resume` then reaches the same bits as an uninterrupted run.
 
     for record in tilth.train(config, "runs/first"):
         print(record.step, record.loss)
 
-`prepare` (`prepare_resume`, `prepare_extension`) makes the checks alone, for callers that show the
-resolved config or the plan before they call `.train()` on the result.
+`prepare`, `prepare_resume` and `prepare_extension` only run the checks. Their result has the
+resolved config and the plan; its method `train` starts the training.
 """
 
 import atexit
@@ -17,17 +16,17 @@ import logging
 import os
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from pathlib import Path
 from weakref import WeakSet
 
 from tilth.config.training import ResolvedConfig, TrainingConfig
-from tilth.data import Batches, Data, open_data
+from tilth.data import Data, open_data
 from tilth.files import FileError, StrPath
 from tilth.runs.atomic_folders import remove_leftovers
 from tilth.runs.checkpoints import CHECKPOINTS, LEFTOVER, Checkpoint, CheckpointState
-from tilth.runs.metrics import METRICS, SAMPLES, Log, SampleRecord, StepRecord, cut_back
+from tilth.runs.metrics import METRICS, SAMPLES, Log, StepRecord, cut_back
 from tilth.runs.run import Run, check_new_folder, create_run, open_run
 from tilth.runs.state import CheckpointWriter
 from tilth.training.machine import machine_settings
@@ -35,6 +34,7 @@ from tilth.training.planning import Plan, check_compiler, plan
 from tilth.training.preflight import check_machine, check_new_run, open_same_data
 from tilth.training.session import Session
 from tilth.training.sinks import open_sinks
+from tilth.training.step import make_batches
 
 Steps = Generator[StepRecord, None, None]
 
@@ -48,33 +48,28 @@ class PreparedRun:
     config: ResolvedConfig
     data: Data
     make_run: Callable[[], Run]
-    """Make the run directory, or bring it up to date."""
+    """Create the run directory, or update its config."""
     plan: Plan | None = None
-    """Its measured cost, if it was measured."""
 
     def train(self) -> Steps:
-        """Train from the newest checkpoint, or from nothing, to the last step."""
+        """Train from the newest checkpoint, or from step 0, to the last step."""
         steps = _steps(self)
         _sessions.add(steps)
         return steps
 
 
 def train(config: TrainingConfig, out: StrPath) -> Steps:
-    """Begin a run in a new folder; what the config leaves open is measured and written down."""
+    """Start a run in a new folder; values that the config leaves open are measured."""
     return prepare(config, out).train()
 
 
 def resume(folder: StrPath, *, data: StrPath | None = None) -> Steps:
-    """Go on where a run was stopped; `data` says where its token files are, if they moved."""
+    """Resume a stopped run; `data` is its data folder, if that was moved."""
     return prepare_resume(folder, data=data).train()
 
 
 def extend(folder: StrPath, steps: int, *, data: StrPath | None = None) -> Steps:
-    """Train a finished run for `steps` more.
-
-    The learning rate ended at its lowest; the new steps get the whole schedule again, warm-up
-    included, over their own length.
-    """
+    """Train a finished run for `steps` more, with a learning rate schedule for the new steps."""
     return prepare_extension(folder, steps, data=data).train()
 
 
@@ -84,19 +79,18 @@ def extend(folder: StrPath, steps: int, *, data: StrPath | None = None) -> Steps
 def prepare(
     config: TrainingConfig, out: StrPath, *, data: Data | None = None, measure: bool = False
 ) -> PreparedRun:
-    """Check a new run, and decide what its config leaves open.
+    """Run the preflight checks of a new run and resolve its config.
 
-    `data` is the config's data folder, if it is open already; `measure` plans the run even if
-    nothing is open.
+    `data` is the data folder of the config, if it is open already. The run is planned if the config
+    leaves a value open, or with `measure`.
     """
     folder = Path(out)
     check_new_folder(folder)
     data = open_data(config.data) if data is None else data
     tokenizer = data.tokenizer()
     check_new_run(config, data, tokenizer, folder)  # a plan takes seconds, compiling a minute
-    machine = config.machine
     planned = None
-    if measure or None in (config.steps, *astuple(machine)):
+    if measure or None in (config.steps, *astuple(config.machine)):
         planned = plan(config, data)
         resolved = planned.config
     else:
@@ -108,7 +102,7 @@ def prepare(
                 log.warning("%s It trains uncompiled.", error)
                 resolved = replace(resolved, machine=replace(resolved.machine, compile=False))
     resolved = replace(resolved, data=str(data.folder.resolve()))
-    # Absolute, wherever the process goes before the first step.
+    # Absolute: the working directory may change before the first step.
     make_run = partial(
         create_run, folder.absolute(), resolved, tokenizer, data.fingerprint, data.end_token
     )
@@ -116,7 +110,7 @@ def prepare(
 
 
 def prepare_resume(folder: StrPath, *, data: StrPath | None = None) -> PreparedRun:
-    """Check a run that was stopped."""
+    """Run the preflight checks of a stopped run."""
     run = open_run(folder)
     config = _config_to_resume(run)
     if replace(run, config=config).is_finished and _whole_state(run.checkpoints()[-1]):
@@ -124,41 +118,41 @@ def prepare_resume(folder: StrPath, *, data: StrPath | None = None) -> PreparedR
             f"{folder} is finished, after {config.steps:,} steps; to train it further, say "
             "by how many steps (--steps)."
         )
-    check_machine(config)
-    return PreparedRun(config, open_same_data(run, data), partial(_updated, run, config))
+    return _prepare_existing(run, config, data)
 
 
 def prepare_extension(folder: StrPath, steps: int, *, data: StrPath | None = None) -> PreparedRun:
-    """Check a finished run that is to be trained for `steps` more."""
+    """Run the preflight checks of a finished run that is to be trained for `steps` more."""
     run = open_run(folder)
-    # Before the config changes: an older checkpoint than the last would not fit the new one.
+    # The extended config fits no checkpoint but the last.
     if not run.is_finished or not _whole_state(run.checkpoints()[-1]):
         raise ValueError(f"{folder} is not finished; first `tilth resume {folder}`.")
     if steps < 1:
         raise ValueError(f"steps is {steps}; give at least one step more.")
-    check_machine(run.config)
-    opened = open_same_data(run, data)
-    old, open_config = run.config, run.config.opened()
-    # Derived again, from the new length.
-    optimizer = replace(
-        open_config.optimizer, begin_step=old.steps, warmup_steps=None, decay_steps=None
-    )
-    config = replace(open_config, steps=old.steps + steps, optimizer=optimizer).resolve()
+    old, begin_step = run.config.opened(), run.config.steps
+    # Lengths that are None are derived again.
+    optimizer = replace(old.optimizer, begin_step=begin_step, warmup_steps=None, decay_steps=None)
+    config = replace(old, steps=begin_step + steps, optimizer=optimizer).resolve()
+    prepared = _prepare_existing(run, config, data)
     if config.machine.compile:
         check_compiler(config.machine)
-    return PreparedRun(config, opened, partial(_updated, run, config))
+    return prepared
 
 
-def _updated(run: Run, config: ResolvedConfig) -> Run:
-    """The run with this config, which is written if it is another."""
-    if config == run.config:
-        return run
-    with run.locked():
-        return run.save_config(config)
+def _prepare_existing(run: Run, config: ResolvedConfig, data: StrPath | None) -> PreparedRun:
+    check_machine(config)
+
+    def update_run() -> Run:
+        if config == run.config:
+            return run
+        with run.locked():
+            return run.save_config(config)
+
+    return PreparedRun(config, open_same_data(run, data), update_run)
 
 
 def _config_to_resume(run: Run) -> ResolvedConfig:
-    """The config of a run, or that before it was extended, if its checkpoint then is damaged."""
+    """Return the config of a run, or that before its extension if its last checkpoint is older."""
     begin_step = run.config.optimizer.begin_step
     if not begin_step:
         return run.config
@@ -167,13 +161,9 @@ def _config_to_resume(run: Run) -> ResolvedConfig:
             continue
         if state.step >= begin_step:
             break
-        log.warning(
-            "%s was extended at step %d, and the checkpoint of that step is damaged: it goes on "
-            "from step %d as it did before; then extend it again.",
-            run.folder,
-            begin_step,
-            state.step,
-        )
+        text = "%s was extended at step %d, and the checkpoint of that step is damaged: it goes on "
+        text += "from step %d as it did before; then extend it again."
+        log.warning(text, run.folder, begin_step, state.step)
         return replace(checkpoint.config(state), data=run.config.data)
     return run.config
 
@@ -193,40 +183,31 @@ _sessions: WeakSet[Steps] = WeakSet()
 
 @atexit.register
 def _close_sessions() -> None:
-    """Save what a program left in the midst of, as long as the modules that it needs are there."""
+    """Save the state of iterators that a program still holds at its end."""
     for session in list(_sessions):
         try:
             session.close()
-        except Exception as error:  # the others are to be saved all the same
+        except Exception as error:  # and save the others
             log.error("%s", error)
 
 
 def _steps(prepared: PreparedRun) -> Steps:
     process = os.getpid()
     run = prepared.make_run()
-    run = replace(run, folder=run.folder.absolute())  # wherever the process goes meanwhile
-    config, data = run.config, prepared.data
+    run = replace(run, folder=run.folder.absolute())  # the working directory may change
+    config = run.config
     with ExitStack() as stack:
         stack.enter_context(run.locked())
         remove_leftovers(run.folder / CHECKPOINTS, LEFTOVER)
         device = stack.enter_context(machine_settings(config.machine))
-        session = Session(run, data, device)
+        session = Session(run, prepared.data, device)
         for name in (METRICS, SAMPLES):
             cut_back(run.folder / name, session.step)
         metrics = stack.enter_context(Log(run.folder / METRICS))
         samples = stack.enter_context(Log(run.folder / SAMPLES))
         sinks = stack.enter_context(open_sinks(run, first_step=session.step + 1))
         writer = stack.enter_context(CheckpointWriter(run.folder, config.watch.keep_checkpoints))
-        context = config.model.context_length
-        batches = Batches(
-            data.train,
-            config.batch_size,
-            context,
-            config.seed,
-            config.order,
-            device=device,
-            vocab_size=config.model.vocab_size,
-        )
+        batches = make_batches(config, prepared.data, device)
 
         def save(record: StepRecord) -> None:
             metrics.sync()  # first: a checkpoint is never ahead of the logs
@@ -238,16 +219,16 @@ def _steps(prepared: PreparedRun) -> Steps:
             metrics.append(record.to_dict())
             session.check(writer)
             if record.sample is not None:
-                sampled = SampleRecord(record.step, **session.sampling, text=record.sample)
-                samples.append(asdict(sampled))
+                text = {"text": record.sample}
+                samples.append({"step": record.step, **session.sampling, **text})
             if record.saved:
                 save(record)
             writer.check()
             sinks.write(record)
             try:
                 yield record
-            except GeneratorExit:  # whoever drives us has had enough
-                if os.getpid() == process:  # a forked child only forgets
+            except GeneratorExit:  # the caller has left the loop
+                if os.getpid() == process:  # a forked child saves nothing
                     if not record.saved:
                         save(record)
                     writer.wait()

@@ -1,8 +1,8 @@
-"""What a training will cost, before it is paid: measured on this machine, on the real model.
+"""The cost of a training run, measured on this machine with the real model before it starts.
 
-What enters: a `TrainingConfig` with gaps. What leaves: a `Plan`, whose config has none. A budget of
-time has become a number of steps, once and for all: a run that counted seconds could not be
-repeated. Whether to compile is measured too: it pays in long runs, and costs most of a minute.
+A `Plan` resolves a `TrainingConfig`. A time budget becomes a number of steps, as a run that counted
+seconds could not be repeated. Whether to compile is measured: it takes most of a minute, and pays
+in long runs.
 """
 
 import bisect
@@ -10,6 +10,7 @@ import logging
 import math
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,7 +18,7 @@ import torch
 from tilth.accounting import count_parameters, training_flops
 from tilth.accounting.memory import training_memory
 from tilth.config.training import ResolvedConfig, ResolvedMachine, TrainingConfig
-from tilth.data import Batches, Data
+from tilth.data import Data
 from tilth.formatting import format_duration
 from tilth.model import TransformerLM
 from tilth.training.machine import (
@@ -30,17 +31,16 @@ from tilth.training.machine import (
 from tilth.training.step import (
     accumulate_gradients,
     compiled,
+    make_batches,
     make_loss,
     make_optimizer,
     make_scaler,
     update,
 )
 
+# Shorter runs do not try to compile: it takes most of a minute and saves an eighth of a step.
 COMPILED_FROM_SECONDS = 420.0
-"""Shorter runs do not try to compile: it takes most of a minute, and saves an eighth of a step."""
-
-TIMED_SECONDS = 3.0  # of steps, when they have been timed enough
-
+TIMED_SECONDS = 3.0  # of steps that are timed
 PROCESS_BYTES = 300_000_000  # Python, torch and its threads
 
 log = logging.getLogger(__name__)
@@ -48,46 +48,42 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Plan:
-    """A run that could begin now."""
+    """A resolved config and its expected cost."""
 
     config: ResolvedConfig
-    """Without gaps."""
     parameters: int
     flops: int
     """Of all matrix products of the run, forward and backward."""
     memory_bytes: int
-    """Expected at most."""
+    """Expected peak."""
     step_seconds: float
     """Measured."""
     peak_flops: float
-    """FLOP/s that a large product reaches here."""
+    """Measured FLOP/s of a large matrix product."""
     seconds: float
-    """Expected, evaluations and samples included."""
+    """Expected, with evaluations and samples."""
     utilisation: float
-    """3 x the forward products of a step, over what the peak would do in its time."""
+    """FLOPs of a step over the FLOPs that the peak allows in its time."""
 
     def summary(self) -> str:
-        """Model, length, cost, machine and time, a line each."""
-        config, machine = self.config, self.config.machine
-        model = config.model
-        length = f"{config.steps:,} steps of {config.tokens_per_step:,} tokens"
+        """Return one line each for model, length, cost, machine and time."""
+        config, machine, model = self.config, self.config.machine, self.config.model
         compiling = "compiled" if machine.compile else "not compiled"
-        return "\n".join(
-            [
-                f"model    {self.parameters:,} parameters: {model.num_layers} layers of width "
-                f"{model.d_model}, {model.num_heads} heads, vocabulary {model.vocab_size:,}",
-                f"length   {config.tokens:,} tokens: {length}",
-                f"cost     {self.flops:.3g} FLOPs, {self.memory_bytes / 1e9:.2f} GB of memory",
-                f"machine  {machine.device}, {machine.threads} threads, {machine.dtype}, "
-                f"{compiling}; peak {self.peak_flops / 1e9:,.0f} GFLOP/s",
-                f"time     {format_duration(self.seconds)} expected: "
-                f"{self.step_seconds:.3g} s a step, {self.utilisation:.0%} of the peak",
-            ]
+        return (
+            f"model    {self.parameters:,} parameters: {model.num_layers} layers of width "
+            f"{model.d_model}, {model.num_heads} heads, vocabulary {model.vocab_size:,}\n"
+            f"length   {config.tokens:,} tokens: {config.steps:,} steps of "
+            f"{config.tokens_per_step:,} tokens\n"
+            f"cost     {self.flops:.3g} FLOPs, {self.memory_bytes / 1e9:.2f} GB of memory\n"
+            f"machine  {machine.device}, {machine.threads} threads, {machine.dtype}, "
+            f"{compiling}; peak {self.peak_flops / 1e9:,.0f} GFLOP/s\n"
+            f"time     {format_duration(self.seconds)} expected: {self.step_seconds:.3g} s a step, "
+            f"{self.utilisation:.0%} of the peak"
         )
 
 
 def plan(config: TrainingConfig, data: Data) -> Plan:
-    """Fill in what depends on the machine, and measure how long it will take."""
+    """Resolve a config for this machine and measure its cost, in seconds to minutes."""
     began = time.perf_counter()
     device = resolve_device(config.machine.device)
     machine = ResolvedMachine(
@@ -100,19 +96,20 @@ def plan(config: TrainingConfig, data: Data) -> Plan:
         raise ValueError("how long to train is not said; give steps, or a budget of time.")
     with machine_settings(machine):
         peak = measured_peak(torch.device(device), machine.dtype)
-        ((_, step_seconds),) = _time_steps(config, machine, data, use_compiler=False)
-        compiles = machine.compile
-        if compiles or (
-            config.machine.compile is None and _may_compile(config, device, step_seconds)
-        ):
-            compiles, step_seconds = _try_compiler(config, machine, data, step_seconds)
-        machine = replace(machine, compile=compiles)
-    if config.steps is None:
+        machine, step_seconds = _choose_compiler(config, machine, data)
+
+    def resolve(steps: int) -> ResolvedConfig:
+        return replace(config, steps=steps, machine=machine).resolve()
+
+    def seconds_of(steps: int) -> float:
+        return _expected_seconds(resolve(steps), step_seconds, len(data.valid))
+
+    steps = config.steps
+    if steps is None:
         assert config.budget_seconds is not None
         left = config.budget_seconds - (time.perf_counter() - began)
-        steps = _steps_in(left, config, machine, step_seconds, len(data.valid))
-        config = replace(config, steps=steps)
-    resolved = replace(config, machine=machine).resolve()
+        steps = _steps_in(left, step_seconds, seconds_of)
+    resolved = resolve(steps)
     flops = training_flops(config.model, config.batch_size)
     memory = training_memory(
         config.model,
@@ -128,7 +125,7 @@ def plan(config: TrainingConfig, data: Data) -> Plan:
         memory.peak_bytes + PROCESS_BYTES,
         step_seconds,
         peak,
-        resolved.steps * step_seconds + _watching_seconds(resolved, step_seconds, len(data.valid)),
+        seconds_of(steps),
         flops / step_seconds / peak,
     )
 
@@ -136,9 +133,10 @@ def plan(config: TrainingConfig, data: Data) -> Plan:
 def _time_steps(
     config: TrainingConfig, machine: ResolvedMachine, data: Data, *, use_compiler: bool
 ) -> list[tuple[float, float]]:
-    """Seconds of the first step of a model that is thrown away, which compiles, and of others.
+    """Return the seconds of the first step and the median of the next, of a discarded model.
 
-    Uncompiled, and compiled if so; in turns, as the speed of a machine may change.
+    For the uncompiled model and, with `use_compiler`, for the compiled one: its first step includes
+    the compilation. The two take turns, as the speed of a machine may change.
     """
     with torch.random.fork_rng():
         model = TransformerLM(config.model).to(machine.device)
@@ -146,14 +144,7 @@ def _time_steps(
     if use_compiler:
         losses.append(compiled(make_loss(model, machine), machine.device))
     optimizer, scaler = make_optimizer(model, config.optimizer), make_scaler(machine)
-    batches = Batches(
-        data.train,
-        config.batch_size,
-        config.model.context_length,
-        config.seed,
-        config.order,
-        device=machine.device,
-    )
+    batches = make_batches(config, data, machine.device)
     seconds: list[list[float]] = [[] for _ in losses]
     for number in range(21):
         x, y = batches[number]
@@ -169,67 +160,55 @@ def _time_steps(
     return [(own[0], statistics.median(own[1:])) for own in seconds]
 
 
-def _whole_seconds(config: TrainingConfig, step_seconds: float) -> float:
-    whole = config.budget_seconds if config.steps is None else config.steps * step_seconds
-    assert whole is not None
-    return whole
-
-
-def _may_compile(config: TrainingConfig, device: str, step_seconds: float) -> bool:
-    """Whether to try it at all."""
-    is_long = _whole_seconds(config, step_seconds) >= COMPILED_FROM_SECONDS
-    return is_long and torch.device(device).type != "mps"
-
-
 def check_compiler(machine: ResolvedMachine) -> None:
-    """Refuse to begin what could not be compiled here."""
-    number = time.time()  # part of the code, so that no cache has it
+    """Raise ValueError unless a small function can be compiled on this machine."""
+    number = time.time()  # a constant in the code, so no cache has it
     ones = torch.ones(2, device=machine.device)
     compiled(lambda x, y: (x * number + y).sum(), machine.device)(ones, ones)
 
 
-def _try_compiler(
-    config: TrainingConfig, machine: ResolvedMachine, data: Data, step_seconds: float
-) -> tuple[bool, float]:
-    """Whether to compile, as is asked for or as the run is shorter with it; seconds of a step."""
+def _choose_compiler(
+    config: TrainingConfig, machine: ResolvedMachine, data: Data
+) -> tuple[ResolvedMachine, float]:
+    """Decide whether to compile: if the config says so, or if the run becomes shorter by it.
+
+    Returns the machine and the seconds of a step on it.
+    """
+    ((_, step_seconds),) = _time_steps(config, machine, data, use_compiler=False)
+
+    def whole_seconds() -> float:
+        whole = config.budget_seconds if config.steps is None else config.steps * step_seconds
+        assert whole is not None
+        return whole
+
+    is_tried = config.machine.compile is None and torch.device(machine.device).type != "mps"
+    if not machine.compile and not (is_tried and whole_seconds() >= COMPILED_FROM_SECONDS):
+        return machine, step_seconds
+    uncompiled = replace(machine, compile=False)
     try:
         timed = _time_steps(config, machine, data, use_compiler=True)
     except (ValueError, RuntimeError, OSError, ImportError) as error:
         reason = str(error).strip().splitlines()[0]
         log.warning("the model cannot be compiled (%s); it trains uncompiled.", reason)
-        return False, step_seconds
+        return uncompiled, step_seconds
     (_, step_seconds), (compiling, compiled_seconds) = timed
-    whole = _whole_seconds(config, step_seconds)
-    # Spent by now; but who resumes the run may have to spend it again.
-    pays = compiling + whole * compiled_seconds / step_seconds < whole
+    # The time to compile is spent by now, but a resumed run may spend it again.
+    pays = compiling + whole_seconds() * compiled_seconds / step_seconds < whole_seconds()
+    is_compiled = pays or machine.compile
     log.warning(
         "compiling took %.0f s; a step takes %.3g s instead of %.3g s%s",
-        compiling,
-        compiled_seconds,
-        step_seconds,
-        "" if pays or machine.compile else ": it does not pay here",
+        *(compiling, compiled_seconds, step_seconds),
+        "" if is_compiled else ": it does not pay here",
     )
-    if pays or machine.compile:
-        return True, compiled_seconds
-    return False, step_seconds
+    if is_compiled:
+        return replace(machine, compile=True), compiled_seconds
+    return uncompiled, step_seconds
 
 
-def _steps_in(
-    seconds: float,
-    config: TrainingConfig,
-    machine: ResolvedMachine,
-    step_seconds: float,
-    valid_tokens: int,
-) -> int:
-    """How many steps fit into a budget, with what happens between them."""
-
-    def seconds_of(steps: int) -> float:
-        resolved = replace(config, steps=steps, machine=machine).resolve()
-        between = _watching_seconds(resolved, step_seconds, valid_tokens)
-        return steps * step_seconds + between
-
+def _steps_in(seconds: float, step_seconds: float, seconds_of: Callable[[int], float]) -> int:
+    """Return how many steps fit into a budget; `seconds_of(steps)` includes evaluations."""
     most = max(1, int(seconds / step_seconds))
-    # By default there are as many evaluations in a short run as in a long one.
+    # By default, short and long runs have the same number of evaluations.
     steps = bisect.bisect_right(range(1, most + 1), seconds, key=seconds_of)
     if steps < most / 2:
         log.warning(
@@ -240,21 +219,19 @@ def _steps_in(
     return max(1, steps)
 
 
-def _watching_seconds(config: ResolvedConfig, step_seconds: float, valid_tokens: int) -> float:
-    """What evaluations and samples take, by their tokens: a forward pass is a third of a step."""
+def _expected_seconds(config: ResolvedConfig, step_seconds: float, valid_tokens: int) -> float:
+    """Return the time of steps, evaluations and samples; a forward pass is a third of a step."""
     watch, length = config.watch, config.model.context_length
     forward_per_token = step_seconds / 3 / config.tokens_per_step
-    # At an interval of either, at both only once, and after the last step.
+    # Steps at either interval, counted once, and the last step.
     intervals = [every for every in (watch.evaluate_every, watch.save_every) if every]
     evaluations = 1 + sum(config.steps // every for every in intervals)
     if len(intervals) == 2:
         evaluations -= config.steps // math.lcm(*intervals)
     read_tokens = min(watch.evaluation_tokens or valid_tokens, valid_tokens)
-    seconds = evaluations * read_tokens * forward_per_token
+    forward_tokens = float(evaluations * read_tokens)
     if watch.sample_every:
-        read = (
-            min(watch.sample_tokens, length) ** 2 / 2
-            + max(0, watch.sample_tokens - length) * length
-        )
-        seconds += (config.steps // watch.sample_every + 1) * read * forward_per_token
-    return seconds
+        within = min(watch.sample_tokens, length)
+        read_by_sample = within**2 / 2 + (watch.sample_tokens - within) * length
+        forward_tokens += (config.steps // watch.sample_every + 1) * read_by_sample
+    return config.steps * step_seconds + forward_tokens * forward_per_token

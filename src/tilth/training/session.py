@@ -1,8 +1,7 @@
-"""Where a training stands between two steps, and how it takes the next.
+"""The state of a training run between two steps, and the next step.
 
-A session begins with the newest checkpoint of a run that is whole, or from nothing. What a step
-does depends on the config, the data, the weights and the number of the step: batches and learning
-rates are functions of that number, so nothing else has to be kept to find them again.
+A session starts from the newest intact checkpoint of a run, or from new weights. Batches and
+learning rates are functions of the step number, so a checkpoint does not hold them.
 """
 
 import logging
@@ -21,7 +20,7 @@ from tilth.data import Data
 from tilth.files import FileError
 from tilth.generation import LanguageModel
 from tilth.model import TransformerLM
-from tilth.runs.checkpoints import Checkpoint, CheckpointState, folder_name
+from tilth.runs.checkpoints import Checkpoint, folder_name
 from tilth.runs.metrics import Evaluation, StepRecord
 from tilth.runs.run import Run, check_same_config, versions
 from tilth.runs.state import CheckpointWriter, load_state, random_state, set_random_state
@@ -46,14 +45,14 @@ log = logging.getLogger(__name__)
 
 
 class Session:
-    """The model, its optimizer and all else that the next step depends on."""
+    """The model, its optimizer and all other state that the next step depends on."""
 
     def __init__(self, run: Run, data: Data, device: torch.device) -> None:
         config = self.config = run.config
         self.run, self.device = run, device
         self.valid, self.tokenizer = data.valid, run.tokenizer()
         self.problem = ""
-        """Why there can be no further step, once that is so."""
+        """Why the run must end; empty while it may go on."""
         self._begin()
         self.loss_of = make_loss(self.model, config.machine)
         if config.machine.compile:
@@ -63,28 +62,14 @@ class Session:
         self.began = time.monotonic() - self.seconds_before
 
     def _begin(self) -> None:
-        """Take over the newest checkpoint that is whole and fits; without any, begin anew."""
+        """Load the newest intact checkpoint; if the run has no checkpoints, start from step 0."""
         checkpoints = self.run.checkpoints()
         for checkpoint in reversed(checkpoints):
             try:
-                state = checkpoint.state()
-                check_same_config(self.run, checkpoint, state)
-                if state.versions != versions():
-                    log.warning(
-                        "%s was made by %s, and this is %s: the numbers may differ in their last "
-                        "digits.",
-                        checkpoint.name,
-                        state.versions,
-                        versions(),
-                    )
-                checkpoint.check_tensors(state, self.config)  # before memory is taken for a model
-                self._make()
-                self._restore(checkpoint, state)
+                return self._restore(checkpoint)
             except FileError as error:
                 log.warning("%s; trying the checkpoint before it.", error)
-            else:
-                return
-        if checkpoints or self.config.optimizer.begin_step:  # an extension has no beginning
+        if checkpoints or self.config.optimizer.begin_step:  # an extension needs a checkpoint
             hint = "restore one, or begin a new run"
             raise FileError(self.run.folder, "has no checkpoint that is whole", hint)
         self._make()
@@ -94,14 +79,21 @@ class Session:
         random.seed(config.seed)
         np.random.seed(config.seed % 2**32)
         torch.manual_seed(config.seed)
-        # Drawn on the CPU, so that every device begins with the same weights.
+        # Initialized on the CPU: every device starts from the same weights.
         self.model = TransformerLM(config.model).to(self.device)
         self.optimizer = make_optimizer(self.model, config.optimizer)
         self.scaler = make_scaler(config.machine)
         self.guard = Guard(config.max_skipped)
         self.step, self.seconds_before = 0, 0.0
 
-    def _restore(self, checkpoint: Checkpoint, state: CheckpointState) -> None:
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        state = checkpoint.state()
+        check_same_config(self.run, checkpoint, state)
+        if state.versions != versions():
+            text = "%s was made by %s, and this is %s: the numbers may differ in their last digits."
+            log.warning(text, checkpoint.name, state.versions, versions())
+        checkpoint.check_tensors(state, self.config)  # before memory is allocated for a model
+        self._make()
         tensors = load_state(checkpoint, state, self.model, self.optimizer)
         with checkpoint.explained():
             self.guard = Guard.from_dict(state.guard)
@@ -111,13 +103,13 @@ class Session:
 
     @property
     def sampling(self) -> dict[str, Any]:
-        """How samples are drawn, for their record."""
+        """The options of samples."""
         watch = self.config.watch
         options = {"temperature": watch.temperature, "top_p": watch.top_p}
         return {"prompt": watch.sample_prompt, "max_tokens": watch.sample_tokens, **options}
 
     def take_step(self, x: torch.Tensor, y: torch.Tensor) -> StepRecord:
-        """Learn from one batch, then look at what there is to see after this step."""
+        """Update the model with one batch; evaluate, sample and measure norms if they are due."""
         config, watch = self.config, self.config.watch
         self.step += 1
         then = time.perf_counter()
@@ -177,7 +169,7 @@ class Session:
         return found
 
     def _look_for_problems(self, valid_loss: float) -> None:
-        """A finite gradient can still lead to infinite weights, whose loss nobody has seen yet."""
+        """Set `problem` if weights are not finite: a finite gradient can lead to that."""
         weights = self.model.parameters()
         if not math.isfinite(valid_loss) or not all(p.isfinite().all() for p in weights):
             self.problem = (
@@ -186,32 +178,30 @@ class Session:
             )
 
     def check(self, writer: CheckpointWriter) -> None:
-        """Raise the problem, if there is one, and name the checkpoint that is good."""
+        """Raise DivergedError if there is a problem; it names the last good checkpoint."""
         if not self.problem:
             return
-        with suppress(OSError):  # the newest may still be on its way to the disk
+        with suppress(OSError):  # the newest checkpoint may still be being written
             writer.wait()
-        steps = [each.step for each in self.run.checkpoints()]
-        folder = self.run.folder
-        good = f"{folder} has no checkpoint yet"
-        if steps:
-            good = f"the checkpoint of step {steps[-1]} in {folder} is good"
+        folder, good = self.run.folder, f"{self.run.folder} has no checkpoint yet"
+        for checkpoint in self.run.checkpoints()[-1:]:
+            good = f"the checkpoint of step {checkpoint.step} in {folder} is good"
         raise DivergedError(
             f"{self.problem}; {good}: begin a run with a smaller optimizer.lr, a longer warm-up, "
             "or float32."
         )
 
     def _sample(self) -> str:
-        # Every sample of a run has the same random numbers: what differs is what it has learned.
-        options = self.sampling
+        # All samples of a run share one random seed: they differ by the weights alone.
+        end_token = self.run.end_token
         model = LanguageModel.from_model(
-            self.model, self.tokenizer, end_token=self.run.end_token, cached=False
+            self.model, self.tokenizer, end_token=end_token, cached=False
         )
-        text = "".join(model.generate(seed=self.config.seed, **options))
-        return f"{options['prompt']}{text}"
+        text = model.generate(seed=self.config.seed, **self.sampling)
+        return self.config.watch.sample_prompt + "".join(text)
 
     def save(self, writer: CheckpointWriter, evaluation: Evaluation | None) -> None:
-        """Hand everything that the next step depends on to the writer."""
+        """Save a checkpoint, unless the weights or the validation loss are not finite."""
         self._look_for_problems(0.0 if evaluation is None else evaluation.loss)
         self.check(writer)
         content = {

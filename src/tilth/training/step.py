@@ -1,46 +1,41 @@
-"""One update of a model: a batch to gradients, microbatch by microbatch, and gradients to weights.
+"""One update of a model: gradients of a batch, accumulated over microbatches, and a step.
 
-What enters: a model, its config, a batch. What leaves: the loss and the gradient's norm; the model
-has moved, unless one of the two was not finite. The gradient of a batch is the same however it is
-cut, the last part being smaller or not: each part counts by its share of the rows.
+The gradient does not depend on the microbatch size: each microbatch is weighted by its rows.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from tilth.model import chunked_cross_entropy
-from tilth.optim import (
-    AdamW,
-    Muon,
-    clip_gradients,
-    constant_schedule,
-    cosine_schedule,
-    decay_groups,
-    muon_groups,
-    warmup_stable_decay_schedule,
-)
+from tilth.config.training import OptimizerConfig, ResolvedConfig, ResolvedMachine, TrainingConfig
+from tilth.data import Batches, Data
+from tilth.model import TransformerLM, chunked_cross_entropy
+from tilth.optim import AdamW, Muon, clip_gradients, decay_groups, muon_groups, schedule
 from tilth.training.machine import DTYPES
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from jaxtyping import Float, Int
-
-    from tilth.config.training import OptimizerConfig, ResolvedConfig, ResolvedMachine
-    from tilth.model import TransformerLM
 
     LossOf = Callable[[Int[Tensor, "rows context"], Int[Tensor, "rows context"]], Float[Tensor, ""]]
 
 
+def make_batches(config: TrainingConfig, data: Data, device: torch.device | str) -> Batches:
+    """Return the batches of a run, on its device."""
+    sizes = config.batch_size, config.model.context_length
+    vocab_size = config.model.vocab_size
+    return Batches(
+        data.train, *sizes, config.seed, config.order, device=device, vocab_size=vocab_size
+    )
+
+
 def make_optimizer(model: TransformerLM, config: OptimizerConfig) -> AdamW:
-    """Make the optimizer that a config names; matrices decay, the rest does not."""
+    """Return the optimizer of a config; only matrices have weight decay."""
     if config.name == "muon":
         groups = muon_groups(model, config.weight_decay)
         return Muon(groups, config.lr, config.betas, config.eps, momentum=config.momentum)
@@ -49,21 +44,20 @@ def make_optimizer(model: TransformerLM, config: OptimizerConfig) -> AdamW:
 
 
 def learning_rate(step: int, config: ResolvedConfig) -> float:
-    """The learning rate of a step, counted from 1: the first is above 0, the last is min_lr."""
+    """Return the learning rate of a step. Steps count from 1; the last one has `min_lr`."""
     optimizer = config.optimizer
     step, last = step - optimizer.begin_step, config.steps - optimizer.begin_step
     lr, min_lr, warmup = optimizer.lr, optimizer.min_lr, optimizer.warmup_steps
     if optimizer.schedule == "cosine":
-        return cosine_schedule(step, lr, min_lr, warmup, last)
+        return schedule.cosine_schedule(step, lr, min_lr, warmup, last)
     if optimizer.schedule == "constant":
-        return constant_schedule(step, lr, warmup)
-    return warmup_stable_decay_schedule(
-        step, lr, min_lr, warmup, last - optimizer.decay_steps, last
-    )
+        return schedule.constant_schedule(step, lr, warmup)
+    stable = last - optimizer.decay_steps
+    return schedule.warmup_stable_decay_schedule(step, lr, min_lr, warmup, stable, last)
 
 
 def make_loss(model: TransformerLM, machine: ResolvedMachine) -> LossOf:
-    """Return the function that is differentiated: a microbatch to its mean loss."""
+    """Return the function from a microbatch to its mean loss, under autocast."""
     autocast = autocast_of(machine)
 
     def loss_of(x: Tensor, y: Tensor) -> Tensor:
@@ -74,7 +68,7 @@ def make_loss(model: TransformerLM, machine: ResolvedMachine) -> LossOf:
 
 
 def compiled(loss_of: LossOf, device: str) -> LossOf:
-    """Let torch make one program of it; on mps its code generator is not ready."""
+    """Compile a loss function; a failing compiler raises ValueError. Inductor lacks mps."""
     backend = "aot_eager" if torch.device(device).type == "mps" else "inductor"
     made: LossOf = torch.compile(loss_of, fullgraph=True, dynamic=False, backend=backend)
 
@@ -94,7 +88,7 @@ def compiled(loss_of: LossOf, device: str) -> LossOf:
 
 
 def autocast_of(machine: ResolvedMachine) -> Callable[[], AbstractContextManager[object]]:
-    """Return what products stand in: float32 in nothing, other types in torch's autocast."""
+    """Return the autocast context of a machine; a no-op in float32."""
     dtype, device = machine.dtype, torch.device(machine.device).type
     if dtype == "float32":
         return nullcontext
@@ -102,7 +96,7 @@ def autocast_of(machine: ResolvedMachine) -> Callable[[], AbstractContextManager
 
 
 def make_scaler(machine: ResolvedMachine) -> torch.amp.GradScaler:
-    """Return what keeps small gradients of float16 from vanishing; for other types, nothing."""
+    """Return the gradient scaler; it is disabled unless the type is float16."""
     device = torch.device(machine.device).type
     return torch.amp.GradScaler(device, enabled=machine.dtype == "float16")
 
@@ -114,7 +108,7 @@ def accumulate_gradients(
     microbatch_size: int,
     scaler: torch.amp.GradScaler,
 ) -> Float[Tensor, ""]:
-    """Add the gradient of a batch's mean loss to the parameters, and return that loss."""
+    """Add the gradients of the mean loss of a batch to the parameters; return the loss."""
     total = torch.zeros((), device=x.device)
     for first in range(0, len(x), microbatch_size):
         rows = slice(first, first + microbatch_size)
@@ -127,13 +121,12 @@ def accumulate_gradients(
 
 
 def update(
-    optimizer: AdamW,
-    loss: float,
-    lr: float,
-    max_grad_norm: float,
-    scaler: torch.amp.GradScaler,
+    optimizer: AdamW, loss: float, lr: float, max_grad_norm: float, scaler: torch.amp.GradScaler
 ) -> float:
-    """Clip and step, unless loss or gradient is not finite; return the norm before clipping."""
+    """Clip the gradients, step, and clear them; return the global gradient norm before clipping.
+
+    The step is skipped if the loss or the norm is not finite.
+    """
     scaler.unscale_(optimizer)
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     norm = clip_gradients(parameters, max_grad_norm).item()
