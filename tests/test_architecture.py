@@ -61,6 +61,7 @@ WITHOUT_TORCH = {
 MODULES_WITHOUT_TORCH = {
     "tilth.data.guarding",
     "tilth.data.nanogpt",
+    "tilth.data.splitmix64",
     "tilth.data.token_files",
     "tilth.data.tokenizing",
     "tilth.data.verifying",

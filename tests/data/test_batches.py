@@ -173,8 +173,8 @@ def test_large_ids_come_through(draw):
         (np.zeros((3, 9), int), 2, 8, r"shape \(3, 9\); give a flat array"),
         (np.zeros(9), 2, 8, "float64, not integers"),
         (np.zeros(9, bool), 2, 8, "bool, not integers"),
-        (np.arange(9), 0, 8, "batch_size is 0; make it 1 or more"),
-        (np.arange(9), 2, 0, "context_length is 0; make it 1 or more"),
+        (np.arange(9), 0, 8, "batch_size must be at least 1, not 0"),
+        (np.arange(9), 2, 0, "context_length must be at least 1, not 0"),
     ],
 )
 def test_wrong_input_is_refused_in_a_sentence(draw, tokens, batch_size, context_length, message):
@@ -450,13 +450,16 @@ def test_processes_share_the_global_batch(tmp_path, batches):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"world_size": 3}, "A batch of 4 rows has no 3 equal parts; make batch_size a multiple"),
-        ({"world_size": 2, "rank": 2}, "no rank 2 among 2 processes; count from 0 to 1"),
-        ({"world_size": 2, "rank": -1}, "no rank -1 among 2 processes"),
-        ({"world_size": 0}, "world_size is 0"),
-        ({"order": "epochs"}, "no order 'epochs'; choose 'random' or 'epoch'"),
-        ({"seed": -1}, r"seed is -1; give one from 0 to 2\*\*64 - 1"),
-        ({"seed": 2**64}, "seed is 18446744073709551616"),
+        (
+            {"world_size": 3},
+            "batch_size 4 cannot be divided among 3 processes; make it a multiple of 3",
+        ),
+        ({"world_size": 2, "rank": 2}, "rank must be below 2, not 2"),
+        ({"world_size": 2, "rank": -1}, "rank must be at least 0, not -1"),
+        ({"world_size": 0}, "world_size must be at least 1, not 0"),
+        ({"order": "epochs"}, "order 'epochs' is unknown; choose one of epoch, random"),
+        ({"seed": -1}, "seed must be at least 0, not -1"),
+        ({"seed": 2**64}, f"seed must be below {2**64}, not {2**64}"),
     ],
 )
 def test_wrong_options_are_refused_in_a_sentence(options, message):
@@ -468,10 +471,10 @@ def test_batches_are_numbered_from_zero():
     batches = Batches(np.arange(100), 4, 8, seed=0, order="epoch")
     last = 2**61 - 1
     assert batches[last][0].shape == (4, 8)
-    for number in (-1, last + 1):
-        with pytest.raises(ValueError, match=f"no batch {number}; count from 0 to {last}"):
+    for number, limit in ((-1, "at least 0"), (last + 1, f"below {last + 1}")):
+        with pytest.raises(ValueError, match=f"number must be {limit}, not {number}"):
             batches[number]
-        with pytest.raises(ValueError, match=f"no batch {number}"):
+        with pytest.raises(ValueError, match=f"number must be {limit}, not {number}"):
             batches.read(number)  # now, not when the first batch is asked for
 
 
@@ -593,6 +596,27 @@ def test_a_file_that_becomes_shorter_is_an_error(tmp_path, offset_bytes):
         next(loop)
     with pytest.raises(OSError, match="and now it has 100000; restore it, and resume"):
         next(loop)
+
+
+def test_get_batch_from_a_truncated_file_is_an_error(tmp_path):
+    """In a subprocess: a read beyond the end of the file is a SIGBUS."""
+    program = """
+import os, sys
+import numpy as np
+from tilth.data import get_batch
+tokens = np.load(sys.argv[1], mmap_mode="r")
+get_batch(tokens, 4, 8)
+os.truncate(sys.argv[1], 200)
+try:
+    get_batch(tokens, 64, 8)
+except OSError as error:
+    print(error)
+"""
+    np.save(tmp_path / "tokens.npy", np.zeros(1_000_000, np.uint16))
+    command = [sys.executable, "-c", program, str(tmp_path / "tokens.npy")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done
+    assert "had 2000128 bytes, and now it has 200; restore it" in done.stdout
 
 
 def test_the_thread_ends_when_the_loop_raises(batches):

@@ -95,8 +95,8 @@ def test_what_is_no_array_of_ids_is_refused(tmp_path, tokens, message):
 @pytest.mark.parametrize(
     ("content", "dtype", "message"),
     [
-        (b"abc", np.uint16, "has 3 bytes, which is no whole number of uint16 ids; restore a copy"),
-        (b"abcdef", np.uint32, "has 6 bytes, which is no whole number of uint32 ids"),
+        (b"abc", np.uint16, "has 3 bytes, not a whole number of uint16 ids; restore a copy"),
+        (b"abcdef", np.uint32, "has 6 bytes, not a whole number of uint32 ids"),
         (b"", np.uint16, "holds no tokens; "),
     ],
 )
@@ -116,7 +116,9 @@ def test_what_cannot_be_opened_is_named(tmp_path):
 
 def test_a_dtype_that_holds_no_ids_is_refused(tmp_path):
     save_bin([1, 2], tmp_path / "train.bin")
-    with pytest.raises(ValueError, match="float32 holds no ids; give an integer dtype"):
+    with pytest.raises(
+        ValueError, match="float32 is not an integer dtype; give the dtype of the ids"
+    ):
         load_bin(tmp_path / "train.bin", np.float32)
 
 

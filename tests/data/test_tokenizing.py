@@ -293,7 +293,7 @@ def test_a_damaged_journal_is_discarded(tokenizer, corpus, tmp_path, caplog, sma
     assert killed_at(30, lambda: tokenize(corpus, tokenizer, tmp_path / "data", valid=0.2))
     (tmp_path / "data" / ".partial" / "journal.json").write_text("{")
     tokenize(corpus, tokenizer, tmp_path / "data", valid=0.2)
-    assert "journal is torn" in caplog.text
+    assert "journal is truncated" in caplog.text
     tokenize(corpus, tokenizer, tmp_path / "whole", valid=0.2)
     assert contents(tmp_path / "data") == contents(tmp_path / "whole")
 

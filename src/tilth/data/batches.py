@@ -1,9 +1,9 @@
-"""Batches: an array of token ids to the windows that a training step reads, in a known order.
+"""Batches: windows of token ids for the training steps, in a reproducible order.
 
-What enters: a 1-D array of token ids (a memory map is not copied), sizes and a seed. What leaves:
-pairs (x, y) of int64 tensors of shape (batch, context_length), where y holds the token that follows
-each token of x. Batch number n depends on the data, the seed and n alone, on every machine, so the
-state to resume from is a value: the number of the next batch.
+The tokens are a 1-D array; a memory map is not copied. A batch is a pair (x, y) of int64 tensors of
+shape (batch, context_length); y holds the token that follows each token of x. Batch n depends only
+on the data, the seed and n, on every machine, so the state to resume from is the number of the next
+batch.
 
 >>> batches = Batches(range(100), batch_size=2, context_length=4, seed=0, order="epoch")
 >>> x, y = batches[7]
@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import operator
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,7 +29,9 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 
 from tilth.config.training import Order
-from tilth.data.guarding import GuardedTokens
+from tilth.data.guarding import GuardedTokens, check_tokens
+from tilth.data.splitmix64 import INCREMENT, splitmix64
+from tilth.schema import Range, check_choice, check_int
 
 if TYPE_CHECKING:
     from jaxtyping import Int64, Integer
@@ -40,11 +41,11 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.uint64]
     Pair = tuple[Int64[Tensor, "rows context"], Int64[Tensor, "rows context"]]
 
-BATCHES_AHEAD = 2  # one ready and one in the making, and little to hold
-STREAMS: dict[Order, int] = {"random": 0, "epoch": 1}  # the orders draw on different ones
-POSITIONS = 2**63  # rows that an order has, which is more than anyone reads
-# Of a shuffle. After 10, the neighbours in 60,000 shuffles of 16 numbers still fail a chi-square
-# test (4.3 deviations off); 12 pass every test that we have, at sizes from 2 to 100.
+BATCHES_AHEAD = 2  # one ready and one in preparation
+STREAMS: dict[Order, int] = {"random": 0, "epoch": 1}  # of random numbers: one for each order
+POSITIONS = 2**63  # rows of an order: more than a training can read
+# Feistel rounds of a shuffle. After 10, the neighbours in 60,000 shuffles of 16 numbers still fail
+# a chi-square test (4.3 deviations off); 12 pass every test, at sizes from 2 to 100.
 ROUNDS = 12
 
 
@@ -56,30 +57,32 @@ def get_batch(
     *,
     generator: torch.Generator | None = None,
 ) -> Pair:
-    """Draw windows uniformly from all of `tokens`, and the tokens that follow theirs.
+    """Return (x, y): windows drawn uniformly from `tokens`, and the windows shifted by one token.
 
-    Of n tokens, a window of m begins at 0 to n - m - 1. torch's generator of the CPU draws (or
-    `generator`), so `torch.manual_seed` repeats it; `Batches` needs no such hidden state.
+    Of n tokens, a window of m begins at 0 to n - m - 1. The starts come from `generator`, by
+    default torch's global CPU generator, so `torch.manual_seed` reproduces them. A memory map whose
+    file has become shorter is an OSError.
     """
-    batch_size, context_length = _counts(batch_size=batch_size, context_length=context_length)
+    batch_size = check_int("batch_size", batch_size)
     device = _existing(device)
     windows = _windows(tokens, context_length)
+    GuardedTokens(tokens).check()
     # 63 bits: torch.randint takes 32 for a small range, and prefers some of 10**8 starts by 2%.
     bits = torch.empty(batch_size, dtype=torch.int64, device="cpu").random_(generator=generator)
     return _deliver(_gather(windows, (bits % len(windows)).numpy(), device), device)
 
 
 class Batches:
-    """Batches by number; with `rank` and `world_size`, one process's part of each.
+    """Batches by number; with `rank` and `world_size`, the part of one process.
 
     `order="random"` draws every row from all windows of the data, with replacement. `order="epoch"`
-    cuts the data into windows that do not overlap: number k reads the tokens from k *
-    context_length on, and the fewer than context_length tokens after the last are left out. Each is
-    visited once an epoch, every epoch in another order; a batch may end one and begin the next.
+    cuts the data into windows that do not overlap: window k begins at token k * context_length, and
+    fewer than context_length tokens after the last window are left out. Each window is visited once
+    an epoch, in another order every epoch; a batch may end one epoch and begin the next.
 
-    `batch_size` counts the rows of all processes together: rank r of w takes the r-th of w equal
-    parts. So neither the number of processes nor a cut into microbatches changes what a step reads.
-    With a `vocab_size`, a batch that holds another id is a ValueError.
+    `batch_size` is the global batch size: rank r of w takes the r-th of w equal parts. So neither
+    the number of processes nor the number of microbatches changes the rows of a step. With a
+    `vocab_size`, a token id outside the vocabulary is a ValueError.
     """
 
     def __init__(
@@ -95,59 +98,42 @@ class Batches:
         device: torch.device | str | None = None,
         vocab_size: int | None = None,
     ) -> None:
-        batch_size, context_length, world_size = _counts(
-            batch_size=batch_size, context_length=context_length, world_size=world_size
-        )
-        seed, rank = operator.index(seed), operator.index(rank)
-        if not 0 <= seed < 2**64:
-            raise ValueError(f"The seed is {seed}; give one from 0 to 2**64 - 1.")
-        if order not in get_args(Order):
-            raise ValueError(f"There is no order {order!r}; choose 'random' or 'epoch'.")
-        if not 0 <= rank < world_size:
+        self.batch_size = check_int("batch_size", batch_size)
+        self.context_length = check_int("context_length", context_length)
+        self.seed = check_int("seed", seed, Range(at_least=0, below=2**64))
+        self.order = check_choice("order", order, get_args(Order))
+        self.world_size = check_int("world_size", world_size)
+        self.rank = check_int("rank", rank, Range(at_least=0, below=self.world_size))
+        if self.batch_size % self.world_size:
             raise ValueError(
-                f"There is no rank {rank} among {world_size} processes; count from 0 to "
-                f"{world_size - 1}."
+                f"batch_size {batch_size} cannot be divided among {world_size} processes; make it "
+                f"a multiple of {world_size}."
             )
-        if batch_size % world_size:
-            raise ValueError(
-                f"A batch of {batch_size} rows has no {world_size} equal parts; make batch_size a "
-                f"multiple of the {world_size} processes."
-            )
-        self.batch_size = batch_size
-        self.context_length = context_length
-        self.seed = seed
-        self.order = order
-        self.rank = rank
-        self.world_size = world_size
         self.device = _existing(device)
-        self._windows = _windows(data, context_length)
-        self.num_tokens = len(self._windows) + context_length
+        self._windows = _windows(data, self.context_length)
+        self.num_tokens = len(self._windows) + self.context_length
         self._tokens = GuardedTokens(data, vocab_size)
         stream = np.array([STREAMS[order]], np.uint64)
-        self._key = random_bits(np.array([seed], np.uint64), stream)
+        self._key = random_bits(np.array([self.seed], np.uint64), stream)
 
     @property
     def num_windows(self) -> int:
-        """The windows that do not overlap: those of an epoch."""
+        """The number of windows of an epoch, which do not overlap."""
         return (self.num_tokens - 1) // self.context_length  # the last token is only a target
 
     @property
     def batches_per_epoch(self) -> int:
-        """The batches that show every window of an epoch, the last of them perhaps with some more.
-
-        In random order, those that read as many tokens.
-        """
+        """The number of batches that cover an epoch, or read as many tokens in random order."""
         return -(-self.num_windows // self.batch_size)
 
     def starts(self, number: int) -> Int64[np.ndarray, " rows"]:
-        """Where in the data the rows of batch `number` begin."""
+        """Return the index of the first token of each row of batch `number`."""
         number = self._checked(number)
         num_rows = self.batch_size // self.world_size
         first = number * self.batch_size + self.rank * num_rows
         position = np.arange(first, first + num_rows, dtype=np.uint64)
         if self.order == "random":
-            # Of 2**64 values each start has as many as another, or one more: no probability is off
-            # by more than 2**-64.
+            # The bias of the modulo is at most 2**-64.
             start = random_bits(self._key, position) % len(self._windows)
         else:
             epoch, place = np.divmod(position, self.num_windows)
@@ -159,18 +145,17 @@ class Batches:
         return _deliver(self._on_host(number), self.device)
 
     def read(self, start: int = 0, stop: int | None = None) -> Iterator[Pair]:
-        """Yield batch `start` and those that follow, up to `stop` (without it) or without end.
+        """Yield the batches from `start` up to, not including, `stop`, or without end.
 
-        A thread prepares the next two while the caller works. It begins with the first batch and
-        ends with the loop, however that ends; an error in it is raised here. A forked process does
-        not have it, and begins a loop of its own.
+        A thread prepares the next two batches while the caller works. It starts with the first
+        batch and ends with the loop, however that ends; its errors are raised here. A forked
+        process does not inherit it, and must call `read` again.
         """
         start = self._checked(start)
         return self._read(itertools.count(start) if stop is None else range(start, stop))
 
     def _read(self, numbers: Iterable[int]) -> Iterator[Pair]:
-        # The loop hands out every task, so the thread can neither run ahead of it nor outlive it:
-        # there is no queue that fills up and nobody who waits for room in it.
+        # The loop submits every task, so the thread can neither run ahead of it nor outlive it.
         reader = ThreadPoolExecutor(1, thread_name_prefix="tilth-batches")
         pending: deque[Future[Tensor]] = deque()
         try:
@@ -192,44 +177,36 @@ class Batches:
         return pair
 
     def _checked(self, number: int) -> int:
-        number = operator.index(number)
-        end = POSITIONS // self.batch_size
-        if not 0 <= number < end:
-            raise ValueError(f"There is no batch {number}; count from 0 to {end - 1}.")
-        return number
+        return check_int("number", number, Range(at_least=0, below=POSITIONS // self.batch_size))
 
 
 def random_bits(key: Numbers, counter: Numbers) -> Numbers:
-    """Return output number `counter` (from 0) of splitmix64 started at `key`.
+    """Return output number `counter` (from 0) of the generator splitmix64 seeded with `key`.
 
-    A generator without a state: any output is computed alone, and the same everywhere. Both are
-    arrays, as NumPy warns of the overflow of a scalar, and here the overflow is meant.
+    A counter-based generator: any output is computed alone. Both are arrays: NumPy warns of the
+    overflow of a scalar, and here the overflow is intended.
     """
-    bits: Numbers = key + (counter + 1) * 0x9E3779B97F4A7C15
-    bits ^= bits >> 30
-    bits *= 0xBF58476D1CE4E5B9
-    bits ^= bits >> 27
-    bits *= 0x94D049BB133111EB
-    bits ^= bits >> 31
-    return bits
+    return splitmix64(key + counter * INCREMENT)
 
 
 def shuffled(place: Numbers, size: int, key: Numbers) -> Numbers:
-    """Return what stands at each place of range(size) once it is shuffled by `key`.
+    """Return the number at each place of range(size), shuffled by `key`; any place alone.
 
-    A shuffle without a list: any place is computed alone. Write the numbers below `size` into a
-    square, row by row. A round of a Feistel network adds to a number's row something that depends
-    on its column only, modulo the side, then swaps row and column. Whoever sees the result knows
-    the column, so can take off what was added: no two numbers ever meet, whatever that is. Rounds
-    of random additions scatter them over the square.
+    A Feistel network on a square: write the numbers below `size` into it row by row. A round adds
+    to a number's row a random number that depends on its column only, modulo the side, then swaps
+    row and column.
 
-    The square may be larger than `size`. A number that lands outside goes through the network again
-    until it is inside. It follows its cycle to the next member that is inside, and no other number
-    inside has the same next: again no two meet.
+    Lemma: a round is a permutation. Proof: the result contains the old column, which determines the
+    added number; subtract it to get the old row.
+
+    If the square is larger than `size`, a number that lands outside goes through the network again
+    until it is inside (cycle walking). Lemma: the result is a permutation of range(size). Proof:
+    each number moves along its cycle of the network to the next member inside, and no two numbers
+    inside have the same next member.
     """
     assert 0 < size <= POSITIONS
-    # The smallest even side. An odd one shuffles its square only in ways of one parity: of the
-    # orders of 5 numbers, every second came 1.8 times as often as the others.
+    # The smallest even side. An odd side gives permutations of one parity only: of the orders of 5
+    # numbers, every second came 1.8 times as often as the others.
     side = 2 * (math.isqrt((size - 1) // 4) + 1)
     found = _scattered(place, side, key)
     while (outside := found >= size).any():
@@ -238,7 +215,7 @@ def shuffled(place: Numbers, size: int, key: Numbers) -> Numbers:
 
 
 def _scattered(number: Numbers, side: int, key: Numbers) -> Numbers:
-    """Send the numbers of a square to each other, one to one."""
+    """Permute the numbers of a square."""
     row, column = np.divmod(number, side)
     for round_key in random_bits(key, np.arange(ROUNDS, dtype=np.uint64)[:, None]):
         addend = random_bits(round_key, column) % side  # before it is added: no sum overflows
@@ -247,17 +224,14 @@ def _scattered(number: Numbers, side: int, key: Numbers) -> Numbers:
 
 
 def _windows(tokens: ArrayLike, context_length: int) -> Integer[np.ndarray, "starts context+1"]:
-    """View every window of context_length tokens and the one after; nothing is copied."""
-    array = np.asarray(tokens)
-    if array.ndim != 1:
-        raise ValueError(f"The tokens have the shape {array.shape}; give a flat array of ids.")
+    """Return a view of every window of context_length tokens and the next one; no copy."""
+    array = check_tokens(tokens)
+    context_length = check_int("context_length", context_length)
     if len(array) <= context_length:
         raise ValueError(
-            f"{len(array)} tokens are too few for windows of {context_length} tokens and the one "
-            f"after; give at least {context_length + 1}, or a smaller context_length."
+            f"{len(array)} tokens are too few for windows of {context_length} tokens and the next "
+            f"one; give at least {context_length + 1}, or a smaller context_length."
         )
-    if array.dtype.kind not in "iu":
-        raise ValueError(f"The tokens are {array.dtype}, not integers; give an array of ids.")
     return sliding_window_view(array, context_length + 1)
 
 
@@ -266,9 +240,9 @@ def _gather(
     starts: Int64[np.ndarray, " rows"],
     device: torch.device,
 ) -> Int64[Tensor, "2 rows context"]:
-    """Copy x and y into one tensor of the host, pinned if it goes on to CUDA."""
-    # Gathered first, then cast: 32 x 256 of uint16 take 37 µs. An index of every token takes 51,
-    # slices row by row into the result 69 to 85, a stack of small tensors 245.
+    """Copy x and y into one CPU tensor, pinned if its destination is CUDA."""
+    # Gathered first, then cast: 32 x 256 of uint16 take 37 µs. An index of every token takes 51 µs,
+    # slices row by row into the result 69 to 85 µs, a stack of small tensors 245 µs.
     chosen = windows[starts]
     shape = (2, len(starts), windows.shape[1] - 1)
     pin = device.type == "cuda"
@@ -280,8 +254,8 @@ def _gather(
 
 
 def _deliver(pair: Int64[Tensor, "2 rows context"], device: torch.device) -> Pair:
-    # In the caller's thread, so that the copy stands in the caller's stream, before what uses it.
-    # torch keeps pinned memory, and no other, until such a copy is over.
+    # In the caller's thread: the copy is in the caller's CUDA stream, before the kernels that use
+    # it. torch keeps pinned memory, and no other, until such a copy is over.
     x, y = pair.to(device, non_blocking=device.type == "cuda")
     return x, y
 
@@ -289,12 +263,5 @@ def _deliver(pair: Int64[Tensor, "2 rows context"], device: torch.device) -> Pai
 def _existing(device: torch.device | str | None) -> torch.device:
     try:
         return torch.empty(0, device="cpu").to("cpu" if device is None else device).device
-    except AssertionError as error:  # of a torch without CUDA; with it, this is a RuntimeError
+    except AssertionError as error:  # torch without CUDA; with CUDA, it is a RuntimeError
         raise RuntimeError(str(error)) from error
-
-
-def _counts(**values: int) -> list[int]:
-    for name, value in values.items():
-        if value < 1:
-            raise ValueError(f"{name} is {value}; make it 1 or more.")
-    return [operator.index(value) for value in values.values()]

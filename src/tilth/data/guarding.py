@@ -1,8 +1,8 @@
-"""Token ids from a memory map, read without the risk that a changed file ends the process.
+"""Read token ids from a memory map without crashing when its file changes.
 
-The system answers a read behind the end of a mapped file with SIGBUS, and an embedding has no row
-for an id outside the vocabulary. `GuardedTokens` compares the size of the file before each read and
-the ids after it, and raises an OSError or a ValueError instead.
+A read beyond the end of a mapped file is a SIGBUS, and an embedding has no row for an id outside
+the vocabulary. `GuardedTokens` checks the size of the file before each read and the ids after it,
+and raises an OSError or a ValueError instead.
 
 >>> tokens = GuardedTokens(range(10))
 >>> tokens[2:5]
@@ -20,14 +20,24 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 
+def check_tokens(tokens: ArrayLike) -> NDArray[Any]:
+    """Return `tokens` as an array without a copy, if it is a flat array of integers."""
+    array = np.asarray(tokens)
+    if array.ndim != 1:
+        raise ValueError(f"The tokens have the shape {array.shape}; give a flat array of ids.")
+    if array.dtype.kind not in "iu" and array.size:
+        raise ValueError(f"The tokens are {array.dtype}, not integers; give an array of ids.")
+    return array
+
+
 class GuardedTokens:
-    """An array of token ids, of a vocabulary of `vocab_size` if given; slices of it are copies."""
+    """An array of token ids, checked against `vocab_size` if given; slices are copies."""
 
     def __init__(self, tokens: ArrayLike, vocab_size: int | None = None) -> None:
         self._vocab_size = vocab_size
         self.array: NDArray[Any] = np.asarray(tokens)
         base: object = tokens
-        first_byte = 0  # of the file that is mapped
+        first_byte = 0  # of the map, in the file
         while isinstance(base, np.ndarray):
             if isinstance(base, np.memmap):
                 first_byte = base.offset - base.offset % ALLOCATIONGRANULARITY
@@ -45,10 +55,10 @@ class GuardedTokens:
         return found
 
     def check(self) -> None:
-        """Raise OSError if the file behind a memory map has become shorter."""
+        """Raise OSError if the file of a memory map has become shorter."""
         if self._file is not None and self._file.size() < self._file_bytes:
             raise OSError(
-                f"The file of the tokens had {self._file_bytes} bytes, and now it has "
+                f"The token file had {self._file_bytes} bytes, and now it has "
                 f"{self._file.size()}; restore it, and resume."
             )
 

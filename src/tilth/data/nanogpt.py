@@ -1,7 +1,6 @@
-"""nanoGPT's token files: nothing but the ids, 16 bits each, little-endian.
+"""nanoGPT's token files (`train.bin`, `val.bin`): 16-bit little-endian ids without a header.
 
-What enters: `train.bin` or `val.bin` of a nanoGPT data folder, or an array of ids. What leaves: the
-other of the two, read as a memory map. There is no header: whoever reads must know the dtype.
+`load_bin` maps a file into memory, `save_bin` writes one.
 
 >>> import tempfile
 >>> with tempfile.TemporaryDirectory() as folder:
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tilth.data.guarding import check_tokens
 from tilth.files import FileError, StrPath, atomic_write, open_regular
 
 if TYPE_CHECKING:
@@ -24,33 +24,29 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
 
 LARGEST_ID = 2**16 - 1
-BLOCK_TOKENS = 2**20  # at once in memory
+BLOCK_TOKENS = 2**20  # converted at once
 
 
 def load_bin(path: StrPath, dtype: DTypeLike = np.uint16) -> Integer[np.memmap, " tokens"]:
-    """Map a file of ids into memory, read-only; `dtype` is what its writer chose."""
+    """Map a file of ids into memory, read-only; the file does not say its `dtype`."""
     dtype = np.dtype(dtype).newbyteorder("<")
     if dtype.kind not in "iu":
-        raise ValueError(f"{dtype.name} holds no ids; give an integer dtype.")
+        raise ValueError(f"{dtype.name} is not an integer dtype; give the dtype of the ids.")
     with open_regular(path) as file:
         size_bytes = os.fstat(file.fileno()).st_size
         if size_bytes == 0:
             raise FileError(path, "holds no tokens", "make it again, or restore a copy")
         if size_bytes % dtype.itemsize:
-            problem = f"has {size_bytes} bytes, which is no whole number of {dtype.name} ids"
+            problem = f"has {size_bytes} bytes, not a whole number of {dtype.name} ids"
             raise FileError(path, problem, "restore a copy, or give the dtype of its ids")
         return np.memmap(file, dtype=dtype, mode="r")
 
 
 def save_bin(tokens: ArrayLike, path: StrPath, *, overwrite: bool = False) -> None:
-    """Write ids as 16-bit numbers; one that needs more is refused, and no file appears."""
-    array = np.asarray(tokens)
+    """Write ids as 16-bit numbers; a larger id is a ValueError, and no file is written."""
+    array = check_tokens(tokens)
     if array.size == 0:
         raise ValueError(f"There are no tokens to write to {path}; give at least one.")
-    if array.ndim != 1:
-        raise ValueError(f"The tokens have the shape {array.shape}; give a flat array of ids.")
-    if array.dtype.kind not in "iu":
-        raise ValueError(f"The tokens are {array.dtype}, not integers; give an array of ids.")
     with atomic_write(path, overwrite=overwrite) as file:
         for start in range(0, len(array), BLOCK_TOKENS):
             block = array[start : start + BLOCK_TOKENS]

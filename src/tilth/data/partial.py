@@ -1,9 +1,11 @@
-"""Arrays that grow on disk, and a journal of how much of them counts.
+"""The unfinished arrays of a data folder, and the journal from which tokenizing resumes.
 
-What enters: the ids of document after document. What leaves: a folder `OUT/.partial` in which work
-that was killed at any moment goes on. The journal says how much of each array counts and where in
-the corpus that ends. It is renamed into place after the arrays are on disk, so it never promises
-what is not there; what lies behind its promise is cut off.
+`OUT/.partial` holds the arrays while they grow. The journal says how much of each array is valid
+and where in the corpus that ends. It is renamed into place after the arrays are synced to disk, so
+it never claims bytes that are not there; bytes after its claim are truncated.
+
+The journal is trusted like the rest of the user's folder: its checksum carries no key, and a forged
+position in the corpus would skip text. Only what contradicts the arrays or the corpus is detected.
 """
 
 import logging
@@ -11,12 +13,12 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -27,10 +29,11 @@ from tilth.data.token_files import (
     SPLITS,
     VERSION,
     Array,
+    ArrayLayout,
     Counts,
     Number,
     Split,
-    array_header,
+    array_layouts,
     documents_file,
     ids_file,
 )
@@ -51,21 +54,30 @@ LOCK = "lock"
 JOURNAL_KIND = "tokenizing journal"
 SECONDS_BETWEEN_JOURNALS = 2.0
 # Every name that tokenizing writes in the partial folder, and the temporary names of these
-# (`files.atomic_write`). Nothing else is ever opened for writing or removed there.
+# (`files.atomic_write`). No other file is opened for writing or removed there.
 _NAMES = "|".join(map(re.escape, (*FILES, MANIFEST, JOURNAL)))
 OWN_NAME = re.compile(rf"{LOCK}|{_NAMES}|\.(?:{_NAMES})\.[0-9a-f]{{16}}\.partial")
 
 log = logging.getLogger(__name__)
 
-Identity = dict[str, Any]
-"""What must be the same for partial work to be of use."""
+
+class Work(NamedTuple):
+    """The work that a journal belongs to.
+
+    `identity` must be equal for partial work to be valid; `num_sources` has the number of sources
+    of each part of the corpus, `size_bytes` is the size of all parts on disk.
+    """
+
+    identity: dict[str, Any]
+    num_sources: list[int]
+    size_bytes: int
 
 
 @contextmanager
 def partial_folder(out: Path) -> Iterator[Path]:
-    """Make `out/.partial` and hold its lock, so that no two processes work in it.
+    """Create `out/.partial` and hold its lock: one process at a time works in it.
 
-    What is in it stays; where nothing is, it goes, and `out` with it if it was made here.
+    At the end, an empty folder is removed, and `out` too if it was created here.
     """
     partial = out / PARTIAL
     was_there = out.exists()
@@ -106,8 +118,8 @@ def _lock_of(partial: Path) -> Iterator[None]:
                         "name another folder"
                     )
             except OSError:
-                log.warning("%s cannot be locked: let no second process in.", partial.parent)
-            # A lock on a file that was removed meanwhile keeps nobody out: then begin again.
+                log.warning("%s cannot be locked: run no second process on it.", partial.parent)
+            # A lock on a file that was removed meanwhile excludes nobody: then try again.
             is_there = False
             with suppress(FileNotFoundError):
                 is_there = os.path.samestat((partial / LOCK).stat(), os.fstat(lock.fileno()))
@@ -117,9 +129,9 @@ def _lock_of(partial: Path) -> Iterator[None]:
 
 
 def _check_own(partial: Path) -> None:
-    """Refuse a partial folder that tokenizing did not make: its files would be replaced.
+    """Raise FileError if tokenizing did not make the folder: its files would be replaced.
 
-    The lock is the first file made in the folder and the last one removed.
+    The lock is the first file created in the folder and the last one removed.
     """
     hint = "move it elsewhere, or name another folder for the token files"
     if not stat.S_ISDIR(partial.lstat().st_mode):
@@ -134,10 +146,7 @@ def _check_own(partial: Path) -> None:
 
 
 def clear(partial: Path) -> None:
-    """Remove what tokenizing wrote, the journal first: without it, nothing else counts.
-
-    The lock stays.
-    """
+    """Remove the files of tokenizing except the lock, the journal first: it validates the rest."""
     (partial / JOURNAL).unlink(missing_ok=True)
     for leftover in partial.iterdir():
         if leftover.name != LOCK and OWN_NAME.fullmatch(leftover.name):
@@ -146,30 +155,33 @@ def clear(partial: Path) -> None:
 
 @dataclass(frozen=True)
 class State:
-    """How far the work is: a value, replaced as a whole, so an interruption never tears it."""
+    """The progress of tokenizing: an immutable value, so an interruption never leaves half of it.
+
+    `position` is a `corpus.Position` in the part; `sources` counts the documents and the skipped
+    documents of each source.
+    """
 
     part: Number
     position: tuple[Number, Number]
-    """A `corpus.Position`: the source in the part, and the place in it."""
     read_bytes: Number
     skipped: Number
     splits: dict[Split, Counts]
     sources: tuple[tuple[Number, Number], ...]
-    """Documents and skipped documents of each source."""
 
     @classmethod
     def beginning(cls, num_sources: int) -> Self:
-        """Nothing is done."""
+        """Return the state before the first document."""
         nothing = {split: Counts() for split in SPLITS}
         return cls(0, (0, 0), 0, 0, nothing, ((0, 0),) * num_sources)
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no document yet."""
+        """True before the first document."""
         return not any(counts.documents for counts in self.splits.values())
 
-    def agrees(self, sources: Sequence[int], size_bytes: int) -> bool:
-        """Whether a state can belong to parts of so many sources, `size_bytes` in all."""
+    def agrees(self, work: Work) -> bool:
+        """Return whether the state can belong to this work."""
+        sources = work.num_sources
         if self.part >= len(sources) or self.position[0] > sources[self.part]:
             return False
         current = sum(sources[: self.part]) + self.position[0]
@@ -177,7 +189,7 @@ class State:
         return (
             set(self.splits) == set(SPLITS)
             and len(self.sources) == sum(sources)
-            and self.read_bytes <= size_bytes
+            and self.read_bytes <= work.size_bytes
             and sum(documents for documents, _ in self.sources) == sum(c.documents for c in counts)
             and sum(skipped for _, skipped in self.sources) == self.skipped
             and not any(map(any, self.sources[current + 1 :]))
@@ -187,19 +199,17 @@ class State:
 
 @dataclass(frozen=True)
 class Journal:
-    """What the journal file holds."""
+    """The content of the journal file."""
 
     job: dict[str, Any]
     state: State
 
 
-def load_journal(
-    partial: Path, identity: Identity, sources: Sequence[int], size_bytes: int
-) -> State | None:
-    """Where earlier work on this very job ended, if there is any.
+def load_journal(partial: Path, work: Work) -> State | None:
+    """Return the state of earlier work on the same job, or None.
 
-    The job reads parts of so many `sources`, `size_bytes` in all. A journal that is damaged, has no
-    checksum or contradicts the job is discarded, with all that it counts.
+    A journal that is damaged, has no checksum or contradicts the work is discarded, with the
+    arrays.
     """
     path = partial / JOURNAL
     if not path.exists():
@@ -209,12 +219,12 @@ def load_journal(
         if content.pop("checksum", None) != checksum_of(content):
             raise FileError(path, "is damaged or has no checksum", "start again")
         journal = checked(Journal, content, path)
-        changed = [name for name in identity if journal.job.get(name) != identity[name]]
-        if not changed and journal.state.agrees(sources, size_bytes):
+        changed = [name for name in work.identity if journal.job.get(name) != work.identity[name]]
+        if not changed and journal.state.agrees(work):
             return journal.state
-        reason = f"the {' and the '.join(changed)} changed"
-        if not changed:
-            reason = "its journal does not agree with the corpus"
+        reason = "its journal does not agree with the corpus"
+        if changed:
+            reason = f"the {' and the '.join(changed)} changed"
     except FileError as error:
         reason = f"its journal {error.args[1]}"
     _discard(partial, reason)
@@ -229,47 +239,39 @@ def _discard(partial: Path, reason: str) -> None:
 class PartialArrays:
     """The arrays of a data folder while they grow."""
 
-    def __init__(
-        self,
-        partial: Path,
-        identity: Identity,
-        dtype: str,
-        sources: Sequence[int],
-        size_bytes: int,
-    ) -> None:
+    def __init__(self, partial: Path, work: Work, dtype: str) -> None:
         self._partial = partial
-        self._identity = identity
-        self._dtype = np.dtype(dtype)
-        self._files: dict[str, int] = {}  # descriptors: what is written is the system's at once
-        # The journal is written beside the work, as a disk may take seconds to sync.
+        self._identity = work.identity
+        self._dtype = dtype
+        # In another thread, as a disk may take seconds to sync.
         self._journal_thread = ThreadPoolExecutor(1, "journal")
         self._journaled: Future[None] | None = None
         self._next_journal = time.monotonic() + SECONDS_BETWEEN_JOURNALS
-        beginning = State.beginning(sum(sources))
-        self.state = load_journal(partial, identity, sources, size_bytes) or beginning
+        beginning = State.beginning(sum(work.num_sources))
+        self.state = load_journal(partial, work) or beginning
         if not self.state.is_empty and (problem := self._problem()):
             _discard(partial, problem)
             self.state = beginning
-        for name, length in self._sizes().items():
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
-            self._files[name] = os.open(partial / name, flags, 0o666)
-            os.ftruncate(self._files[name], length)
-            os.lseek(self._files[name], 0, os.SEEK_END)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+        # Descriptors, without a buffer: written bytes belong to the system at once.
+        self._files = {name: os.open(partial / name, flags, 0o666) for name in self._layouts()}
+        self._truncate()
+        for descriptor in self._files.values():
+            os.lseek(descriptor, 0, os.SEEK_END)
 
-    def _sizes(self) -> dict[str, int]:
-        """The bytes of each file that the state promises."""
-        sizes = {}
-        for split, counts in self.state.splits.items():
-            sizes[ids_file(split)], sizes[documents_file(split)] = counts.size_bytes(
-                self._dtype.name
-            )
-        return sizes
+    def _layouts(self) -> dict[str, ArrayLayout]:
+        return array_layouts(self.state.splits, self._dtype)
+
+    def _truncate(self) -> None:
+        """Cut the files to the sizes of the state."""
+        for name, layout in self._layouts().items():
+            os.ftruncate(self._files[name], layout.size_bytes)
 
     def _problem(self) -> str:
-        """Why the arrays are not those of the journal; empty if they may be."""
+        """Return why the arrays are not those of the journal; empty if they may be."""
         try:
-            for name, size_bytes in self._sizes().items():
-                if (self._partial / name).lstat().st_size < size_bytes:
+            for name, layout in self._layouts().items():
+                if (self._partial / name).lstat().st_size < layout.size_bytes:
                     return "its arrays are shorter than its journal says"
             for split, counts in self.state.splits.items():
                 with (self._partial / documents_file(split)).open("rb") as file:
@@ -281,7 +283,7 @@ class PartialArrays:
         return ""
 
     def append(self, split: Split, ids: Array, ends: Array) -> None:
-        """Write what the next state will count; `ends` count from the first of these ids."""
+        """Write ids that the next state will count; `ends` are relative to the first of them."""
         assert ids.dtype == self._dtype
         starts = ends + np.uint64(self.state.splits[split].tokens)
         for name, array in ((ids_file(split), ids), (documents_file(split), starts)):
@@ -290,14 +292,14 @@ class PartialArrays:
                 rest = rest[os.write(self._files[name], rest) :]
 
     def advance(self, state: State) -> None:
-        """Count what was appended, and journal it now and then."""
+        """Take over the next state; write a journal every `SECONDS_BETWEEN_JOURNALS`."""
         self.state = state
         is_idle = self._journaled is None or self._journaled.done()
         if is_idle and time.monotonic() >= self._next_journal:
             self.journal()
 
     def journal(self) -> None:
-        """Begin to write the journal of the present state; an earlier one's failure is raised."""
+        """Start writing the journal of the state; raise the error of the previous one."""
         if self._journaled is not None:
             self._journaled.result()
         self._journaled = self._journal_thread.submit(self._save_journal, self.state)
@@ -312,20 +314,16 @@ class PartialArrays:
         save_manifest(path, content, kind=JOURNAL_KIND, version=VERSION, overwrite=True)
 
     def finish(self) -> None:
-        """Give each array its header, and wait for the journal of all."""
-        for split, counts in self.state.splits.items():
-            header = array_header(self._dtype.name, counts.tokens)
-            os.pwrite(self._files[ids_file(split)], header, 0)
-            header = array_header("uint64", counts.documents + 1)
-            os.pwrite(self._files[documents_file(split)], header, 0)
+        """Write the header of each array, and wait for the last journal."""
+        for name, layout in self._layouts().items():
+            os.pwrite(self._files[name], layout.header(), 0)
         self.journal()
         self._close()
 
     def abandon(self) -> None:
-        """After an error, which is the one to report: keep what can be kept."""
-        with suppress(OSError):  # even now the disk may be full; then the last journal holds
-            for name, size_bytes in self._sizes().items():
-                os.ftruncate(self._files[name], size_bytes)  # room for the journal
+        """Save the valid part after an error, which is the error to report."""
+        with suppress(OSError):  # the disk may still be full; then the last journal is valid
+            self._truncate()  # frees space for the journal
             if not self.state.is_empty:
                 self.journal()
         with suppress(OSError):

@@ -1,16 +1,14 @@
-"""A data folder: token ids on disk, and what they belong to.
+"""Data folders: token ids on disk, as `tokenize` writes them, opened as memory maps.
 
-What enters: a folder that `tokenize` wrote. What leaves: its ids as memory maps.
-
-| file | what |
+| file | content |
 |---|---|
 | `train.npy`, `valid.npy` | token ids, uint16 or uint32; each document ends in the end token |
-| `train_documents.npy`, `valid_documents.npy` | uint64: where document i begins, and the end |
-| `tokenizer.json` | what made the ids |
+| `train_documents.npy`, `valid_documents.npy` | uint64: the start of each document, and the end |
+| `tokenizer.json` | the tokenizer that made the ids |
 | `manifest.json` | counts, dtype, fingerprints, sources, and the checksum of every 16 MiB |
 
-`np.load(mmap_mode="r")` reads the arrays; `open_data` does that and checks what is cheap to check
-each time: names, sizes, dtypes, fingerprints. `verify` reads every byte.
+`np.load(mmap_mode="r")` reads the arrays. `open_data` also makes the cheap checks: names, sizes,
+dtypes, fingerprints. `verify_data` reads every byte.
 
 >>> import tempfile
 >>> from tilth.data.tokenizing import tokenize
@@ -24,10 +22,10 @@ each time: names, sizes, dtypes, fingerprints. `verify` reads every byte.
 """
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -47,26 +45,27 @@ MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.json"
 HEADER_BYTES = 128  # of every .npy here: NumPy pads its header to a multiple of 64
 BLOCK_BYTES = 16 << 20  # the unit of checksums
+REMEDY = "restore a copy, or tokenize again"
 
 Array = np.ndarray[tuple[int], np.dtype[Any]]
 
 
 def ids_file(split: Split) -> str:
-    """The name of the file of a split's token ids."""
+    """Return the name of the file of a split's token ids."""
     return f"{split}.npy"
 
 
 def documents_file(split: Split) -> str:
-    """The name of the file that says where a split's documents begin."""
+    """Return the name of the file of the starts of a split's documents."""
     return f"{split}_documents.npy"
 
 
+# The files of a manifest, in the order of their checks.
 FILES = (*map(ids_file, SPLITS), *map(documents_file, SPLITS), TOKENIZER)
-"""The files that a manifest lists, in the order of their checks."""
 
 
 def dtype_of(vocab_size: int) -> str:
-    """The smallest dtype that holds every id of a vocabulary."""
+    """Return the smallest dtype that holds every id of a vocabulary."""
     return "uint16" if vocab_size <= 1 << 16 else "uint32"
 
 
@@ -77,23 +76,45 @@ Number = Annotated[int, Range(at_least=0, below=2**63)]
 
 @dataclass(frozen=True)
 class Counts:
-    """What a split holds."""
+    """The size of a split."""
 
     documents: Number = 0
     tokens: Number = 0
     text_bytes: Number = 0
 
     def __add__(self, other: "Counts") -> "Counts":
-        return Counts(
-            self.documents + other.documents,
-            self.tokens + other.tokens,
-            self.text_bytes + other.text_bytes,
-        )
+        return Counts(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
-    def size_bytes(self, dtype: str) -> tuple[int, int]:
-        """The sizes of the file of ids and of the file of documents."""
-        ids_bytes = HEADER_BYTES + self.tokens * np.dtype(dtype).itemsize
-        return ids_bytes, HEADER_BYTES + 8 * (self.documents + 1)
+
+class ArrayLayout(NamedTuple):
+    """The dtype and the length of a one-dimensional .npy file, little-endian on every machine."""
+
+    dtype: str
+    length: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the file."""
+        return HEADER_BYTES + self.length * np.dtype(self.dtype).itemsize
+
+    def header(self) -> bytes:
+        """Return the first `HEADER_BYTES` bytes of the file."""
+        header = BytesIO()
+        description = np.dtype(self.dtype).newbyteorder("<").str
+        np.lib.format.write_array_header_1_0(
+            header, {"descr": description, "fortran_order": False, "shape": (self.length,)}
+        )
+        assert len(header.getvalue()) == HEADER_BYTES
+        return header.getvalue()
+
+
+def array_layouts(splits: dict[Split, Counts], dtype: str) -> dict[str, ArrayLayout]:
+    """Return the layout of each array of a data folder, by file name."""
+    layouts = {}
+    for split, counts in splits.items():
+        layouts[ids_file(split)] = ArrayLayout(dtype, counts.tokens)
+        layouts[documents_file(split)] = ArrayLayout("uint64", counts.documents + 1)
+    return layouts
 
 
 @dataclass(frozen=True)
@@ -117,7 +138,7 @@ class SourceEntry:
 
 @dataclass(frozen=True)
 class DataManifest:
-    """The manifest of a data folder; it agrees with itself."""
+    """The manifest of a data folder; its fields agree with each other."""
 
     dtype: Literal["uint16", "uint32"]
     vocab_size: Annotated[int, Range(at_least=1, at_most=MAX_VOCAB_SIZE)]
@@ -144,10 +165,17 @@ class DataManifest:
         for split, counts in self.splits.items():
             if counts.tokens < counts.documents or (counts.tokens and not counts.documents):
                 raise ValueError(f"splits.{split} has fewer tokens than documents, or only tokens.")
-            names = (ids_file(split), documents_file(split))
-            for name, size_bytes in zip(names, counts.size_bytes(self.dtype), strict=True):
-                if self.files[name].size_bytes != size_bytes:
-                    raise ValueError(f"files.{name}.size_bytes does not agree with its split.")
+        for name, layout in array_layouts(self.splits, self.dtype).items():
+            if self.files[name].size_bytes != layout.size_bytes:
+                raise ValueError(f"files.{name}.size_bytes does not agree with its split.")
+
+    @property
+    def fingerprint(self) -> str:
+        """A checksum of the ids, their documents and their tokenizer: equal data, equal value."""
+        content = plain(self)
+        keys = ("dtype", "vocab_size", "end_token_id", "tokenizer_fingerprint", "splits")
+        arrays = {name: file for name, file in content["files"].items() if name != TOKENIZER}
+        return checksum_of({"files": arrays} | {key: content[key] for key in keys})
 
 
 # --- the folder -----------------------------------------------------------------------------------
@@ -155,7 +183,7 @@ class DataManifest:
 
 @dataclass(frozen=True)
 class Data:
-    """An open data folder; the arrays are memory maps that nothing has been read of yet."""
+    """An open data folder; the arrays are memory maps."""
 
     folder: Path
     manifest: DataManifest = field(repr=False)
@@ -164,17 +192,17 @@ class Data:
 
     @property
     def vocab_size(self) -> int:
-        """One more than the largest id that the tokenizer has."""
+        """The vocabulary size of the tokenizer."""
         return self.manifest.vocab_size
 
     @property
     def end_token(self) -> str:
-        """The special token behind each document."""
+        """The special token after each document."""
         return self.manifest.end_token
 
     @property
     def end_token_id(self) -> int:
-        """The id behind each document."""
+        """The id of the end token."""
         return self.manifest.end_token_id
 
     @property
@@ -184,23 +212,23 @@ class Data:
 
     @property
     def fingerprint(self) -> str:
-        """A checksum of the ids, their documents and their tokenizer: equal data, equal value."""
-        return fingerprint_of(self.manifest)
+        """The fingerprint of the manifest: equal data, equal value."""
+        return self.manifest.fingerprint
 
     def documents(self, split: Split) -> Array:
-        """Where each document begins; document i is `ids[starts[i]:starts[i + 1]]`."""
+        """Return the start of each document; document i is `ids[starts[i]:starts[i + 1]]`."""
         return _open_array(self.folder, documents_file(split), self.manifest)
 
     def num_documents(self, split: Split) -> int:
-        """How many documents a split has."""
+        """Return the number of documents of a split."""
         return self.manifest.splits[split].documents
 
     def text_bytes(self, split: Split) -> int:
-        """The bytes of text that became a split's ids: what bits per byte are counted over."""
+        """Return the bytes of text of a split, without end tokens: the base of bits per byte."""
         return self.manifest.splits[split].text_bytes
 
     def tokenizer(self) -> "Tokenizer":
-        """The tokenizer that made the ids."""
+        """Load the tokenizer that made the ids."""
         from tilth.tokenizer import Tokenizer  # noqa: PLC0415, only decoding needs it
 
         tokenizer = Tokenizer.load(self.folder / TOKENIZER)
@@ -208,11 +236,11 @@ class Data:
         end_id = tokenizer.special_tokens.get(self.end_token)
         if (tokenizer.vocab_size, end_id) != (self.vocab_size, self.end_token_id):
             problem = f"does not agree with its {TOKENIZER} (vocabulary or end token)"
-            raise FileError(self.folder / MANIFEST, problem, "restore a copy, or tokenize again")
+            raise FileError(self.folder / MANIFEST, problem, REMEDY)
         return tokenizer
 
     def check_tokenizer(self, tokenizer: "Tokenizer") -> None:
-        """Refuse a tokenizer that did not make these ids."""
+        """Raise FileError if a tokenizer did not make these ids."""
         if tokenizer.fingerprint != self.tokenizer_fingerprint:
             raise FileError(
                 self.folder,
@@ -223,81 +251,56 @@ class Data:
 
 
 def open_data(folder: StrPath) -> Data:
-    """Open a data folder, once names, sizes, dtypes and fingerprints are right."""
+    """Open a data folder; check names, sizes, dtypes and fingerprints first."""
     folder = Path(folder)
     manifest = load_data_manifest(folder)
     for name in manifest.files:
         check_size(folder, name, manifest)
-    train, valid = (_open_array(folder, ids_file(split), manifest) for split in SPLITS)
-    for split in SPLITS:
-        _open_array(folder, documents_file(split), manifest)
-    return Data(folder, manifest, train, valid)
+    arrays = {name: _open_array(folder, name, manifest) for name in FILES if name != TOKENIZER}
+    return Data(folder, manifest, *(arrays[ids_file(split)] for split in SPLITS))
 
 
 def load_data_manifest(folder: Path) -> DataManifest:
-    """The manifest of a data folder, if it is the one that was written, to the last letter."""
+    """Load the manifest of a data folder, and check its checksum and schema."""
     path = folder / MANIFEST
-    if not folder.is_dir():
-        raise FileError(folder, "is no data folder", "make one with `tilth tokenize`")
     if not path.exists():
-        raise FileError(
-            folder, f"has no {MANIFEST}", "name a data folder, or finish `tilth tokenize`"
-        )
+        hint = "name a data folder, or make one with `tilth tokenize`"
+        raise FileError(folder, f"is not a data folder (it has no {MANIFEST})", hint)
     content = load_manifest(path, kind=KIND, version=VERSION)
     if content.pop("checksum", None) != checksum_of(content):
-        raise FileError(path, "was changed or damaged", "restore a copy, or tokenize again")
+        raise FileError(path, "was changed or damaged", REMEDY)
     return checked(DataManifest, content, path)
 
 
-def block_checksum(path: Path, start: int) -> str:
-    """The SHA-256 of the block of a file that begins at `start`."""
+def read_block(path: Path, start: int) -> bytes:
+    """Return the block of a file that begins at `start`."""
     with open_regular(path) as file:
         file.seek(start)
-        return hashlib.sha256(file.read(BLOCK_BYTES)).hexdigest()
+        return file.read(BLOCK_BYTES)
 
 
-def fingerprint_of(manifest: DataManifest) -> str:
-    """What two data folders share if they hold the same ids, wherever their text came from."""
-    content = plain(manifest)
-    keys = ("dtype", "vocab_size", "end_token_id", "tokenizer_fingerprint", "splits")
-    arrays = {name: file for name, file in content["files"].items() if name != TOKENIZER}
-    return checksum_of({"files": arrays} | {key: content[key] for key in keys})
+def block_checksum(path: Path, start: int) -> str:
+    """Return the SHA-256 of the block of a file that begins at `start`."""
+    return hashlib.sha256(read_block(path, start)).hexdigest()
 
 
 def check_size(folder: Path, name: str, manifest: DataManifest) -> None:
-    """Refuse a file that is missing or longer or shorter than it was written."""
+    """Raise FileError if a file is missing or does not have the size in the manifest."""
     path = folder / name
     expected = manifest.files[name].size_bytes
     try:
         size_bytes = path.stat().st_size
     except FileNotFoundError:
-        raise FileError(path, "is missing", "restore a copy, or tokenize again") from None
+        raise FileError(path, "is missing", REMEDY) from None
     if size_bytes != expected:
-        problem = f"has {size_bytes:,} bytes instead of {expected:,}"
-        raise FileError(path, problem, "restore a copy, or tokenize again")
-
-
-def array_header(dtype: str, length: int) -> bytes:
-    """The first bytes of a .npy file of one dimension, little-endian on every machine."""
-    header = BytesIO()
-    description = np.dtype(dtype).newbyteorder("<").str
-    np.lib.format.write_array_header_1_0(
-        header, {"descr": description, "fortran_order": False, "shape": (length,)}
-    )
-    assert len(header.getvalue()) == HEADER_BYTES
-    return header.getvalue()
+        raise FileError(path, f"has {size_bytes:,} bytes instead of {expected:,}", REMEDY)
 
 
 def _open_array(folder: Path, name: str, manifest: DataManifest) -> Array:
-    headers: dict[str, tuple[str, int]] = {}
-    for split, counts in manifest.splits.items():
-        headers[ids_file(split)] = (manifest.dtype, counts.tokens)
-        headers[documents_file(split)] = ("uint64", counts.documents + 1)
     path = folder / name
+    layout = array_layouts(manifest.splits, manifest.dtype)[name]
     with open_regular(path) as file:
-        if file.read(HEADER_BYTES) != array_header(*headers[name]):
-            raise FileError(
-                path, "does not begin as its manifest says", "restore a copy, or tokenize again"
-            )
+        if file.read(HEADER_BYTES) != layout.header():
+            raise FileError(path, "does not begin as its manifest says", REMEDY)
     array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
     return array

@@ -1,9 +1,6 @@
-"""Is a data folder whole? Every byte is read and compared with the manifest.
+"""Check the integrity of a data folder: read every byte and compare it with the manifest."""
 
-What enters: a data folder. What leaves: one finding for each block of each file, and for each file
-as a whole, which says what is wrong or that nothing is.
-"""
-
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,17 +13,18 @@ from tilth.data.token_files import (
     HEADER_BYTES,
     KIND,
     MANIFEST,
+    REMEDY,
     SPLITS,
     TOKENIZER,
     VERSION,
     DataManifest,
     Split,
-    block_checksum,
     check_size,
     documents_file,
     ids_file,
     load_data_manifest,
     open_data,
+    read_block,
 )
 from tilth.files import FileError, Progress, StrPath, load_manifest, manifest_bytes, read_bytes
 
@@ -35,13 +33,12 @@ DOCUMENTS_AT_ONCE = 1 << 20
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found in one block of a file, or (block 0) in the file as a whole."""
+    """The result for one block of a file, or (block 0) for the whole file."""
 
     file: str
     block: int
     num_blocks: int
-    problem: str
-    """Empty: nothing is wrong."""
+    problem: str  # empty if there is none
 
     def __str__(self) -> str:
         where = f", block {self.block} of {self.num_blocks}" if self.block else ""
@@ -49,9 +46,9 @@ class Finding:
 
 
 def verify_data(folder: StrPath, progress: Progress | None = None) -> Iterator[Finding]:
-    """Yield what is found, block by block; a damaged manifest is a FileError at once.
+    """Yield a finding for each block and file; a damaged manifest is a FileError.
 
-    `progress` hears of the phase "verify", in bytes.
+    `progress` is called with the phase "verify", in bytes.
     """
     folder = Path(folder)
     manifest = load_data_manifest(folder)
@@ -66,13 +63,13 @@ def verify_data(folder: StrPath, progress: Progress | None = None) -> Iterator[F
         yield Finding(name, 0, num_blocks, problem)
         for number, expected in enumerate(file.sha256):
             start = number * BLOCK_BYTES
-            problem = _block_problem(folder, name, start, expected, manifest)
+            problem = _problem_of(_check_block, folder / name, start, expected, manifest)
             is_whole &= not problem
             yield Finding(name, number + 1, num_blocks, problem)
             done += min(BLOCK_BYTES, file.size_bytes - start)
             if progress is not None:
                 progress("verify", done, total)
-    if is_whole:  # otherwise one damage would be reported under many names
+    if is_whole:  # otherwise the same damage would be reported several times
         for split in SPLITS:
             problem = _problem_of(_check_documents, folder, split)
             yield Finding(documents_file(split), 0, 0, problem)
@@ -80,41 +77,36 @@ def verify_data(folder: StrPath, progress: Progress | None = None) -> Iterator[F
 
 
 def _check_every_letter(folder: Path) -> None:
-    """Find what a checksum of the content cannot see, such as another spelling of a number."""
+    """Raise FileError for a change that the checksum misses: another spelling of a number."""
     path = folder / MANIFEST
     content = load_manifest(path, kind=KIND, version=VERSION)
     if read_bytes(path) != manifest_bytes(content, kind=KIND, version=VERSION):
-        raise FileError(path, "was changed or damaged", "restore a copy, or tokenize again")
+        raise FileError(path, "was changed or damaged", REMEDY)
 
 
 def _problem_of(check: Callable[..., object], *arguments: object) -> str:
     try:
         check(*arguments)
     except FileError as error:
-        return str(error.args[1])  # the caller names the file, and says what to do
+        return str(error.args[1])  # the caller names the file and the remedy
     except (OSError, ValueError) as error:
         return str(error)
     return ""
 
 
-def _block_problem(
-    folder: Path, name: str, start: int, expected: str, manifest: DataManifest
-) -> str:
-    path = folder / name
+def _check_block(path: Path, start: int, expected: str, manifest: DataManifest) -> None:
     try:
-        if block_checksum(path, start) != expected:
-            return f"the bytes from {start:,} on are damaged or missing"
-        if name in map(ids_file, SPLITS):
-            first = max(start, HEADER_BYTES)
-            dtype = np.dtype(manifest.dtype).newbyteorder("<")
-            count = (start + BLOCK_BYTES - first) // dtype.itemsize
-            ids = np.fromfile(path, dtype, count, offset=first)
-            if ids.size and ids.max() >= manifest.vocab_size:
-                return f"token id {ids.max()} is outside the vocabulary"
+        block = read_block(path, start)
     except (FileError, OSError) as error:
         reason = error.args[1] if isinstance(error, FileError) else error.strerror
-        return f"the bytes from {start:,} on cannot be read ({reason})"
-    return ""
+        raise ValueError(f"the bytes from {start:,} on cannot be read ({reason})") from error
+    if hashlib.sha256(block).hexdigest() != expected:
+        raise ValueError(f"the bytes from {start:,} on are damaged or missing")
+    if path.name in map(ids_file, SPLITS):
+        ids = np.frombuffer(block, np.dtype(manifest.dtype).newbyteorder("<"))
+        ids = ids[0 if start else HEADER_BYTES // ids.itemsize :]
+        if ids.size and ids.max() >= manifest.vocab_size:
+            raise ValueError(f"token id {ids.max()} is outside the vocabulary")
 
 
 def _check_documents(folder: Path, split: Split) -> None:
@@ -129,6 +121,6 @@ def _check_documents(folder: Path, split: Split) -> None:
         if (part[1:] <= part[:-1]).any():
             raise ValueError("a document ends before it begins")
         if part[-1] > len(ids):
-            raise ValueError("a document ends behind the ids")
+            raise ValueError("a document ends after the ids")
         if (ids[part[1:].astype(np.int64) - 1] != data.end_token_id).any():
             raise ValueError("a document does not end in the end token")

@@ -370,7 +370,7 @@ def test_mistakes(folders, tmp_path, quick):
             compare_tokenizers(folders, sizes=sizes)
     with pytest.raises(ValueError, match="max_bytes is 0"):
         compare_tokenizers(folders, max_bytes=0)
-    with pytest.raises(FileError, match="is no data folder"):
+    with pytest.raises(FileError, match="is not a data folder"):
         compare_tokenizers([folders[0], tmp_path / "none"])
     file = tmp_path / "a.txt"
     file.write_text("all is for training")
