@@ -139,12 +139,12 @@ def test_a_log_is_not_written_through_a_symlink(tmp_path, content):
         ('{"step": 2}'.encode("utf-16"), "has a damaged line 2"),
         (b'{"step": 2}{"step": 3}', "has a damaged line 2"),
         (b"[" * 100_000, "has a damaged line 2"),
-        (b"[2]", "has no step in line 2"),
-        (b'"step"', "has no step in line 2"),
-        (b"{}", "has no step in line 2"),
-        (b'{"step": "2"}', "has no step in line 2"),
-        (b'{"step": true}', "has no step in line 2"),
-        (b'{"step": 2.0}', "has no step in line 2"),
+        (b"[2]", "has a damaged line 2 (it has no step)"),
+        (b'"step"', "has a damaged line 2 (it has no step)"),
+        (b"{}", "has a damaged line 2 (it has no step)"),
+        (b'{"step": "2"}', "has a damaged line 2 (it has no step)"),
+        (b'{"step": true}', "has a damaged line 2 (it has no step)"),
+        (b'{"step": 2.0}', "has a damaged line 2 (it has no step)"),
     ],
 )
 def test_a_damaged_line_in_the_middle_is_named(tmp_path, line, problem):
@@ -152,7 +152,7 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path, line, problem):
     path.write_bytes(b'{"step": 1}\n' + line + b'\n{"step": 3}\n')
     before = path.read_bytes()
     for read in (read_log, lambda path: cut_back(path, 1)):
-        with pytest.raises(FileError, match="mend or remove that line") as caught:
+        with pytest.raises(FileError, match="correct or remove that line") as caught:
             read(path)
         assert f"{path} {problem}" in str(caught.value)
     assert path.read_bytes() == before
@@ -341,7 +341,8 @@ def test_a_line_of_another_type_is_named(tmp_path, change):
     write(path, [record.to_dict()])
     with path.open("a") as file:
         file.write(json.dumps({**record.to_dict(), "step": 2, **change}) + "\n")
-    with pytest.raises(FileError, match=r"metrics.jsonl has .*line 2.*; mend or remove that line"):
+    match = r"metrics.jsonl has .*line 2.*; correct or remove that line"
+    with pytest.raises(FileError, match=match):
         read_steps(path)
 
 

@@ -30,8 +30,7 @@ CHECKPOINTS = "checkpoints"
 MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 KIND, VERSION = "checkpoint", 1
 HINT = "take another checkpoint, or remove this one and resume the run"
-LEFTOVER = r"\.step-[0-9]{6,}(?:\.removed)?\.partial"
-"""Names of checkpoints that a killed process was writing or removing."""
+LEFTOVER = r"\.step-[0-9]{6,}(?:\.removed)?\.partial"  # of a killed process
 _NAME = re.compile(r"step-([0-9]{6}|[1-9][0-9]{6,})")
 
 
@@ -40,20 +39,16 @@ class CheckpointState:
     """The content of `state.json`, without its format, version and checksum."""
 
     step: Annotated[int, Range(at_least=0, at_most=2**63 - 1)]
-    checksums: dict[str, str]
-    """SHA-256 of the other files, by name."""
-    packed: Any = None
-    """States of the optimizer, the gradient scaler and the random generators (`packing.py`)."""
+    checksums: dict[str, str]  # SHA-256 of the other files, by name
+    packed: Any = None  # optimizer, gradient scaler and random generators, by `packing.pack`
     tokens: Annotated[int, Range(at_least=0)] = 0
-    seconds: Annotated[float, Range(at_least=0.0, at_most=1e12)] = 0.0
-    """Wall-clock time of training so far, over all sessions."""
+    seconds: Annotated[float, Range(at_least=0.0, at_most=1e12)] = 0.0  # over all sessions
     valid_loss: float | None = None
     guard: dict[str, Any] | None = None
     config: dict[str, Any] | None = None
     data_fingerprint: str = ""
     tokenizer_fingerprint: str = ""
-    versions: dict[str, str] = field(default_factory=dict)
-    """Versions of the packages that wrote it, by name."""
+    versions: dict[str, str] = field(default_factory=dict)  # of the packages that wrote it
 
 
 @dataclass(frozen=True, order=True)

@@ -1,8 +1,7 @@
-"""What happened at each step: one line of JSON a step, appended, and read back.
+"""Append-only logs of a run: `metrics.jsonl` and `samples.jsonl`, one JSON object a line.
 
-What enters: records. What leaves: `metrics.jsonl` and `samples.jsonl`, and the records again. A log
-is only ever appended to, so a crash can tear nothing but its last line: every reader leaves a line
-without an end alone, and a run that resumes cuts its logs back to the step that it resumes from.
+A crash can truncate only the last line: readers ignore a line without an end, and a resumed run
+cuts its logs back to the step of its checkpoint.
 
 >>> import tempfile
 >>> with tempfile.TemporaryDirectory() as folder:
@@ -23,35 +22,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Self
 
 from tilth.files import FileError, atomic_write, open_regular, read_bytes
 from tilth.schema import Range, read
 
-T = TypeVar("T")
-
-METRICS = "metrics.jsonl"
-SAMPLES = "samples.jsonl"
-
+METRICS, SAMPLES = "metrics.jsonl", "samples.jsonl"
 
 Count = Annotated[int, Range(at_least=0, at_most=2**63 - 1)]
 Seconds = Annotated[float, Range(at_least=0.0, at_most=1e12)]
-Float32 = Annotated[float, Range(at_least=-3.5e38, at_most=3.5e38)]
-"""A number that a model computed: every finite float32."""
+Float32 = Annotated[float, Range(at_least=-3.5e38, at_most=3.5e38)]  # finite float32 numbers
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How well a model predicts a text that it was not trained on."""
+    """The evaluation of a model on held-out text.
 
-    loss: float
-    """Nats per token."""
-    perplexity: float
-    """exp(loss)."""
+    Bits per byte of text do not depend on the tokenizer, unlike the loss.
+    """
+
+    loss: float  # nats per token
+    perplexity: float  # exp(loss)
     bits_per_byte: float
-    """Bits per byte of text: unlike the loss, it does not depend on the tokenizer."""
-    tokens: int
-    """How many tokens were predicted."""
+    tokens: int  # predicted tokens
 
 
 INFINITE = Evaluation(math.inf, math.inf, math.inf, 0)
@@ -59,7 +52,7 @@ INFINITE = Evaluation(math.inf, math.inf, math.inf, 0)
 
 @dataclass(frozen=True)
 class _LoggedEvaluation:
-    """An evaluation as it is logged: null is infinite."""
+    """An evaluation in a log; null is infinite."""
 
     loss: Float32 | None
     perplexity: float | None = None
@@ -69,50 +62,54 @@ class _LoggedEvaluation:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """What one step did, and where the run stands after it."""
+    """The metrics of one step. Numbers that are not finite are None.
+
+    Attributes:
+        step: Steps done, including this one.
+        tokens: Tokens of all steps so far.
+        seconds: Wall-clock time of training so far, over all sessions.
+        loss: Mean loss of the batch in nats per token.
+        lr: Learning rate.
+        grad_norm: Global gradient norm before clipping.
+        tokens_per_second: Throughput of the last 20 steps.
+        utilisation: FLOP/s of the last 20 steps over those of a large matrix product.
+        step_seconds: Wall-clock time of this step, without evaluation and sample.
+        was_skipped: Whether loss or gradient was not finite, so the weights did not change.
+        is_diverging: Whether the loss is far above its lowest mean (`tilth.training.guards`).
+        evaluation: On the validation set, every `watch.evaluate_every` steps.
+        norms: Of activations, weights and gradients by layer, every `watch.norms_every` steps.
+        sample: Generated text, every `watch.sample_every` steps; stored in `samples.jsonl`.
+        saved: Name of the checkpoint after this step.
+
+    """
 
     step: Annotated[int, Range(at_least=1, at_most=2**63 - 1)]
-    """Steps done, this one included."""
     tokens: Count
-    """Tokens learned from so far."""
     seconds: Seconds
-    """Wall-clock time of training so far, over all its sessions."""
     loss: Float32 | None
-    """Nats per token of this step's batch; None if it was not finite."""
     lr: Float32
-    """The learning rate of this step."""
     grad_norm: Float32 | None
-    """The length of all gradients together, before clipping; None if it was not finite."""
     tokens_per_second: Float32
-    """Of the last steps."""
     utilisation: Float32
-    """Three times the forward products, over what the machine's largest products reach."""
     step_seconds: Seconds | None = None
-    """Wall-clock time of this step alone, without evaluations and samples."""
     was_skipped: bool = False
-    """Whether the loss or the gradient was not finite: the weights stayed as they were."""
     is_diverging: bool = False
-    """Whether the loss is far above what it had been."""
     evaluation: Evaluation | None = None
-    """On the validation set, at an interval."""
     norms: dict[str, dict[str, float | None]] | None = None
-    """Of activations, weights and gradients, by layer, at an interval; None is not finite."""
     sample: str | None = None
-    """A text that the model wrote, at an interval; kept in samples.jsonl."""
     saved: str | None = None
-    """The name of the checkpoint that was taken after this step."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the line of `metrics.jsonl`: what there is, without the sample."""
+        """Return the line of `metrics.jsonl`: without the sample, None and False."""
         values = asdict(self)
         del values["sample"]
-        # By identity: 0.0 is equal to False, and a learning rate.
+        # By identity: a learning rate of 0.0 is equal to False.
         return {name: v for name, v in values.items() if v is not None and v is not False}
 
 
 @dataclass(frozen=True)
 class SampleRecord:
-    """A text that a model wrote while it was trained, and how it was drawn."""
+    """A text that was sampled during training, and its options."""
 
     step: Count
     prompt: str = ""
@@ -123,40 +120,47 @@ class SampleRecord:
 
 
 def read_steps(path: Path) -> list[StepRecord]:
-    """The records of a `metrics.jsonl`, each checked; their steps increase."""
+    """Read and check a `metrics.jsonl`; steps must increase."""
     records: list[StepRecord] = []
     for number, values in enumerate(read_log(path), start=1):
-        evaluation = values.pop("evaluation", None)
-        # A loss or norm that is not finite is null, or not there.
-        whole = {"loss": None, "grad_norm": None, **values}
-        record = _read_line(StepRecord, whole, path, number)
-        if evaluation is not None:
-            logged = _read_line(_LoggedEvaluation, evaluation, path, number, table="evaluation")
-            finite = {name: value for name, value in asdict(logged).items() if value is not None}
-            record = replace(record, evaluation=replace(INFINITE, **finite))
-        if records and record.step <= records[-1].step:
-            problem = f"has step {record.step} in line {number}, after step {records[-1].step}"
-            raise FileError(path, problem, "mend or remove that line")
+        with _line(path, number):
+            evaluation = values.pop("evaluation", None)
+            # A loss or norm that is not finite is null or missing.
+            whole = {"loss": None, "grad_norm": None, **values}
+            record = read(StepRecord, whole, "the line", extra="ignore")
+            if evaluation is not None:
+                logged = read(
+                    _LoggedEvaluation, evaluation, "the line", table="evaluation", extra="ignore"
+                )
+                finite = {name: each for name, each in asdict(logged).items() if each is not None}
+                record = replace(record, evaluation=replace(INFINITE, **finite))
+            if records and record.step <= records[-1].step:
+                raise ValueError(f"step {record.step} follows step {records[-1].step}")
         records.append(record)
     return records
 
 
 def read_samples(path: Path) -> list[SampleRecord]:
-    """The records of a `samples.jsonl`, each checked."""
-    lines = enumerate(read_log(path), start=1)
-    return [_read_line(SampleRecord, values, path, number) for number, values in lines]
+    """Read and check a `samples.jsonl`."""
+    records = []
+    for number, values in enumerate(read_log(path), start=1):
+        with _line(path, number):
+            records.append(read(SampleRecord, values, "the line", extra="ignore"))
+    return records
 
 
-def _read_line(kind: type[T], values: object, path: Path, number: int, table: str = "") -> T:
+@contextmanager
+def _line(path: Path, number: int) -> Iterator[None]:
+    """Turn an error about a line of a log into FileError."""
     try:
-        return read(kind, values, "the line", table=table, extra="ignore")
-    except ValueError as error:
+        yield
+    except (ValueError, RecursionError) as error:
         problem = f"has a damaged line {number} ({str(error).rstrip('.')})"
-        raise FileError(path, problem, "mend or remove that line") from None
+        raise FileError(path, problem, "correct or remove that line") from error
 
 
 class Log:
-    """A file that lines are appended to."""
+    """An append-only log, open for writing."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -166,15 +170,15 @@ class Log:
         self._file = open_regular(path, flags, "written")
 
     def append(self, record: dict[str, Any]) -> None:
-        """Add a line; it survives the end of this process, and after `sync` that of the machine."""
+        """Append a line. It survives a crash of the process, and after `sync` a power failure."""
         line = json.dumps(_finite(record), ensure_ascii=False, allow_nan=False) + "\n"
         data = line.encode("utf-8", "backslashreplace")
         with self._explained():
-            while data:  # a disk that is nearly full takes a part
+            while data:  # a nearly full disk writes a part
                 data = data[self._file.write(data) :]
 
     def sync(self) -> None:
-        """Wait until all lines are on the disk."""
+        """Wait until all lines are written to the disk."""
         with self._explained():
             os.fsync(self._file.fileno())
 
@@ -196,14 +200,14 @@ class Log:
 
 
 def _finite(value: Any) -> Any:  # noqa: ANN401, anything that JSON holds
-    """The value with null for what is not finite, which JSON has no word for."""
+    """Replace non-finite floats by None, as JSON has none."""
     if isinstance(value, dict):
         return {name: _finite(item) for name, item in value.items()}
     return finite_or_none(value) if isinstance(value, float) else value
 
 
 def finite_or_none(number: float) -> float | None:
-    """The number, or None, which JSON writes as null, if it is not finite."""
+    """Return the number, or None if it is not finite; JSON writes None as null."""
     return number if math.isfinite(number) else None
 
 
@@ -229,12 +233,9 @@ def _parse(path: Path, content: bytes) -> list[tuple[bytes, dict[str, Any]]]:
     """Return the lines of a log, each with its record; a line without an end is incomplete."""
     lines = []
     for number, line in enumerate(content.split(b"\n")[:-1], start=1):
-        try:
+        with _line(path, number):
             record = json.loads(line.decode("utf-8"))
-        except (ValueError, RecursionError) as error:
-            problem = f"has a damaged line {number} ({error})"
-            raise FileError(path, problem, "mend or remove that line") from error
-        if not isinstance(record, dict) or type(record.get("step")) is not int:
-            raise FileError(path, f"has no step in line {number}", "mend or remove that line")
-        lines.append((line, record))
+            if not isinstance(record, dict) or type(record.get("step")) is not int:
+                raise ValueError("it has no step")
+            lines.append((line, record))
     return lines

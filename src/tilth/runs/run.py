@@ -55,18 +55,14 @@ Read = TypeVar("Read")
 
 @dataclass(frozen=True)
 class RunManifest:
-    """What `manifest.json` of a run holds, but for its format."""
+    """The content of a run's `manifest.json`, without its format and version."""
 
     data_fingerprint: Annotated[str, Length(at_least=1, at_most=200)]
     tokenizer_fingerprint: Annotated[str, Length(at_least=1, at_most=200)]
-    created: str = ""
-    """When, in UTC."""
-    checksums: dict[str, str] = field(default_factory=dict)
-    """SHA-256 of files that never change, by name."""
-    versions: dict[str, str] = field(default_factory=dict)
-    """The packages that it began with, by name."""
+    created: str = ""  # time in UTC
+    checksums: dict[str, str] = field(default_factory=dict)  # SHA-256 of files that never change
+    versions: dict[str, str] = field(default_factory=dict)  # of packages, at the first step
     end_token: str = END_TOKEN
-    """The special token that ends the documents of its data."""
 
 
 @dataclass(frozen=True)
