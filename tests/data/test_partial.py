@@ -124,7 +124,7 @@ def changed_journal(folder, change, *, with_checksum):
         journal.pop("checksum", None)
         content = {key: journal[key] for key in journal if key not in ("format", "version")}
         journal["checksum"] = checksum_of(content)
-    path.write_text(json.dumps(journal))
+    path.write_text(json.dumps(journal, indent=2))
 
 
 def test_the_interrupted_work_goes_on(tokenizer, corpus, interrupted, caplog):
@@ -173,6 +173,7 @@ def test_a_journal_that_contradicts_the_work_is_discarded(
     )
     tokenize(corpus, tokenizer, interrupted, valid=0.2)
     assert "is discarded because its" in caplog.text
+    assert "checksum" not in caplog.text
     tokenize(corpus, tokenizer, tmp_path / "whole", valid=0.2)
     assert contents(interrupted) == contents(tmp_path / "whole")
 

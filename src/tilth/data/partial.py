@@ -27,7 +27,6 @@ from tilth.data.token_files import (
     HEADER_BYTES,
     MANIFEST,
     SPLITS,
-    VERSION,
     Array,
     ArrayLayout,
     Counts,
@@ -36,16 +35,10 @@ from tilth.data.token_files import (
     array_layouts,
     documents_file,
     ids_file,
+    load_checked,
+    save_checked,
 )
-from tilth.files import (
-    FileError,
-    checked,
-    checksum_of,
-    load_manifest,
-    open_lock,
-    save_manifest,
-    try_lock,
-)
+from tilth.files import FileError, open_lock, try_lock
 from tilth.schema import plain
 
 PARTIAL = ".partial"
@@ -215,10 +208,7 @@ def load_journal(partial: Path, work: Work) -> State | None:
     if not path.exists():
         return None
     try:
-        content = load_manifest(path, kind=JOURNAL_KIND, version=VERSION)
-        if content.pop("checksum", None) != checksum_of(content):
-            raise FileError(path, "is damaged or has no checksum", "start again")
-        journal = checked(Journal, content, path)
+        journal = load_checked(path, JOURNAL_KIND, Journal)
         changed = [name for name in work.identity if journal.job.get(name) != work.identity[name]]
         if not changed and journal.state.agrees(work):
             return journal.state
@@ -308,10 +298,8 @@ class PartialArrays:
     def _save_journal(self, state: State) -> None:
         for descriptor in self._files.values():
             os.fsync(descriptor)
-        content: dict[str, Any] = {"job": self._identity, "state": plain(state)}
-        content["checksum"] = checksum_of(content)
-        path = self._partial / JOURNAL
-        save_manifest(path, content, kind=JOURNAL_KIND, version=VERSION, overwrite=True)
+        content = {"job": self._identity, "state": plain(state)}
+        save_checked(self._partial / JOURNAL, JOURNAL_KIND, content)
 
     def finish(self) -> None:
         """Write the header of each array, and wait for the last journal."""

@@ -25,18 +25,29 @@ import hashlib
 from dataclasses import astuple, dataclass, field
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
 from tilth.config.model import END_TOKEN
-from tilth.files import FileError, StrPath, checked, checksum_of, load_manifest, open_regular
+from tilth.files import (
+    FileError,
+    StrPath,
+    checked,
+    checksum_of,
+    load_manifest,
+    manifest_bytes,
+    open_regular,
+    read_bytes,
+    save_manifest,
+)
 from tilth.schema import Range, Sha256, plain, short_repr
 from tilth.tokenizer._core import MAX_VOCAB_SIZE
 
 if TYPE_CHECKING:
     from tilth.tokenizer import Tokenizer
 
+T = TypeVar("T")
 Split = Literal["train", "valid"]
 SPLITS: tuple[Split, ...] = ("train", "valid")
 KIND = "token files"
@@ -266,10 +277,23 @@ def load_data_manifest(folder: Path) -> DataManifest:
     if not path.exists():
         hint = "name a data folder, or make one with `tilth tokenize`"
         raise FileError(folder, f"is not a data folder (it has no {MANIFEST})", hint)
-    content = load_manifest(path, kind=KIND, version=VERSION)
-    if content.pop("checksum", None) != checksum_of(content):
-        raise FileError(path, "was changed or damaged", REMEDY)
-    return checked(DataManifest, content, path)
+    return load_checked(path, KIND, DataManifest)
+
+
+def save_checked(path: Path, kind: str, content: dict[str, Any]) -> None:
+    """Write a manifest with the checksum of its content."""
+    content = {**content, "checksum": checksum_of(content)}
+    save_manifest(path, content, kind=kind, version=VERSION, overwrite=True)
+
+
+def load_checked(path: Path, kind: str, schema: type[T]) -> T:
+    """Load what `save_checked` wrote; another checksum or spelling is a FileError."""
+    content = load_manifest(path, kind=kind, version=VERSION)
+    # The bytes too: the checksum does not see another spelling of a number.
+    is_same = read_bytes(path) == manifest_bytes(content, kind=kind, version=VERSION)
+    if content.pop("checksum", None) != checksum_of(content) or not is_same:
+        raise FileError(path, "is damaged or has no checksum", REMEDY)
+    return checked(schema, content, path)
 
 
 def read_block(path: Path, start: int) -> bytes:

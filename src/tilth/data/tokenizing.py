@@ -37,26 +37,18 @@ from tilth.data.token_files import (
     MANIFEST,
     SPLITS,
     TOKENIZER,
-    VERSION,
     Array,
     Counts,
     Data,
+    SourceEntry,
     Split,
     block_checksum,
     dtype_of,
     load_data_manifest,
     open_data,
+    save_checked,
 )
-from tilth.files import (
-    DISK_FULL,
-    FileError,
-    Progress,
-    StrPath,
-    checksum_of,
-    read_bytes,
-    save_manifest,
-    sync_folder,
-)
+from tilth.files import DISK_FULL, FileError, Progress, StrPath, read_bytes, sync_folder
 from tilth.tokenizer import Tokenizer
 from tilth.tokenizer._core import text_hashes
 
@@ -373,19 +365,14 @@ def _save_manifest(job: _Job, state: State, partial: Path) -> None:
         "valid_share": job.parts[0].valid_share if len(job.parts) == 1 else None,
         "splits": {split: asdict(state.splits[split]) for split in SPLITS},
         "sources": [
-            {
-                "path": str(source.path.absolute()),
-                "kind": source.kind,
-                "size_bytes": source.size_bytes,
-                "documents": documents,
-                "skipped": skipped,
-            }
-            for source, (documents, skipped) in zip(job.sources, state.sources, strict=True)
+            asdict(
+                SourceEntry(str(source.path.absolute()), source.kind, source.size_bytes, *counts)
+            )
+            for source, counts in zip(job.sources, state.sources, strict=True)
         ],
         "files": _checksums(job, partial),
     }
-    content["checksum"] = checksum_of(content)
-    save_manifest(partial / MANIFEST, content, kind=KIND, version=VERSION, overwrite=True)
+    save_checked(partial / MANIFEST, KIND, content)
 
 
 def _checksums(job: _Job, folder: Path) -> dict[str, Any]:
