@@ -90,7 +90,7 @@ def test_a_file_with_little_in_it(tmp_path):
         ("model = [", "is not TOML"),
         ("steps = 3", "has no table \\[model\\]"),
         ("[model]\nd_modl = 3", "d_model"),
-        ("[model]\nvocab_size = 3", "there is no context_length"),
+        ("[model]\nvocab_size = 3", "key context_length is missing"),
     ],
 )
 def test_wrong_files(tmp_path, text, part):

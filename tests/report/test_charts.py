@@ -11,13 +11,14 @@ from tilth.report.charts import (
     axis_points,
     chart_data,
     group_styles,
-    is_logarithmic,
     line_styles,
+    scale_of,
     shown_losses,
     ticks_of,
     unit_of_time,
     windows_of,
 )
+from tilth.report.curves import NO_CURVES
 from tilth.report.lab_file import Chart, Line
 from tilth.report.reading import COLOURS, read_report
 
@@ -154,11 +155,11 @@ def test_two_experiments_are_not_one_line(lab):
     assert chart_data(both)["axis"] is None
     # Elsewhere they have the same colour, and so not the same dash.
     first, second = group_styles(both)["lr 0.01"], group_styles(both)["lr 0.01, again"]
-    assert (first, second) == ((first[0], "solid"), (first[0], "dash"))
+    assert (first["dash"], second) == ("solid", {"colour": first["colour"], "dash": "dash"})
     groups = chart_data(both)["groups"]
     assert len({(group["colour"], group["dash"]) for group in groups}) == len(groups) == 10
     # A trial that has not ended shares nothing yet.
-    planned = [replace(entry, state="planned", run=None, curves=None) for entry in again]
+    planned = [replace(entry, state="planned", run=None, curves=NO_CURVES) for entry in again]
     assert axis_points(replace(lab, entries=(*lab.entries, *planned))) == axis_points(lab)
 
 
@@ -193,7 +194,8 @@ def test_numbers_of_any_size(lab):
 def test_lines_have_the_colours_of_their_groups(lab):
     def styles(*names):
         lines = tuple(Line(name, ((1, 1),)) for name in names)
-        return line_styles(lab, Chart("a", "x", "y", lines))
+        styles = line_styles(lab, Chart("a", "x", "y", lines))
+        return [(style["colour"], style["dash"]) for style in styles]
 
     assert styles("lr 0.01", "lr 0.001") == [
         *((lab.colours["lr 0.01"], "solid"), (lab.colours["lr 0.001"], "solid"))
@@ -207,7 +209,7 @@ def test_lines_have_the_colours_of_their_groups(lab):
     [([1, 10], False), ([1, 11], True), ([-1, 100], False), ([0, 100], False), ([], False)],
 )
 def test_when_an_axis_is_logarithmic(values, expected):
-    assert is_logarithmic(values) == expected
+    assert (scale_of(values) == "log") == expected
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_one_from_before_there_were_charts(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda lab: lab.pop("asks"), "no asks"),
+        (lambda lab: lab.pop("asks"), "key asks is missing"),
         (lambda lab: lab.update(ask="?"), "did you mean asks"),
         (lambda lab: lab.update(asks=3), "asks must be text"),
         (lambda lab: lab.update(answer=3), "answer must be text"),
@@ -79,7 +79,7 @@ def test_one_from_before_there_were_charts(tmp_path):
         (lambda lab: lab.update(notes=[3]), r"notes\[0\] must be text"),
         (lambda lab: lab.update(trials={}), "trials must be a list"),
         (lambda lab: lab.update(trials=["lr-1"]), r"trials\[0\] must be a table"),
-        (lambda lab: lab["trials"][0].pop("group"), "no group"),
+        (lambda lab: lab["trials"][0].pop("group"), "key group is missing"),
         (lambda lab: lab["trials"][0].update(name="../lr"), "a path cannot leave the folder"),
         (lambda lab: lab["trials"][0].update(name=".."), "a path cannot leave the folder"),
         (lambda lab: lab["trials"][0].update(state="done"), "state 'done' is unknown"),
@@ -92,12 +92,15 @@ def test_one_from_before_there_were_charts(tmp_path):
         (lambda lab: lab.update(tables=[[]]), r"tables\[0\] must be a table"),
         (lambda lab: lab.update(charts={}), "charts must be a list"),
         (lambda lab: lab.update(charts=[3]), r"charts\[0\] must be a table"),
-        (lambda lab: lab["charts"][0].pop("y_label"), r"no y_label in the table charts\[0\]"),
+        (
+            lambda lab: lab["charts"][0].pop("y_label"),
+            r"key y_label is missing from the table charts\[0\]",
+        ),
         (lambda lab: lab["charts"][0].update(text=None), "text must be text"),
         (lambda lab: lab["charts"][0].update(x_scale="logarithmic"), "choose one of linear, log"),
         (lambda lab: lab["charts"][0].update(lines=3), "lines must be a list"),
         (lambda lab: lab["charts"][0]["lines"].append("c"), r"lines\[2\] must be a table"),
-        (lambda lab: lab["charts"][0]["lines"][0].update(colour="red"), "'colour' is no value"),
+        (lambda lab: lab["charts"][0]["lines"][0].update(colour="red"), "'colour' is not a key"),
         (lambda lab: lab["charts"][0]["lines"][0].update(name=3), "name must be text"),
         (
             lambda lab: lab["charts"][0]["lines"][0]["points"].append(3),

@@ -16,7 +16,7 @@ from tilth.report.tables import (
     config_text,
     is_numeric,
     runs_table,
-    samples_of,
+    sample_settings,
     shown_columns,
     versions_table,
 )
@@ -63,11 +63,13 @@ def test_accounting_of_distinct_models(two, tmp_path):
 
 
 def test_samples_say_what_made_them(two):
-    (sample,) = samples_of(two)
-    assert sample.text == "Once it was"
-    assert sample.earlier == ((20, "Once it"),)
+    sampled, other = two.entries
+    assert other.samples == ()
+    assert [(each.step, each.text) for each in sampled.samples] == [
+        *((20, "Once it"), (40, "Once it was"))
+    ]
     for part in ("step 40", "parameters", "temperature 0.8", "top_p 0.95", "2.250 bits/byte"):
-        assert part in sample.made_by
+        assert part in sample_settings(sampled)
 
 
 def test_enough_to_repeat_it(two):

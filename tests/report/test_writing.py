@@ -155,7 +155,7 @@ def test_lines_are_in_the_picture(tmp_path, x_scale, y_scale, expected):
     png = chart_png(section, chart)
     (point_y, point_x), (top_y, top_x), (left_y, left_x) = (
         [axis[ys < 340] for axis in (ys, xs)]  # without the legend, which has the same colours
-        for ys, xs in (pixels_of(png, colour) for colour, _ in line_styles(section, chart))
+        for ys, xs in (pixels_of(png, style["colour"]) for style in line_styles(section, chart))
     )
     left, right, top, bottom = left_x.mean(), top_x.max(), top_y.mean(), left_y.max()
     found = (point_x.mean() - left) / (right - left), (bottom - point_y.mean()) / (bottom - top)

@@ -5,23 +5,22 @@ each group of seeds, the final bits per byte along the lab's axis, and the lab's
 """
 
 import math
-from collections import Counter
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from itertools import cycle, pairwise
+from typing import Any
 
 import numpy as np
 
 from tilth.report.comparing import groups_of
-from tilth.report.curves import Curve, Spread, smoothed, spread_of, thinned
-from tilth.report.lab_file import Chart
+from tilth.report.curves import Spread, smoothed, spread_of, thinned
+from tilth.report.lab_file import Chart, Scale
 from tilth.report.reading import COLOURS, Section
 from tilth.report.tables import cell_text
 
-if TYPE_CHECKING:
-    from tilth.report.curves import Array
-
+Style = dict[str, str]
+"""The colour and the dash of a line."""
 WINDOWS = (1, 10, 50, 200, 1000)  # steps that a smoothed loss is the mean of
 DASHES = ("solid", "dash", "dot")  # of a colour that comes again
 LEAST_GAP = 0.095  # of an axis, between two ticks: less, and their names would touch
@@ -37,7 +36,7 @@ DIGITS = 6  # of a number in a page; more would be larger, and no screen could s
 class AxisPoint:
     """Where a trial ended, on the axis of its lab."""
 
-    label: str
+    name: str
     group: str
     x: float
     bits: float
@@ -80,33 +79,30 @@ def axis_title(section: Section) -> str:
     return f"Final bits per byte by {section.axis or 'trial'}"
 
 
-def line_styles(section: Section, chart: Chart) -> list[tuple[str, str]]:
-    """The colour and the dash of each line: its group's, if every line is named after one."""
+def line_styles(section: Section, chart: Chart) -> list[Style]:
+    """The style of each line: that of its group, if every line is named after one."""
     of_groups = group_styles(section)
     if all(line.name in of_groups for line in chart.lines):
         return [of_groups[line.name] for line in chart.lines]
     return _styles(COLOURS[index % len(COLOURS)] for index in range(len(chart.lines)))
 
 
-def group_styles(section: Section) -> dict[str, tuple[str, str]]:
-    """The colour and the dash of each group."""
+def group_styles(section: Section) -> dict[str, Style]:
+    """The style of each group."""
     colours = section.colours
     return dict(zip(colours, _styles(colours.values()), strict=True))
 
 
-def _styles(colours: Iterable[str]) -> list[tuple[str, str]]:
-    """Each colour with a dash that it has not had yet."""
-    used: Counter[str] = Counter()
-    styles = []
-    for colour in colours:
-        styles.append((colour, DASHES[used[colour] % len(DASHES)]))
-        used[colour] += 1
-    return styles
+def _styles(colours: Iterable[str]) -> list[Style]:
+    """Each colour, with the next dash if it is repeated."""
+    dashes: defaultdict[str, Iterator[str]] = defaultdict(lambda: cycle(DASHES))
+    return [{"colour": colour, "dash": next(dashes[colour])} for colour in colours]
 
 
-def is_logarithmic(values: list[float]) -> bool:
-    """Whether values span more than a decade."""
-    return bool(values) and min(values) > 0 and max(values) > 10 * min(values)
+def scale_of(values: list[float]) -> Scale:
+    """A log scale for positive values that span more than a decade, else a linear one."""
+    is_log = bool(values) and min(values) > 0 and max(values) > 10 * min(values)
+    return "log" if is_log else "linear"
 
 
 def ticks_of(values: Iterable[float], *, are_chosen: bool) -> list[float]:
@@ -131,6 +127,14 @@ def ticks_of(values: Iterable[float], *, are_chosen: bool) -> list[float]:
     return ticks if len(ticks) >= 3 else []
 
 
+def named_ticks(
+    values: Iterable[float], scale: Scale, *, are_chosen: bool
+) -> dict[str, list[Any]] | None:
+    """The ticks of an axis and their names; None if the axis chooses its own."""
+    ticks = ticks_of(values, are_chosen=are_chosen) if scale == "log" else []
+    return {"tickvals": ticks, "ticktext": [cell_text(tick) for tick in ticks]} if ticks else None
+
+
 def windows_of(section: Section) -> tuple[list[int], int]:
     """The smoothings that make sense for these runs, and the one to begin with."""
     steps = max((run.config.steps for run in section.runs), default=1)
@@ -140,7 +144,7 @@ def windows_of(section: Section) -> tuple[list[int], int]:
 
 def shown_losses(section: Section) -> tuple[float, float] | None:
     """The losses to show, where a divergence would press all others into a line; else None."""
-    curves = [entry.curves.train_loss for entry in section.entries if entry.curves is not None]
+    curves = [entry.curves.train_loss for entry in section.entries]
     finite = [values for c in curves if len(values := c.values[np.isfinite(c.values)])]
     if not finite:
         return None
@@ -157,8 +161,8 @@ def shown_losses(section: Section) -> tuple[float, float] | None:
 
 def unit_of_time(section: Section) -> tuple[str, int]:
     """The unit in which the longest run is read best, and its seconds."""
-    curves = [entry.curves.train_loss for entry in section.entries if entry.curves is not None]
-    longest = max((float(curve.seconds.max(initial=0.0)) for curve in curves), default=0.0)
+    seconds = [entry.curves.train_loss.seconds for entry in section.entries]
+    longest = float(np.concatenate([[0.0], *seconds]).max())
     if longest > 2 * 3600:
         return "hours", 3600
     return ("minutes", 60) if longest > 3 * 60 else ("seconds", 1)
@@ -168,7 +172,7 @@ def spreads_of(section: Section, name: str) -> dict[str, Spread]:
     """The spread of each group that has several seeds, of the curve with this name."""
     spreads = {}
     for group, entries in groups_of(section.entries).items():
-        curves = [getattr(entry.curves, name) for entry in entries if entry.curves is not None]
+        curves = [getattr(entry.curves, name) for entry in entries if entry.run]
         if len(curves) > 1:
             spreads[group] = spread_of(curves)
     return spreads
@@ -193,8 +197,7 @@ def chart_data(section: Section) -> dict[str, Any]:
         "groups": [
             {
                 "name": _plotly_text(f"{name} ({len(group)} seeds)" if len(group) > 1 else name),
-                "colour": styles[name][0],
-                "dash": styles[name][1],
+                **styles[name],
             }
             for name, group in groups.items()
         ],
@@ -203,23 +206,17 @@ def chart_data(section: Section) -> dict[str, Any]:
                 "name": _plotly_text(entry.label),
                 "group": names.index(entry.group),
                 "train_loss": {
-                    str(each): _columns(thinned(smoothed(entry.curves.train_loss, each)))
+                    str(each): _plain(thinned(smoothed(entry.curves.train_loss, each)))
                     for each in windows
                 },
-                "valid_loss": _columns(thinned(entry.curves.valid_loss)),
-                "valid_bits": _columns(thinned(entry.curves.valid_bits)),
+                "valid_loss": _plain(thinned(entry.curves.valid_loss)),
+                "valid_bits": _plain(thinned(entry.curves.valid_bits)),
             }
             for entry in section.begun
-            if entry.curves is not None
         ],
         "spreads": {
             name: [
-                {
-                    "group": names.index(group),
-                    "mean": _columns(spread.mean),
-                    "low": _numbers(spread.low),
-                    "high": _numbers(spread.high),
-                }
+                {"group": names.index(group), **_plain(spread)}
                 for group, spread in spreads_of(section, name).items()
             ]
             for name in ("valid_loss", "valid_bits")
@@ -238,17 +235,11 @@ def _axis_data(section: Section, names: list[str]) -> dict[str, Any] | None:
     places = [point.x for point in points]
     return {
         "label": _plotly_text(section.axis),
-        "scale": "log" if is_logarithmic(places) else "linear",
-        "ticks": _tick_names(places, are_chosen=True) if is_logarithmic(places) else None,
+        "scale": scale_of(places),
+        "ticks": named_ticks(places, scale_of(places), are_chosen=True),
         "line": axis_line(points),
         "points": [
-            {
-                "name": _plotly_text(point.label),
-                "group": names.index(point.group),
-                "x": point.x,
-                "bits": point.bits,
-                "is_diverged": point.is_diverged,
-            }
+            {**vars(point), "name": _plotly_text(point.name), "group": names.index(point.group)}
             for point in points
         ],
     }
@@ -261,34 +252,26 @@ def _lines_data(section: Section, chart: Chart) -> dict[str, Any]:
         "y_label": _plotly_text(chart.y_label),
         "x_scale": chart.x_scale,
         "y_scale": chart.y_scale,
-        "x_ticks": _tick_names(xs, are_chosen=True) if chart.x_scale == "log" else None,
-        "y_ticks": _tick_names(ys, are_chosen=False) if chart.y_scale == "log" else None,
+        "x_ticks": named_ticks(xs, chart.x_scale, are_chosen=True),
+        "y_ticks": named_ticks(ys, chart.y_scale, are_chosen=False),
         "lines": [
             {
                 "name": _plotly_text(line.name),
-                "colour": colour,
-                "dash": dash,
+                **style,
                 "is_marked": len(line.points) <= MAX_MARKED,
                 "x": [_short(x) for x, _ in line.points],
                 "y": [_short(y) for _, y in line.points],
             }
-            for line, (colour, dash) in zip(chart.lines, line_styles(section, chart), strict=True)
+            for line, style in zip(chart.lines, line_styles(section, chart), strict=True)
         ],
     }
 
 
-def _tick_names(values: list[float], *, are_chosen: bool) -> dict[str, list[Any]] | None:
-    ticks = ticks_of(values, are_chosen=are_chosen)
-    return {"tickvals": ticks, "ticktext": [cell_text(tick) for tick in ticks]} if ticks else None
-
-
-def _columns(curve: Curve) -> dict[str, list[float | None]]:
-    return {name: _numbers(values) for name, values in vars(curve).items()}
-
-
-def _numbers(values: "Array") -> list[float | None]:
-    """Numbers as JSON has them: short, whole where they are, and null for a gap."""
-    return [_short(value) if np.isfinite(value) else None for value in values.tolist()]
+def _plain(value: Any) -> Any:  # noqa: ANN401, a curve, a spread or an array
+    """Plain values for JSON: numbers of six digits, integers where they are whole, null for NaN."""
+    if isinstance(value, np.ndarray):
+        return [_short(number) if np.isfinite(number) else None for number in value.tolist()]
+    return {name: _plain(each) for name, each in vars(value).items()}
 
 
 def _short(value: float) -> float:

@@ -1,5 +1,6 @@
 """Runs to an answer: which differ only in the seed, which is best, and whether that is chance."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 from tilth.config.overrides import changed
 from tilth.config.training import ResolvedConfig, differences
-from tilth.report.curves import Curves, last_value
+from tilth.report.curves import NO_CURVES, Curves, last_value
 from tilth.runs.metrics import SampleRecord
 from tilth.runs.run import Run
 from tilth.schema import flat
@@ -24,7 +25,7 @@ class ReportedRun:
     group: str
     state: str
     run: Run | None = None
-    curves: Curves | None = None
+    curves: Curves = NO_CURVES
     x: float | None = None
     """Its place on the axis of its lab."""
     samples: tuple[SampleRecord, ...] = ()
@@ -32,12 +33,12 @@ class ReportedRun:
     @property
     def bits_per_byte(self) -> float | None:
         """Of the last evaluation."""
-        return None if self.curves is None else last_value(self.curves.valid_bits)
+        return last_value(self.curves.valid_bits)
 
     @property
     def valid_loss(self) -> float | None:
         """Of the last evaluation."""
-        return None if self.curves is None else last_value(self.curves.valid_loss)
+        return last_value(self.curves.valid_loss)
 
     @property
     def is_comparable(self) -> bool:
@@ -59,22 +60,15 @@ def group_names(runs: Sequence[Run], labels: Sequence[str], varying: list[str]) 
     """The group of each run: runs that differ only in the seed have the same."""
     # The data by its fingerprint too: a folder may be filled again, with another text.
     keys = [(replace(run.config, seed=0), run.manifest.data_fingerprint) for run in runs]
-    members: dict[Any, list[int]] = {}
-    for index, key in enumerate(keys):
-        members.setdefault(key, []).append(index)
     names: dict[Any, str] = {}
-    for key, indices in members.items():
-        first = indices[0]
-        name = labels[first]
-        if len(indices) > 1:
-            name += f" and {len(indices) - 1} more"
-            if 0 < len(varying) <= MAX_NAMED:
-                values = flat(runs[first].config.to_dict())
-                said = ", ".join(
-                    f"{each.split('.')[-1]} {shown_value(each, values[each])}" for each in varying
-                )
-                name = said if said not in names.values() else name
-        names[key] = name
+    for key, number in Counter(keys).items():
+        first = keys.index(key)
+        names[key] = labels[first] if number == 1 else f"{labels[first]} and {number - 1} more"
+        if number > 1 and 0 < len(varying) <= MAX_NAMED:
+            values = flat(runs[first].config.to_dict())
+            shown = (f"{n.split('.')[-1]} {shown_value(n, values[n])}" for n in varying)
+            if (name := ", ".join(shown)) not in names.values():
+                names[key] = name
     return [names[key] for key in keys]
 
 
@@ -189,11 +183,10 @@ def answer_of(entries: Sequence[ReportedRun]) -> str:
     spreads = [group.spread for group in (best, second) if len(group.bits) > 1]
     if not spreads:
         return f"{said} Each has one seed, so how much of that is chance is not known."
-    if not is_chance(best, second):
-        return f"{said} That is more than the spread over seeds, {max(spreads):.4f}."
-    return (
-        f"{said} That is no more than the spread over seeds, {max(spreads):.4f}: it may be chance."
-    )
+    spread = f"the spread over seeds, {max(spreads):.4f}"
+    if is_chance(best, second):
+        return f"{said} That is no more than {spread}: it may be chance."
+    return f"{said} That is more than {spread}."
 
 
 def notes_of(entries: Sequence[ReportedRun]) -> list[str]:
@@ -218,7 +211,7 @@ def notes_of(entries: Sequence[ReportedRun]) -> list[str]:
         )
     if len({run.config.watch.evaluation_tokens for run in runs}) > 1:
         notes.append("The runs were validated on different amounts of text.")
-    tokens = [int(e.curves.valid_bits.tokens[-1]) for e in comparable if e.curves is not None]
+    tokens = [int(entry.curves.valid_bits.tokens[-1]) for entry in comparable]
     if len(set(tokens)) > 1:
         notes.append(
             f"The last evaluations came after {min(tokens):,} to {max(tokens):,} tokens of "

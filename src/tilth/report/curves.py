@@ -9,7 +9,7 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -72,17 +72,15 @@ def read_curves(run: Run) -> Curves:
 
 
 def _curve(records: list[StepRecord], values: Sequence[float | None]) -> Curve:
-    """A curve over the steps, tokens and seconds of records."""
-    names = ("step", "tokens", "seconds")
-    columns = [[getattr(record, name) for record in records] for name in names]
-    return Curve(*map(_array, [*columns, values]))
+    """A curve of logged values over the steps, tokens and seconds of their records."""
+    rows = [(record.step, record.tokens, record.seconds) for record in records]
+    steps, tokens, seconds = np.array(rows, np.float64).reshape(-1, 3).T
+    logged = np.array(values, np.float64)  # None becomes NaN
+    return Curve(steps, tokens, seconds, np.where(np.isfinite(logged), logged, np.nan))
 
 
-def _array(values: Sequence[float | None]) -> "Array":
-    """Logged numbers; NaN for None and for infinity."""
-    array = np.array([np.nan if value is None else value for value in values], np.float64)
-    array[~np.isfinite(array)] = np.nan
-    return array
+NO_CURVES = Curves(_curve([], []), _curve([], []), _curve([], []), ends_badly=False)
+"""The curves of a run without steps."""
 
 
 def smoothed(curve: Curve, window: int) -> Curve:
@@ -91,14 +89,13 @@ def smoothed(curve: Curve, window: int) -> Curve:
     Around, not before: a mean of the steps before lags, and a falling loss would seem too high.
     """
     finite = np.isfinite(curve.values)
-    sums = np.concatenate([[0.0], np.cumsum(np.where(finite, curve.values, 0.0))])
-    counts = np.concatenate([[0], np.cumsum(finite)])
+    sums = np.cumsum(np.concatenate([[0.0], np.where(finite, curve.values, 0.0)]))
+    counts = np.cumsum(np.concatenate([[0], finite]))
     begins = np.arange(len(finite)) - window // 2
-    ends = np.minimum(begins + window, len(finite))
-    begins = np.maximum(begins, 0)
+    begins, ends = np.maximum(begins, 0), np.minimum(begins + window, len(finite))
     with np.errstate(invalid="ignore"):  # 0 / 0: no value in the window was finite
         means = (sums[ends] - sums[begins]) / (counts[ends] - counts[begins])
-    return Curve(curve.steps, curve.tokens, curve.seconds, means)
+    return replace(curve, values=means)
 
 
 def thinned(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
@@ -131,15 +128,10 @@ def spread_of(curves: list[Curve]) -> Spread:
     for curve in curves[1:]:
         common = np.intersect1d(common, curve.steps)
     rows = [curve.at(np.searchsorted(curve.steps, common)) for curve in curves]
-    values = np.stack([row.values for row in rows])
-    # Seeds take different times for the same steps: the mean stands where they are on average.
-    mean = Curve(
-        common,
-        np.mean([row.tokens for row in rows], axis=0),
-        np.mean([row.seconds for row in rows], axis=0),
-        values.mean(axis=0),
-    )
-    return Spread(mean, values.min(axis=0), values.max(axis=0))
+    # Seeds take different times for the same steps: the mean is drawn at the mean time.
+    columns = np.array([list(vars(row).values()) for row in rows])
+    values = columns[:, -1]
+    return Spread(Curve(*columns.mean(axis=0)), values.min(axis=0), values.max(axis=0))
 
 
 def last_value(curve: Curve) -> float | None:

@@ -24,18 +24,13 @@ def curves_png(section: Section) -> bytes | None:
     entries = section.begun
     if not entries:
         return None
-    figure = _figure(11, 4.6)
-    panels = figure.subplots(1, 2, sharey=True)
+    figure, panels = _figure(11, 4.6, ncols=2, sharey=True)
     _, window = charts.windows_of(section)
     spreads = charts.spreads_of(section, "valid_loss")
     unit, unit_seconds = charts.unit_of_time(section)
-    styles = {
-        group: {"color": colour, "ls": DASHES[dash]}
-        for group, (colour, dash) in charts.group_styles(section).items()
-    }
+    styles = {group: _style(**style) for group, style in charts.group_styles(section).items()}
     for axes, place, scale in zip(panels, ("steps", "seconds"), (1, unit_seconds), strict=True):
         for entry in entries:
-            assert entry.curves is not None
             style = styles[entry.group]
             train = thinned(smoothed(entry.curves.train_loss, window))
             axes.plot(getattr(train, place) / scale, train.values, lw=0.7, alpha=0.5, **style)
@@ -48,9 +43,8 @@ def curves_png(section: Section) -> bytes | None:
             axes.plot(x, spread.mean.values, lw=2, **styles[group])
             colour = styles[group]["color"]
             axes.fill_between(x, spread.low, spread.high, color=colour, alpha=0.2, lw=0)
-    panels[0].set_xlabel("step")
+    panels[0].set(xlabel="step", ylabel="loss, nats per token")
     panels[1].set_xlabel(f"time of training, {unit}")
-    panels[0].set_ylabel("loss, nats per token")
     if (losses := charts.shown_losses(section)) is not None:
         panels[0].set_ylim(losses)
     groups = list(groups_of(entries))
@@ -63,8 +57,7 @@ def axis_png(section: Section) -> bytes | None:
     points = charts.axis_points(section)
     if not points:
         return None
-    figure = _figure(7, 4)
-    axes = figure.subplots()
+    figure, axes = _figure(7, 4)
     axes.plot(*charts.axis_line(points), color="0.5", lw=1, zorder=1)
     for point in points:
         colour, marker = section.colours[point.group], "x" if point.is_diverged else "o"
@@ -72,47 +65,46 @@ def axis_png(section: Section) -> bytes | None:
         if point.is_diverged:
             place = {"xytext": (0, -16), "textcoords": "offset points", "ha": "center"}
             axes.annotate("diverged", (point.x, point.bits), fontsize=8, **place)
-    if charts.is_logarithmic([point.x for point in points]):
-        axes.set_xscale("log")
-        _ticks(axes.xaxis, [point.x for point in points], are_chosen=True)
-    axes.set_xlabel(_plain(section.axis))
-    axes.set_ylabel("bits per byte on validation")
+    places = [point.x for point in points]
+    axes.set_xscale(charts.scale_of(places))
+    _set_ticks(axes.xaxis, charts.named_ticks(places, charts.scale_of(places), are_chosen=True))
+    axes.set(xlabel=_plain(section.axis), ylabel="bits per byte on validation")
     return _png(figure)
 
 
 def chart_png(section: Section, chart: Chart) -> bytes:
     """A chart of the lab's own."""
-    figure = _figure(7, 4)
-    axes = figure.subplots()
-    styles = [
-        {"color": colour, "ls": DASHES[dash]} for colour, dash in charts.line_styles(section, chart)
-    ]
+    figure, axes = _figure(7, 4)
+    styles = [_style(**style) for style in charts.line_styles(section, chart)]
     for line, style in zip(chart.lines, styles, strict=True):
         marker = "o" if len(line.points) <= charts.MAX_MARKED else ""
-        x, y = [point[0] for point in line.points], [point[1] for point in line.points]
+        x, y = zip(*line.points, strict=True) if line.points else ((), ())
         axes.plot(x, y, lw=1.6, marker=marker, ms=4.5, **style)
     axes.set(xscale=chart.x_scale, yscale=chart.y_scale)
-    points = [point for line in chart.lines for point in line.points]
-    if chart.x_scale == "log":
-        _ticks(axes.xaxis, [x for x, _ in points], are_chosen=True)
-    if chart.y_scale == "log":
-        _ticks(axes.yaxis, [y for _, y in points], are_chosen=False)
+    xs, ys = ([point[i] for line in chart.lines for point in line.points] for i in (0, 1))
+    _set_ticks(axes.xaxis, charts.named_ticks(xs, chart.x_scale, are_chosen=True))
+    _set_ticks(axes.yaxis, charts.named_ticks(ys, chart.y_scale, are_chosen=False))
     axes.set(xlabel=_plain(chart.x_label), ylabel=_plain(chart.y_label))
     if len(chart.lines) > 1:
         _legend(figure, [line.name for line in chart.lines], styles)
     return _png(figure)
 
 
-def _ticks(axis: Any, values: list[float], *, are_chosen: bool) -> None:  # noqa: ANN401
-    if ticks := charts.ticks_of(values, are_chosen=are_chosen):
-        axis.set_ticks(ticks, labels=[cell_text(tick) for tick in ticks])
+def _set_ticks(axis: Any, ticks: dict[str, list[Any]] | None) -> None:  # noqa: ANN401
+    if ticks is not None:
+        axis.set_ticks(ticks["tickvals"], labels=ticks["ticktext"])
         axis.set_ticks([], minor=True)
 
 
-def _figure(width: float, height: float) -> Any:  # noqa: ANN401, matplotlib is not always there
-    # Without pyplot, which would keep every figure.
-    figure = import_extra("matplotlib.figure", "A report").Figure
-    return figure(figsize=(width, height), layout="constrained")
+def _style(colour: str, dash: str) -> dict[str, str]:
+    return {"color": colour, "ls": DASHES[dash]}
+
+
+def _figure(width: float, height: float, **layout: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    # Not by pyplot, which would keep every figure.
+    figures = import_extra("matplotlib.figure", "A report")
+    figure = figures.Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(**layout)
 
 
 def _legend(figure: Any, names: list[str], styles: list[dict[str, str]]) -> None:  # noqa: ANN401

@@ -4,7 +4,10 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 from pathlib import Path
+
+import numpy as np
 
 from tilth.files import FileError
 from tilth.report.comparing import (
@@ -17,9 +20,8 @@ from tilth.report.comparing import (
     notes_of,
     varying_values,
 )
-from tilth.report.curves import Curves, read_curves
+from tilth.report.curves import read_curves
 from tilth.report.lab_file import LAB, Chart, Lab, Table, load_lab, trial_folder
-from tilth.runs.metrics import SampleRecord
 from tilth.runs.run import CONFIG, Run, open_run
 
 # Both readable on white and on black, and distinct to those who see no red (after Okabe and Ito).
@@ -37,11 +39,11 @@ class Section:
     notes: tuple[str, ...]
     axis: str
     entries: tuple[ReportedRun, ...]
-    charts: tuple[Chart, ...]
-    """The lab's own."""
-    tables: tuple[Table, ...]
-    """The lab's own."""
     commands: tuple[str, ...]
+    charts: tuple[Chart, ...] = ()
+    """Of the lab."""
+    tables: tuple[Table, ...] = ()
+    """Of the lab."""
 
     @property
     def runs(self) -> list[Run]:
@@ -51,21 +53,17 @@ class Section:
     @property
     def begun(self) -> list[ReportedRun]:
         """The entries that have a step to draw."""
-        return [e for e in self.entries if e.curves is not None and len(e.curves.train_loss.steps)]
+        return [entry for entry in self.entries if len(entry.curves.train_loss.steps)]
 
     @property
     def colours(self) -> dict[str, str]:
         """The colour of each group: its own, or its place on the axis."""
-        groups = groups_of(self.entries)
-        places = {name: group[0].x for name, group in groups.items()}
+        places = {name: group[0].x for name, group in groups_of(self.entries).items()}
         ordered = sorted({x for x in places.values() if x is not None})
         if None in places.values() or len(ordered) < 3:
-            return {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(groups)}
-        return {
-            name: _on_scale(ordered.index(x) / (len(ordered) - 1))
-            for name, x in places.items()
-            if x is not None
-        }
+            return dict(zip(places, cycle(COLOURS), strict=False))
+        ranks = {x: rank / (len(ordered) - 1) for rank, x in enumerate(ordered)}
+        return {name: _on_scale(ranks[x]) for name, x in places.items() if x is not None}
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,11 @@ def read_report(paths: Sequence[Path], title: str | None = None) -> Report:
             labs.append(path)
         else:
             runs |= {run: runs.get(run, False) or run == path for run in _runs_in(path)}
-    sections = _told_apart([_section_of_lab(path, load_lab(path)) for path in labs], labs)
+    sections = [_section_of_lab(path, load_lab(path)) for path in labs]
+    asked = Counter(section.asks for section in sections)
+    for index, label in enumerate(labels_of(labs)):
+        if asked[asks := sections[index].asks] > 1:
+            sections[index] = replace(sections[index], asks=f"{asks} ({label})")
     if runs:
         sections.append(_section_of_runs(runs))
     if not sections:
@@ -93,15 +95,6 @@ def read_report(paths: Sequence[Path], title: str | None = None) -> Report:
     if title is None:
         title = sections[0].asks if len(sections) == 1 else "A report of tilth"
     return Report(title, tuple(sections))
-
-
-def _told_apart(sections: list[Section], labs: list[Path]) -> list[Section]:
-    """Sections whose headings differ: labs that ask the same are told apart by their folders."""
-    asked = Counter(section.asks for section in sections)
-    return [
-        replace(section, asks=f"{section.asks} ({label})") if asked[section.asks] > 1 else section
-        for section, label in zip(sections, labels_of(labs), strict=True)
-    ]
 
 
 def _runs_in(path: Path) -> list[Path]:
@@ -115,27 +108,21 @@ def _runs_in(path: Path) -> list[Path]:
 
 
 def _section_of_lab(path: Path, lab: Lab) -> Section:
-    entries, unreadable = [], []
+    entries, errors = [], []
     for trial in lab.trials:
         entry = ReportedRun(trial.label, trial.group, trial.state, x=trial.x)
         folder = trial_folder(path, trial)
-        if (folder / CONFIG).exists():
-            try:
-                run, curves, samples = _read_run(folder)
-                entry = replace(entry, run=run, curves=curves, samples=samples)
-            except FileError as error:
-                unreadable.append(_left_out(error))
-        entries.append(entry)
-    answer = lab.answer
-    if not answer and not lab.trials:
-        answer = "There is no answer yet."
-    elif not answer:
-        ended = sum(trial.state not in ("planned", "running") for trial in lab.trials)
-        answer = f"{ended} of {len(lab.trials)} runs have ended. So far: {answer_of(entries)}"
+        try:
+            entries.append(_read_run(folder, entry) if (folder / CONFIG).exists() else entry)
+        except FileError as error:
+            entries.append(entry)
+            errors.append(error)
+    ended = sum(trial.state not in ("planned", "running") for trial in lab.trials)
+    so_far = f"{ended} of {len(lab.trials)} runs have ended. So far: {answer_of(entries)}"
     return Section(
         asks=lab.asks,
-        answer=answer,
-        notes=(*lab.notes, *notes_of(entries), *unreadable),
+        answer=lab.answer or (so_far if lab.trials else "There is no answer yet."),
+        notes=(*lab.notes, *notes_of(entries), *map(_left_out, errors)),
         axis=lab.axis,
         entries=tuple(entries),
         # A lab that goes on may have empty tables and charts.
@@ -147,26 +134,24 @@ def _section_of_lab(path: Path, lab: Lab) -> Section:
 
 def _section_of_runs(named: dict[Path, bool]) -> Section:
     """A section of run directories; one that was not named itself may be unreadable."""
-    found: dict[Path, tuple[Run, Curves, tuple[SampleRecord, ...]]] = {}
+    found: dict[Path, ReportedRun] = {}
     errors: list[FileError] = []
     for path, is_named in named.items():
         try:
-            found[path] = _read_run(path)
+            found[path] = _read_run(path, ReportedRun("", "", ""))
         except FileError as error:
             if is_named:
                 raise
             errors.append(error)
     if not found:
         raise errors[0]
-    paths, runs = list(found), [run for run, _, _ in found.values()]
-    labels = labels_of(paths)
+    labels, runs = labels_of(list(found)), [entry.run for entry in found.values() if entry.run]
     varying = [name for name in varying_values([run.config for run in runs]) if name != "seed"]
     places = axis_places(runs, varying)
+    names = zip(labels, group_names(runs, labels, varying), places, strict=True)
     entries = tuple(
-        ReportedRun(label, group, _state_of(run, curves), run, curves, x, samples)
-        for (run, curves, samples), label, group, x in zip(
-            found.values(), labels, group_names(runs, labels, varying), places, strict=True
-        )
+        replace(entry, label=label, group=group, x=x, state=_state_of(entry))
+        for entry, (label, group, x) in zip(found.values(), names, strict=True)
     )
     return Section(
         asks="How do these runs compare?" if len(entries) > 1 else "How did this run go?",
@@ -174,35 +159,33 @@ def _section_of_runs(named: dict[Path, bool]) -> Section:
         notes=(*notes_of(entries), *map(_left_out, errors)),
         axis=varying[0] if places[0] is not None else "",
         entries=entries,
-        charts=(),
-        tables=(),
         commands=tuple(
             shlex.join(["tilth", "train", "--config", str(path / CONFIG), "--out", f"{path}-again"])
-            for path in paths
+            for path in found
         ),
     )
 
 
-def _read_run(path: Path) -> tuple[Run, Curves, tuple[SampleRecord, ...]]:
-    """A run, its curves and its samples; everything that a report shows is checked here."""
+def _read_run(path: Path, entry: ReportedRun) -> ReportedRun:
+    """The entry with its run, curves and samples: this checks everything that a report shows."""
     run = open_run(path)
-    return run, read_curves(run), tuple(run.samples())
+    return replace(entry, run=run, curves=read_curves(run), samples=tuple(run.samples()))
 
 
 def _left_out(error: FileError) -> str:
     return f"Left out, as it cannot be read: {str(error).rstrip('.')}."
 
 
-def _state_of(run: Run, curves: Curves) -> str:
-    if run.is_running:
+def _state_of(entry: ReportedRun) -> str:
+    assert entry.run is not None
+    if entry.run.is_running:
         return "running"
-    if curves.ends_badly:
+    if entry.curves.ends_badly:
         return "diverged"
-    return "finished" if run.is_finished else "stopped"
+    return "finished" if entry.run.is_finished else "stopped"
 
 
 def _on_scale(share: float) -> str:
-    place = share * (len(SCALE) - 1)
-    low = min(int(place), len(SCALE) - 2)
-    pairs = zip(SCALE[low], SCALE[low + 1], strict=True)
-    return "#" + "".join(f"{round(a + (b - a) * (place - low)):02x}" for a, b in pairs)
+    places = np.arange(len(SCALE))
+    channels = zip(*SCALE, strict=True)
+    return "#" + "".join(f"{round(np.interp(share * places[-1], places, c)):02x}" for c in channels)

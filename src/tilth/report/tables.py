@@ -2,14 +2,14 @@
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import tomli_w
 
-from tilth.accounting import account
+from tilth.accounting import account, count_parameters
 from tilth.config.training import ResolvedConfig, differences
 from tilth.formatting import format_bytes, format_duration, printable, scientific
 from tilth.report.comparing import ReportedRun, shown_value, varying_values
@@ -32,7 +32,7 @@ def runs_table(section: Section) -> Table:
 
 
 def _run_row(entry: ReportedRun, names: list[str]) -> tuple[Cell, ...]:
-    if entry.run is None or entry.curves is None:
+    if entry.run is None:
         return (entry.label, entry.state, *[None] * (len(RUN_COLUMNS) - 2 + len(names)))
     train, valid = entry.curves.train_loss, entry.curves.valid_loss
     steps, tokens, seconds = (
@@ -64,20 +64,18 @@ def _decimals(number: float | None) -> str | None:
 
 
 def accounting_table(section: Section) -> Table:
-    """What each model costs that is another than those before it."""
-    users: dict[Any, tuple[ResolvedConfig, list[str]]] = {}
-    for entry in section.entries:
-        if entry.run is not None:
-            config = entry.run.config
-            batch = (config.batch_size, config.microbatch_size, config.steps)
-            costing = (config.model, *batch, config.optimizer.name, config.machine.dtype)
-            users.setdefault(costing, (config, []))[1].append(entry.label)
+    """The cost of each distinct model and batch."""
+
+    def costs(config: ResolvedConfig) -> tuple[Any, ...]:
+        batch = (config.batch_size, config.microbatch_size, config.steps)
+        return (config.model, *batch, config.optimizer.name, config.machine.dtype)
+
     rows = []
-    for config, labels in users.values():
-        found, model = account(config), config.model
+    for names, run in _distinct(section, lambda run: costs(run.config)):
+        found, model = account(run.config), run.config.model
         rows.append(
             (
-                _named(labels, section),
+                names,
                 f"{model.num_layers} × {model.d_model}, heads {model.num_heads}, "
                 f"d_ff {model.d_ff:,}, vocabulary {model.vocab_size:,}, "
                 f"context {model.context_length:,}",
@@ -95,24 +93,27 @@ def accounting_table(section: Section) -> Table:
     return Table("What it costs", columns, tuple(rows))
 
 
-def _named(labels: list[str], section: Section) -> str:
-    is_all = len(labels) == len(section.runs) > 1
-    return "all" if is_all else "; ".join(labels)
-
-
 def versions_table(section: Section) -> Table:
-    """What the numbers depend on besides the config."""
-    rows: dict[tuple[Cell, ...], list[str]] = {}
+    """The versions, the device and the data that the numbers depend on."""
     columns = ("tilth", "python", "torch", "numpy", "machine", "device", "threads", "data")
+
+    def row(run: Run) -> tuple[Cell, ...]:
+        versions = (run.manifest.versions.get(name) for name in columns[:5])
+        data = f"{run.manifest.data_fingerprint[:12]} (SHA-256)"
+        return (*versions, run.config.machine.device, run.config.machine.threads, data)
+
+    rows = tuple((names, *row(run)) for names, run in _distinct(section, row))
+    return Table("Versions", ("runs", *columns), rows)
+
+
+def _distinct(section: Section, key: Callable[[Run], Any]) -> list[tuple[str, Run]]:
+    """The first run of each key, with the labels of all runs that share it."""
+    found: dict[Any, tuple[Run, list[str]]] = {}
     for entry in section.entries:
-        if entry.run is None:
-            continue
-        versions, machine = entry.run.manifest.versions, entry.run.config.machine
-        row = tuple(versions.get(name) for name in columns[:5])
-        data = f"{entry.run.manifest.data_fingerprint[:12]} (SHA-256)"
-        rows.setdefault((*row, machine.device, machine.threads, data), []).append(entry.label)
-    table = tuple((_named(labels, section), *row) for row, labels in rows.items())
-    return Table("Versions", ("runs", *columns), table)
+        if entry.run is not None:
+            found.setdefault(key(entry.run), (entry.run, []))[1].append(entry.label)
+    is_all = len(found) == 1 and len(section.runs) > 1
+    return [("all" if is_all else "; ".join(labels), run) for run, labels in found.values()]
 
 
 def config_text(run: Run) -> str:
@@ -128,51 +129,24 @@ def changes_text(first: Run, run: Run) -> str:
     return ", ".join(values) or "the same"
 
 
-# --- samples --------------------------------------------------------------------------------------
+def sample_settings(entry: ReportedRun) -> str:
+    """The step, the model and the sampling options of a run's last sample."""
+    assert entry.run is not None
+    last, parameters = entry.samples[-1], count_parameters(entry.run.config.model)
+    settings = [f"step {last.step:,}", f"{parameters.total:,} parameters"]
+    for name in ("temperature", "top_p", "max_tokens"):
+        if (value := getattr(last, name)) is not None:
+            settings.append(f"{name.replace('max_', 'max ')} {value}")
+    if entry.bits_per_byte is not None:
+        settings.append(f"{entry.bits_per_byte:.3f} bits/byte at the end")
+    return ", ".join(settings)
 
 
-@dataclass(frozen=True)
-class Sample:
-    """A text that a run generated, and the settings behind it."""
-
-    label: str
-    group: str
-    colour: str
-    made_by: str
-    text: str
-    earlier: tuple[tuple[int, str], ...]
-    """The samples before it: the step and the text."""
+# --- cells ----------------------------------------------------------------------------------------
 
 
-def samples_of(section: Section) -> list[Sample]:
-    """The last text of each run that has written any."""
-    samples = []
-    for entry in section.entries:
-        if entry.run is None or not entry.samples:
-            continue
-        *earlier, last = entry.samples
-        model = account(entry.run.config.model)
-        made_by = [f"step {last.step:,}", f"{model.parameters.total:,} parameters"]
-        names = {"temperature": "temperature", "top_p": "top_p", "max_tokens": "max tokens"}
-        given = {said: getattr(last, name) for name, said in names.items()}
-        made_by += [f"{said} {value}" for said, value in given.items() if value is not None]
-        if entry.bits_per_byte is not None:
-            made_by.append(f"{entry.bits_per_byte:.3f} bits/byte at the end")
-        samples.append(
-            Sample(
-                entry.label,
-                entry.group,
-                section.colours[entry.group],
-                ", ".join(made_by),
-                last.text,
-                tuple((record.step, record.text) for record in earlier),
-            )
-        )
-    return samples
-
-
-def cell_text(value: Cell) -> str:
-    """A cell as text; control characters, line ends apart, are escaped."""
+def cell_text(value: Cell, decimals: int | None = None) -> str:
+    """A cell as text; control characters except line ends are escaped."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -180,11 +154,10 @@ def cell_text(value: Cell) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
+        if decimals is not None:
+            return f"{value:,.{decimals}f}"
         return f"{value:,.0f}" if 1e3 <= abs(value) < 1e9 else f"{value:.4g}"
     return printable(value, keep="\n")
-
-
-# --- cells ----------------------------------------------------------------------------------------
 
 
 NUMBER = re.compile(r"[-+]?[\d,.]+(e[-+]?\d+)?%?( of [\d,]+| [a-zA-Z]{1,7})?|–")
@@ -193,18 +166,9 @@ NUMBER = re.compile(r"[-+]?[\d,.]+(e[-+]?\d+)?%?( of [\d,]+| [a-zA-Z]{1,7})?|–
 def shown_columns(table: Table) -> list[list[str]]:
     """The cells of each column as texts; numbers that were measured with equally many decimals."""
     columns = list(zip(*table.rows, strict=True)) or [()] * len(table.columns)
-    shown = []
-    for column in columns:
-        decimals = _decimals_of([cell for cell in column if isinstance(cell, float)])
-        shown.append(
-            [
-                f"{cell:,.{decimals}f}"
-                if isinstance(cell, float) and decimals is not None
-                else cell_text(cell)
-                for cell in column
-            ]
-        )
-    return shown
+    decimals = [_decimals_of([c for c in column if isinstance(c, float)]) for column in columns]
+    pairs = zip(columns, decimals, strict=True)
+    return [[cell_text(cell, places) for cell in column] for column, places in pairs]
 
 
 def is_numeric(column: Sequence[str]) -> bool:
