@@ -38,7 +38,7 @@ from tilth.data.token_files import (
     load_checked,
     save_checked,
 )
-from tilth.files import FileError, open_lock, try_lock
+from tilth.files import DISK_FULL, FileError, open_lock, try_lock
 from tilth.schema import plain
 
 PARTIAL = ".partial"
@@ -77,6 +77,11 @@ def partial_folder(out: Path) -> Iterator[Path]:
     with _lock_of(partial):
         try:
             yield partial
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            hint = "free some space and run the same command to resume"
+            raise OSError(f"cannot write {out} ({os.strerror(error.errno)}); {hint}") from error
         finally:
             if {path.name for path in partial.iterdir()} <= {LOCK}:
                 (partial / LOCK).unlink()
@@ -88,6 +93,7 @@ def partial_folder(out: Path) -> Iterator[Path]:
 
 @contextmanager
 def _lock_of(partial: Path) -> Iterator[None]:
+    out = partial.parent
     while True:
         try:
             with suppress(FileExistsError):
@@ -99,19 +105,16 @@ def _lock_of(partial: Path) -> Iterator[None]:
                 raise
             continue  # another process removed the folder between the calls
         except OSError as error:
-            raise type(error)(
-                f"cannot write {partial.parent} ({error.strerror}); name another folder, or check "
-                "its permissions"
-            ) from error
+            problem = f"cannot write {out} ({error.strerror})"
+            hint = "name another folder, or check its permissions"
+            raise type(error)(f"{problem}; {hint}") from error
         with lock:
             try:
                 if not try_lock(lock):
-                    raise ValueError(
-                        f"Another process is tokenizing into {partial.parent}; wait for it, or "
-                        "name another folder"
-                    )
+                    hint = "wait for it, or name another folder"
+                    raise ValueError(f"Another process is tokenizing into {out}; {hint}")
             except OSError:
-                log.warning("%s cannot be locked: run no second process on it.", partial.parent)
+                log.warning("%s cannot be locked: run no second process on it.", out)
             # A lock on a file that was removed meanwhile excludes nobody: then try again.
             is_there = False
             with suppress(FileNotFoundError):

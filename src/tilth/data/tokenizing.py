@@ -13,12 +13,11 @@ final names, the manifest last.
 
 import json
 import logging
-import os
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import repeat
@@ -48,13 +47,13 @@ from tilth.data.token_files import (
     open_data,
     save_checked,
 )
-from tilth.files import DISK_FULL, FileError, Progress, StrPath, read_bytes, sync_folder
+from tilth.files import FileError, Progress, StrPath, read_bytes, sync_folder
 from tilth.tokenizer import Tokenizer
 from tilth.tokenizer._core import text_hashes
 
 VALID_SHARE = 0.01
 BYTES_AHEAD = 4 << 20  # for each thread, so none waits for the reader
-MOST_BYTES_AHEAD = 64 << 20
+MAX_BYTES_AHEAD = 64 << 20
 LONG_BLOCK_BYTES = 8 << 20  # probably one document: all threads share it
 MAX_WARNINGS = 5  # of skipped documents; the manifest counts all of them
 
@@ -101,10 +100,11 @@ def tokenize(
     else:
         parts = [_Part(read(paths), 0), _Part(read(valid_corpus), 1)]
     reading = [separator, field, on_error]
+    progress = progress or (lambda _phase, _done, _total: None)
     job = _Job(parts, tokenizer, end_token, reading, checked_threads(threads), progress)
     out = Path(out)
     _check_target(job, out, overwrite)
-    with _explained(out), partial_folder(out) as partial:
+    with partial_folder(out) as partial:
         if not _is_publishing(job, partial):
             _check_target(job, out, overwrite)  # again: another process may have finished just now
             _write_partial(job, partial)
@@ -114,14 +114,11 @@ def tokenize(
 
 def _is_publishing(job: "_Job", partial: Path) -> bool:
     """Return whether an earlier call was killed between the last block and the last rename."""
-    if not (partial / MANIFEST).exists():
-        return False
-    state = load_journal(partial, job.work())
-    try:
+    with suppress(FileError):  # the usual case: there is no manifest yet
         splits = load_data_manifest(partial).splits
-    except FileError:
-        return False
-    return state is not None and splits == state.splits
+        state = load_journal(partial, job.work())
+        return state is not None and splits == state.splits
+    return False
 
 
 class _Part(NamedTuple):
@@ -140,7 +137,7 @@ class _Job:
     end_token: str
     reading: list[str]
     threads: int
-    progress: Progress | None
+    progress: Progress
     is_stopped: threading.Event = field(default_factory=threading.Event)
 
     @cached_property
@@ -170,11 +167,6 @@ class _Job:
             ],
         }
         return Work(identity, num_sources, self.size_bytes)
-
-    def tell(self, phase: str, done: int, total: int) -> None:
-        """Report progress."""
-        if self.progress is not None:
-            self.progress(phase, done, total)
 
 
 def _check_target(job: _Job, out: Path, overwrite: bool) -> None:
@@ -209,20 +201,7 @@ def _check_kind(out: Path) -> None:
         raise FileError(out, problem, "name another folder")
 
 
-@contextmanager
-def _explained(out: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in DISK_FULL:
-            raise
-        raise OSError(
-            f"cannot write {out} ({os.strerror(error.errno)}); "
-            "free some space and run the same command to resume"
-        ) from error
-
-
-# --- the work -------------------------------------------------------------------------------------
+# --- encoding -------------------------------------------------------------------------------------
 
 
 def _write_partial(job: _Job, partial: Path) -> None:
@@ -246,25 +225,25 @@ def _write_partial(job: _Job, partial: Path) -> None:
 
 
 def _encode_all(job: _Job, arrays: PartialArrays) -> None:
-    job.tell("tokenize", arrays.state.read_bytes, job.size_bytes)
-    under_way: deque[tuple[Future[_EncodedBlock], int]] = deque()
-    bytes_under_way = 0
-    bytes_ahead = min(BYTES_AHEAD * (1 + job.threads), MOST_BYTES_AHEAD)
+    job.progress("tokenize", arrays.state.read_bytes, job.size_bytes)
+    in_flight: deque[tuple[Future[_EncodedBlock], int]] = deque()
+    bytes_in_flight = 0
+    bytes_ahead = min(BYTES_AHEAD * (1 + job.threads), MAX_BYTES_AHEAD)
 
-    def write_until(most_bytes: int) -> None:
-        nonlocal bytes_under_way
-        while bytes_under_way > most_bytes:
-            future, size_bytes = under_way.popleft()
+    def write_until(max_bytes: int) -> None:
+        nonlocal bytes_in_flight
+        while bytes_in_flight > max_bytes:
+            future, size_bytes = in_flight.popleft()
             _append(future.result(), arrays)
-            bytes_under_way -= size_bytes
-            job.tell("tokenize", arrays.state.read_bytes, job.size_bytes)
+            bytes_in_flight -= size_bytes
+            job.progress("tokenize", arrays.state.read_bytes, job.size_bytes)
 
     with ThreadPoolExecutor(job.threads, "encode") as threads:
         try:
             for part, block in _blocks_from(job, arrays.state):
                 size_bytes = max(1, block.size_bytes)
-                under_way.append((threads.submit(_encode, job, part, block), size_bytes))
-                bytes_under_way += size_bytes
+                in_flight.append((threads.submit(_encode, job, part, block), size_bytes))
+                bytes_in_flight += size_bytes
                 del block  # a long one would stay in memory while the next one is read
                 write_until(bytes_ahead)
             write_until(0)
@@ -292,16 +271,12 @@ class _EncodedBlock(NamedTuple):
     splits: dict[Split, tuple[Array, Array, Counts]]
 
 
-class _StoppedError(Exception):
-    """The call has ended."""
-
-
 def _encode(job: _Job, part: int, block: Block) -> _EncodedBlock:
     found = block.documents()
 
     def check() -> None:
         if job.is_stopped.is_set():
-            raise _StoppedError
+            raise CancelledError
 
     try:
         ids, ends = job.tokenizer.encode_documents(
@@ -352,7 +327,7 @@ def _append(encoded: _EncodedBlock, arrays: PartialArrays) -> None:
     arrays.advance(State(part, end, read_bytes, total, splits, tuple(sources)))
 
 
-# --- the end --------------------------------------------------------------------------------------
+# --- publishing -----------------------------------------------------------------------------------
 
 
 def _save_manifest(job: _Job, state: State, partial: Path) -> None:
@@ -388,7 +363,7 @@ def _checksums(job: _Job, folder: Path) -> dict[str, Any]:
                 for start, digest in zip(starts, blocks, strict=True):
                     found[name]["sha256"].append(digest)
                     done += min(BLOCK_BYTES, sizes[name] - start)
-                    job.tell("check", done, sum(sizes.values()))
+                    job.progress("check", done, sum(sizes.values()))
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
     return found
