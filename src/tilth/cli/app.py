@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, TextIO, cast
+from typing import Annotated, Any, TextIO
 
 from cyclopts import App, CycloptsError, Parameter, UnknownOptionError
 
@@ -108,16 +108,13 @@ def _suggestion(wrong: str, names: Iterable[str]) -> str:
 def main() -> None:
     """Run the command line of this process and exit."""
     signal.signal(signal.SIGTERM, _exit_on_sigterm)
-    # Closed by whoever started us (2>&-): then Python has None there. We read and write nothing.
-    sys.stdin = sys.stdin or Path(os.devnull).open()  # noqa: SIM115
-    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115
-    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a file name may be no UTF-8
-    if sys.stdout.isatty():
-        sys.stdout = cast(TextIO, EscapedTerminal(sys.stdout))
-    if sys.stderr.isatty():
-        sys.stderr = cast(TextIO, EscapedTerminal(sys.stderr))
+    for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
+        # None: the caller closed it (2>&-). Then nothing is read or written.
+        stream: Any = getattr(sys, name) or Path(os.devnull).open(mode)  # noqa: SIM115
+        is_shown = mode == "w" and stream.isatty()
+        setattr(sys, name, EscapedTerminal(stream) if is_shown else stream)
     logging.basicConfig(format="note: %(message)s", handlers=[NoteHandler()])
     sys.exit(run())
 

@@ -275,34 +275,29 @@ def _claim(folder: Path, sizes: Sizes, seed: int) -> bool:
 
 
 def _show_milestone(record: "StepRecord") -> None:
+    from tilth.cli.signals import say
     from tilth.formatting import format_duration, printable
 
-    lines = []
     if record.evaluation is not None:
         gone = format_duration(round(record.seconds))
-        lines.append(
-            f"step {record.step:>5,}: validation loss {record.evaluation.loss:.3f} after {gone}"
-        )
+        loss = f"validation loss {record.evaluation.loss:.3f}"
+        say(f"{INDENT}step {record.step:>5,}: {loss} after {gone}")
     if record.sample is not None:
-        lines.append(textwrap.shorten(printable(record.sample), WIDTH - 12, placeholder=" ..."))
-    for line in lines:
-        print(f"{INDENT}{line}", file=sys.stderr, flush=True)
+        sample = textwrap.shorten(printable(record.sample), WIDTH - 12, placeholder=" ...")
+        say(f"{INDENT}{sample}")
 
 
 def _print_story(console: "Console", beginning: str, story: str) -> None:
-    """Print a story in lines that fit, what was given in bold."""
+    """Print a story in lines that fit, the given beginning in bold."""
     from rich.text import Text
 
     from tilth.formatting import printable
 
-    width = min(WIDTH, console.width)
-    paragraphs = [
-        textwrap.fill(printable(line), width, initial_indent=INDENT, subsequent_indent=INDENT)
-        for line in map(str.strip, story.strip().split("\n"))
-    ]
-    text = Text("\n".join(paragraphs) + "\n")
-    text.stylize("bold", len(INDENT), len(INDENT) + len(beginning))
-    console.print(text)
+    text = Text(printable(story.strip(), keep="\n"))
+    text.stylize("bold", 0, len(beginning))
+    for line in text.wrap(console, min(WIDTH, console.width) - len(INDENT)):
+        console.print(Text(INDENT) + line)
+    console.print()
 
 
 def _next_commands(demo: Demo) -> list[str]:

@@ -104,9 +104,8 @@ def _lines() -> Show:
 
 def _ended(event: "Event") -> str:
     result = event.result
-    said = ""
-    if result is not None:
-        said = f"{result.state} after {result.steps:,} steps"
-        if result.state == "finished" and result.bits_per_byte is not None:
-            said = f"{result.bits_per_byte:.4f} bits per byte"
+    assert result is not None, "it is a step or the end of a trial"
+    said = f"{result.state} after {result.steps:,} steps"
+    if result.state == "finished" and result.bits_per_byte is not None:
+        said = f"{result.bits_per_byte:.4f} bits per byte"
     return f"{event.done:3} of {event.known}  {event.trial.label}: {said}"

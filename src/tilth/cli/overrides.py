@@ -34,11 +34,19 @@ def overrides_of(config_class: type[Any], names: Sequence[str] = ()) -> type[Any
     types, texts = get_type_hints(config_class), descriptions(config_class)
     optional = []
     for name in names or [each.name for each in fields(config_class)]:
-        if is_dataclass(types[name]):
-            kind, flag = overrides_of(types[name]), Parameter(group=name.capitalize())
+        kind: Any = types[name]
+        if isinstance(kind, type) and is_dataclass(kind):
+            kind, flag = overrides_of(kind), Parameter(group=name.capitalize())
         else:
             assert name in texts, f"{config_class.__name__}.{name} has no docstring"
-            kind, flag = types[name], _flag(types[name], texts[name])
+            # --watch.no-sinks takes back what a file said; two betas cannot be none.
+            negative = "no-" if get_args(kind)[-1:] == (...,) else ()
+            flag = Parameter(
+                help=texts[name],
+                negative_bool="no-",
+                negative_iterable=negative,
+                converter=convert_exactly,
+            )
         optional.append((name, Annotated[kind | None, flag], field(default=None)))
     name = config_class.__name__.removesuffix("Config") + "Overrides"
     overrides = make_dataclass(name, optional, frozen=True)
@@ -55,17 +63,6 @@ def changes(overrides: Any) -> dict[str, Any]:  # noqa: ANN401, an instance of w
     given = {each.name: getattr(overrides, each.name) for each in fields(overrides)}
     tables = {name: changes(v) if is_dataclass(v) else v for name, v in given.items()}
     return flat({name: value for name, value in tables.items() if value is not None})
-
-
-def _flag(type_hint: Any, docstring: str) -> Parameter:  # noqa: ANN401, a type
-    # --watch.no-sinks takes back what a file said; two betas cannot be none.
-    negative = "no-" if get_args(type_hint)[-1:] == (...,) else ()
-    return Parameter(
-        help=docstring,
-        negative_bool="no-",
-        negative_iterable=negative,
-        converter=convert_exactly,
-    )
 
 
 def _refuse_a_bare_value(overrides: type[Any], _tokens: Sequence[Token]) -> Never:

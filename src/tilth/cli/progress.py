@@ -2,12 +2,14 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
 
 SECONDS_BETWEEN_LINES = 5.0
 
@@ -18,10 +20,12 @@ IN_BYTES = {"check", "count", "fetch", "read", "tokenize", "verify", "write"}
 class Progress:
     """The function that long work reports to; it remembers how each phase began."""
 
-    def __init__(self, show: Callable[[str, int, int, str], None]) -> None:
+    def __init__(self, bars: "Bars | None" = None) -> None:
         self.began: dict[str, tuple[float, int]] = {}
-        """Of each phase, the time of its first report and what was done by then."""
-        self._show = show
+        """Of each phase, the time of its first report and the amount done by then."""
+        self._bars = bars
+        self._tasks: dict[str, TaskID] = {}
+        self._last_line = time.monotonic()
 
     def __call__(self, phase: str, done: int, total: int) -> None:
         """Show how much of a phase is done, and how fast since its first report."""
@@ -29,11 +33,18 @@ class Progress:
         then, done_then = self.began.setdefault(phase, (now, done))
         amount = f"{done:,} of {total:,}"
         if phase in IN_BYTES:
-            rate = (
-                f", {(done - done_then) / 1e6 / (now - then):,.0f} MB/s" if now > then + 0.1 else ""
-            )
+            seconds = now - then
+            rate = f", {(done - done_then) / 1e6 / seconds:,.0f} MB/s" if seconds > 0.1 else ""
             amount = f"{done / 1e6:,.1f} of {total / 1e6:,.1f} MB{rate}"
-        self._show(phase, done, total, amount)
+        if self._bars is not None:
+            if phase not in self._tasks:
+                self._tasks[phase] = self._bars.add_task(phase, amount="")
+            task, total = self._tasks[phase], total or max(done, 1)
+            self._bars.update(task, completed=done, total=total, amount=amount)
+        elif now - self._last_line >= SECONDS_BETWEEN_LINES:
+            self._last_line = now
+            share = f" ({done / total:.0%})" if total else ""
+            print(f"{phase}: {amount}{share}", file=sys.stderr, flush=True)
 
 
 def stderr_console(**options: Any) -> "Console":  # noqa: ANN401, options of rich
@@ -51,9 +62,9 @@ def stderr_console(**options: Any) -> "Console":  # noqa: ANN401, options of ric
 def progress() -> Iterator[Progress]:
     """Yield the function that long work reports to."""
     if not sys.stderr.isatty():
-        yield Progress(_lines())
+        yield Progress()
         return
-    from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
     columns = (
@@ -62,25 +73,5 @@ def progress() -> Iterator[Progress]:
         TextColumn("{task.fields[amount]}"),
         TimeRemainingColumn(),
     )
-    tasks: dict[str, TaskID] = {}
     with Bars(*columns, console=stderr_console()) as bars:
-
-        def show(phase: str, done: int, total: int, amount: str) -> None:
-            if phase not in tasks:
-                tasks[phase] = bars.add_task(phase, amount="")
-            bars.update(tasks[phase], completed=done, total=total or max(done, 1), amount=amount)
-
-        yield Progress(show)
-
-
-def _lines() -> Callable[[str, int, int, str], None]:
-    last = time.monotonic()
-
-    def show(phase: str, done: int, total: int, amount: str) -> None:
-        nonlocal last
-        if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
-            last = time.monotonic()
-            share = f" ({done / total:.0%})" if total else ""
-            print(f"{phase}: {amount}{share}", file=sys.stderr, flush=True)
-
-    return show
+        yield Progress(bars)
