@@ -30,6 +30,7 @@ from tilth.corpus.listing import ListedFile, Source, compression_of, listed
 from tilth.corpus.parquet import open_column, read_column
 from tilth.errors import import_extra
 from tilth.files import FileError, StrPath
+from tilth.schema import check_choice, check_int
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some editors begin a file with it; it is not text
 SHOWN_NAMES = 20  # of the fields of an object that lacks the requested one
@@ -78,13 +79,14 @@ class Block:
 
 
 class Corpus:
-    """Documents of several sources, one after the other.
+    """The documents of several sources, in order.
 
-    `separator` stands between the documents of a text file, and `field` is where JSON lines and
-    Parquet have theirs. A bad document (not UTF-8, not JSON, no such field) is an error that names
-    the file and the line, or with `on_error="skip"` a sentence in `Documents.skipped`. Memory holds
-    the longest document and a few blocks of about `block_bytes`. A document of more than
-    `max_document_bytes` is always an error, as is a line of JSON of a quarter of that.
+    `separator` separates the documents of a text file; `field` is the field of JSON lines or the
+    column of Parquet that holds them. A bad document (not UTF-8, not JSON, no such field) is an
+    error that names the file and the line, or with `on_error="skip"` a sentence in
+    `Documents.skipped`. Memory holds the longest document and a few blocks of about `block_bytes`.
+    A document of more than `max_document_bytes`, or a line of JSON of more than a quarter of that,
+    is always an error.
     """
 
     def __init__(
@@ -97,19 +99,12 @@ class Corpus:
         block_bytes: int = 1 << 20,
         max_document_bytes: int = 1 << 30,
     ) -> None:
-        if on_error not in {"stop", "skip"}:
-            raise ValueError(f'on_error is "stop" or "skip", not {on_error!r}.')
-        if block_bytes < 1:
-            raise ValueError(f"block_bytes is {block_bytes}; make it 1 or more.")
+        skips = check_choice("on_error", on_error, ("stop", "skip")) == "skip"
+        check_int("block_bytes", block_bytes)
         if not isinstance(field, str):
-            raise ValueError(f"The field {field!r} is not a text; name one, such as 'text'.")
-        self._reading = _Reading(
-            _encoded_separator(separator),
-            field,
-            on_error == "skip",
-            block_bytes,
-            max_document_bytes,
-        )
+            raise ValueError(f"The field {field!r} is not a string; name one, such as 'text'.")
+        encoded = _encoded_separator(separator)
+        self._reading = _Reading(encoded, field, skips, block_bytes, max_document_bytes)
         self.sources: tuple[Source, ...] = listed(paths)
         self.size_bytes = sum(source.size_bytes for source in self.sources)  # on disk
         for source in self.sources:
@@ -120,23 +115,23 @@ class Corpus:
                     pass  # checked before hours of reading
 
     def blocks(self, start: Position = BEGINNING) -> Iterator[Block]:
-        """Read on from `start`, which is the end of an earlier block."""
+        """Yield the blocks from `start` on, which is the end of an earlier block."""
         first, place = start
         before = sum(source.size_bytes for source in self.sources[:first])
         for number in range(first, len(self.sources)):
             source = self.sources[number]
-            for end, disk_bytes, size_bytes, documents in _READERS[source.kind](
-                source, place, self._reading
-            ):
-                block_start, place = Position(number, place), end
-                block_end = Position(number, end)
-                yield Block(block_start, block_end, before + disk_bytes, size_bytes, documents)
+            parts = _READERS[source.kind](source, place, self._reading)
+            for end, disk_bytes, size_bytes, documents in parts:
+                start, place = Position(number, place), end
+                yield Block(
+                    start, Position(number, end), before + disk_bytes, size_bytes, documents
+                )
                 del documents  # it holds the block, which may be large, while the next one is read
             before += source.size_bytes
             place = 0
 
     def __iter__(self) -> Iterator[str]:
-        """The documents; those that are skipped are logged."""
+        """Yield the documents; skipped ones are logged."""
         for block in self.blocks():
             texts, skipped = block.documents()
             for sentence in skipped:
@@ -146,7 +141,7 @@ class Corpus:
 
 
 class _Reading(NamedTuple):
-    """How a corpus is read."""
+    """The options of a corpus."""
 
     separator: bytes
     field: str

@@ -82,11 +82,7 @@ def _problem_of(check: Callable[..., object], *arguments: object) -> str:
 
 
 def _check_block(path: Path, start: int, expected: str, manifest: DataManifest) -> None:
-    try:
-        block = read_block(path, start)
-    except (FileError, OSError) as error:
-        reason = error.args[1] if isinstance(error, FileError) else error.strerror
-        raise ValueError(f"the bytes from {start:,} on cannot be read ({reason})") from error
+    block = read_block(path, start)
     if hashlib.sha256(block).hexdigest() != expected:
         raise ValueError(f"the bytes from {start:,} on are damaged or missing")
     if path.name in map(ids_file, SPLITS):
