@@ -1,13 +1,11 @@
-"""Names and paths to documents of text.
+"""Corpora: documents from local files, downloads of named corpora, and generated stories.
 
-What enters: paths of users' own texts, names of corpora to fetch, a seed for `stories`. What
-leaves: files of text, a `Corpus`, which is a stream of documents, and `SAMPLE`, a few lines in
-several scripts.
+`Corpus` reads text, JSON lines, Parquet and folders as a stream of documents. `fetch` downloads a
+named corpus. `tilth.corpus.stories` writes short stories from a random seed.
 """
 
 from tilth.corpus.listing import Source
 from tilth.corpus.readers import Block, Corpus, Documents, Position
-from tilth.corpus.sample import SAMPLE
 from tilth.corpus.sources import fetch
 
-__all__ = ["SAMPLE", "Block", "Corpus", "Documents", "Position", "Source", "fetch"]
+__all__ = ["Block", "Corpus", "Documents", "Position", "Source", "fetch"]

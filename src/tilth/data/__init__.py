@@ -1,7 +1,6 @@
-"""Corpus and tokenizer to token files, and token files to batches.
+"""Data folders: a corpus and a tokenizer to token files, and token files to batches.
 
-What enters: text and a tokenizer. What leaves: a data folder, and from it the tensors that a
-training step reads. Only `batches` needs torch, so names are loaded when they are first used.
+Only `batches` needs torch, so names are imported on first use.
 """
 
 from tilth.lazy import lazy_names

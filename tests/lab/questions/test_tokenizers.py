@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tokenizers as hugging_face
 
-from tilth.corpus import SAMPLE
 from tilth.data import tokenize
 from tilth.files import FileError
 from tilth.lab.questions import tokenizers
@@ -21,6 +20,11 @@ from tilth.tokenizer.inspection import Speed
 
 END = "<|endoftext|>"
 ANIMALS = ("cat", "dog", "hedgehog", "hippopotamus", "wren")
+LINES = (
+    "Tilth is the earth a farmer has worked until it's ready for seed.",
+    '"We\'ll sow 3 rows," said Ada,   "and they\'ll come up in 14 days."',
+    "",
+)
 TEXTS = {
     "stories": [
         f"Once upon a time, a {animal} met {number + 2} friends. "
@@ -32,7 +36,7 @@ TEXTS = {
         f"{animal.title()} № {number}: https://example.org/{animal}s?page={number} — {line}"
         for number in range(6)
         for animal in ANIMALS
-        for line in SAMPLE.splitlines()[:3]
+        for line in LINES
     ],
 }
 SIZES = (5000, 300, 257, 340)
