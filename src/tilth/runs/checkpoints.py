@@ -19,12 +19,12 @@ from typing import Annotated, Any
 from tilth.config.parameters import parameter_shapes
 from tilth.config.training import ResolvedConfig
 from tilth.errors import is_out_of_memory
-from tilth.files import FileError, checksum, checksum_of, load_manifest, read_bytes
+from tilth.files import FileError, checked, checksum, checksum_of, load_manifest, read_bytes
 from tilth.optim.groups import group_names
 from tilth.runs.atomic_folders import delete
 from tilth.runs.packing import check_optimizer_state, unpack
 from tilth.runs.tensors import INVALID, check_model_file, tensor_infos
-from tilth.schema import Range, read
+from tilth.schema import Range
 
 CHECKPOINTS = "checkpoints"
 MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
@@ -69,10 +69,7 @@ class Checkpoint:
         content = load_manifest(path, kind=KIND, version=VERSION)
         if content.pop("checksum", None) != checksum_of(content):
             raise FileError(path, "is damaged", HINT)
-        try:
-            state = read(CheckpointState, content, "the state", extra="ignore")
-        except ValueError as error:
-            raise FileError(path, f"is damaged ({str(error).rstrip('.')})", HINT) from None
+        state = checked(CheckpointState, content, path)
         if state.step != self.step:
             raise FileError(self.folder, f"is of step {state.step}", "restore its name")
         return state

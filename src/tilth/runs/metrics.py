@@ -160,10 +160,12 @@ def _line(path: Path, number: int) -> Iterator[None]:
 
 
 class Log:
-    """An append-only log, open for writing."""
+    """An append-only log, open for writing; records after `last_step` are removed first."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, last_step: int | None = None) -> None:
         self.path = path
+        if last_step is not None:
+            cut_back(path, last_step)
         # Without a buffer: closing the file would write again what a full disk refused. Not through
         # a symlink: in an untrusted run it may lead to a file of the user.
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW

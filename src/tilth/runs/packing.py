@@ -23,8 +23,8 @@ _TENSOR, _TUPLE, _PAIRS, _FLOAT = "$tensor", "$tuple", "$pairs", "$float"
 # those of the Adam family and SGD, then those of RMSprop, Adadelta, Adagrad, ASGD and Rprop.
 SHAPED_LIKE_PARAMETER = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer"}
 SHAPED_LIKE_PARAMETER |= {"square_avg", "grad_avg", "acc_delta", "sum", "ax", "prev", "step_size"}
-# Options of parameter groups that are one number; torch also takes tensors.
-NUMBERS = {"lr", "eps", "weight_decay", "momentum"}
+# Options of parameter groups that are a number, or for betas two; torch also takes tensors.
+OPTIONS = {"lr", "eps", "weight_decay", "momentum", "betas"}
 FLOATS = {"F64", "F32", "F16", "BF16"}  # in safetensors, then in torch
 FLOATS |= {"torch.float64", "torch.float32", "torch.float16", "torch.bfloat16"}
 
@@ -99,12 +99,11 @@ def check_optimizer_state(
         if not isinstance(members, list) or not all(type(member) is int for member in members):
             raise refuse("a parameter group does not list its parameters")
         ids += members
-        for name in NUMBERS & group.keys():
-            if not _is_number(group[name]):
-                raise refuse(f"its {name} is {group[name]!r:.40}")
-        betas = group.get("betas", (0.0, 0.0))
-        if not isinstance(betas, list | tuple) or not all(map(_is_number, betas)):
-            raise refuse(f"its betas is {betas!r:.40}")
+        for name in OPTIONS & group.keys():
+            value, is_pair = group[name], isinstance(group[name], list | tuple)
+            numbers = value if is_pair else [value]
+            if is_pair != (name == "betas") or not all(map(is_number, numbers)):
+                raise refuse(f"its {name} is {value!r:.40}")
     if len(ids) != len(shapes) or len(set(ids)) != len(ids):
         raise refuse(f"it has {len(set(ids))} parameters instead of {len(shapes)}")
     own_shapes = dict(zip(ids, shapes, strict=True))
@@ -125,10 +124,9 @@ def check_optimizer_state(
                 raise refuse(f"{name} of parameter {number} of shape {shape} has {what}")
 
 
-def _is_number(value: object) -> bool:
-    return shape_of(value) is not None or (
-        isinstance(value, int | float) and not isinstance(value, bool)
-    )
+def is_number(value: object) -> bool:
+    """Return whether a value is an int, a float or a tensor."""
+    return shape_of(value) is not None or type(value) in (int, float)
 
 
 def shape_of(value: object) -> tuple[int, ...] | None:

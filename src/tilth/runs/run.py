@@ -133,13 +133,12 @@ class Run:
     @property
     def is_running(self) -> bool:
         """Whether a process trains it at this moment."""
-        if not (self.folder / LOCK).exists():
-            return False
-        try:
-            with open_regular(self.folder / LOCK) as lock:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+        if (self.folder / LOCK).exists():
+            try:
+                with open_regular(self.folder / LOCK) as lock:
+                    fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
         return False
 
     @contextmanager

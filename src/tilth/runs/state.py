@@ -38,7 +38,7 @@ from tilth.runs.checkpoints import (
     remove,
     remove_old,
 )
-from tilth.runs.packing import check_optimizer_state, pack, shape_of, unpack
+from tilth.runs.packing import check_optimizer_state, is_number, pack, shape_of, unpack
 from tilth.runs.run import Run
 from tilth.runs.tensors import check_model_file
 
@@ -216,8 +216,8 @@ def _is_alike(value: object, own: object) -> bool:
         )
     if isinstance(own, bool) or own is None:
         return isinstance(value, bool | None)
-    if isinstance(own, int | float | Tensor):
-        return isinstance(value, int | float | Tensor) and not isinstance(value, bool)
+    if is_number(own):
+        return is_number(value)
     return value == own if isinstance(own, str) else type(value) is type(own)
 
 

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Self
 from tilth.schema import Range, read
 
 MEAN_DECAY = 0.95  # of the exponential moving average of the loss: some twenty steps
-DIVERGENCE_MARGIN = 0.5
-"""Nats above its lowest value at which a mean loss has diverged; noise does not reach it."""
+DIVERGENCE_MARGIN = 0.5  # nats above its lowest value; noise does not raise a mean loss so far
 
 
 class DivergedError(ValueError):

@@ -26,7 +26,7 @@ from tilth.data import Data, open_data
 from tilth.files import FileError, StrPath
 from tilth.runs.atomic_folders import remove_leftovers
 from tilth.runs.checkpoints import CHECKPOINTS, LEFTOVER, Checkpoint, CheckpointState
-from tilth.runs.metrics import METRICS, SAMPLES, Log, StepRecord, cut_back
+from tilth.runs.metrics import METRICS, SAMPLES, Log, StepRecord
 from tilth.runs.run import Run, check_new_folder, create_run, open_run
 from tilth.runs.state import CheckpointWriter
 from tilth.training.machine import machine_settings
@@ -47,8 +47,7 @@ class PreparedRun:
 
     config: ResolvedConfig
     data: Data
-    make_run: Callable[[], Run]
-    """Create the run directory, or update its config."""
+    make_run: Callable[[], Run]  # creates the run directory, or updates its config
     plan: Plan | None = None
 
     def train(self) -> Steps:
@@ -201,10 +200,10 @@ def _steps(prepared: PreparedRun) -> Steps:
         remove_leftovers(run.folder / CHECKPOINTS, LEFTOVER)
         device = stack.enter_context(machine_settings(config.machine))
         session = Session(run, prepared.data, device)
-        for name in (METRICS, SAMPLES):
-            cut_back(run.folder / name, session.step)
-        metrics = stack.enter_context(Log(run.folder / METRICS))
-        samples = stack.enter_context(Log(run.folder / SAMPLES))
+        metrics, samples = (
+            stack.enter_context(Log(run.folder / name, last_step=session.step))
+            for name in (METRICS, SAMPLES)
+        )
         sinks = stack.enter_context(open_sinks(run, first_step=session.step + 1))
         writer = stack.enter_context(CheckpointWriter(run.folder, config.watch.keep_checkpoints))
         batches = make_batches(config, prepared.data, device)

@@ -52,18 +52,12 @@ class Plan:
 
     config: ResolvedConfig
     parameters: int
-    flops: int
-    """Of all matrix products of the run, forward and backward."""
-    memory_bytes: int
-    """Expected peak."""
-    step_seconds: float
-    """Measured."""
-    peak_flops: float
-    """Measured FLOP/s of a large matrix product."""
-    seconds: float
-    """Expected, with evaluations and samples."""
-    utilisation: float
-    """FLOPs of a step over the FLOPs that the peak allows in its time."""
+    flops: int  # of all matrix products of the run, forward and backward
+    memory_bytes: int  # expected peak
+    step_seconds: float  # measured
+    peak_flops: float  # measured FLOP/s of a large matrix product
+    seconds: float  # expected, with evaluations and samples
+    utilisation: float  # FLOP/s of a step over peak_flops
 
     def summary(self) -> str:
         """Return one line each for model, length, cost, machine and time."""

@@ -51,8 +51,7 @@ class Session:
         config = self.config = run.config
         self.run, self.device = run, device
         self.valid, self.tokenizer = data.valid, run.tokenizer()
-        self.problem = ""
-        """Why the run must end; empty while it may go on."""
+        self.problem = ""  # why the run must end
         self._begin()
         self.loss_of = make_loss(self.model, config.machine)
         if config.machine.compile:
@@ -168,7 +167,7 @@ class Session:
         self._look_for_problems(found.loss)
         return found
 
-    def _look_for_problems(self, valid_loss: float) -> None:
+    def _look_for_problems(self, valid_loss: float = 0.0) -> None:
         """Set `problem` if weights are not finite: a finite gradient can lead to that."""
         weights = self.model.parameters()
         if not math.isfinite(valid_loss) or not all(p.isfinite().all() for p in weights):
@@ -202,7 +201,7 @@ class Session:
 
     def save(self, writer: CheckpointWriter, evaluation: Evaluation | None) -> None:
         """Save a checkpoint, unless the weights or the validation loss are not finite."""
-        self._look_for_problems(0.0 if evaluation is None else evaluation.loss)
+        self._look_for_problems()
         self.check(writer)
         content = {
             "tokens": self.step * self.config.tokens_per_step,

@@ -36,8 +36,7 @@ log = logging.getLogger(__name__)
 class Sink(NamedTuple):
     """An open sink."""
 
-    log: Callable[..., object]
-    """`log(values, step=step)`: scalars by name, and perhaps a text under the name sample."""
+    log: Callable[..., object]  # log(values, step=step): numbers by name, and the text "sample"
     close: Callable[[], object]
 
 
