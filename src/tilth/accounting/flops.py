@@ -46,14 +46,10 @@ class Product:
         return 2 * self.m * self.n * self.p * self.times
 
 
-def forward_products(
-    config: ModelConfig, batch_size: int = 1, num_tokens: int | None = None
-) -> list[Product]:
-    """List the products of a forward pass over `batch_size` sequences of `num_tokens` tokens.
-
-    `num_tokens` is `context_length` by default.
-    """
-    rows, seq = _rows(config, batch_size, num_tokens)
+def forward_products(config: ModelConfig, batch_size: int = 1) -> list[Product]:
+    """List the products of a forward pass over `batch_size` sequences of `context_length`."""
+    seq = config.context_length
+    rows = check_int("batch_size", batch_size) * seq
     heads, d_head = config.num_layers * batch_size * config.num_heads, config.d_head
     components = {"attention": "attention projections", "feed_forward": "feed-forward"}
     weights = [
@@ -69,41 +65,31 @@ def forward_products(
     ]
 
 
-def flops_by_component(
-    config: ModelConfig, batch_size: int = 1, num_tokens: int | None = None
-) -> dict[str, int]:
+def flops_by_component(config: ModelConfig, batch_size: int = 1) -> dict[str, int]:
     """The operations of the products of a forward pass, by component."""
     sums: Counter[str] = Counter()
-    for product in forward_products(config, batch_size, num_tokens):
+    for product in forward_products(config, batch_size):
         sums[product.component] += product.flops
     return dict(sums)
 
 
-def forward_flops(config: ModelConfig, batch_size: int = 1, num_tokens: int | None = None) -> int:
+def forward_flops(config: ModelConfig, batch_size: int = 1) -> int:
     """The operations of the products of a forward pass."""
-    return sum(product.flops for product in forward_products(config, batch_size, num_tokens))
+    return sum(product.flops for product in forward_products(config, batch_size))
 
 
-def training_flops(
-    config: ModelConfig,
-    batch_size: int = 1,
-    num_tokens: int | None = None,
-    *,
-    recompute: bool = False,
-) -> int:
+def training_flops(config: ModelConfig, batch_size: int = 1, *, recompute: bool = False) -> int:
     """The operations of the products of a training step: the forward pass, and twice as many back.
 
     The backward pass has two products for each of the forward pass: the gradient of either factor.
     `recompute` adds a second forward pass (activation checkpointing).
     """
-    return (4 if recompute else 3) * forward_flops(config, batch_size, num_tokens)
+    return (4 if recompute else 3) * forward_flops(config, batch_size)
 
 
-def forward_elementwise(
-    config: ModelConfig, batch_size: int = 1, num_tokens: int | None = None
-) -> dict[str, int]:
+def forward_elementwise(config: ModelConfig, batch_size: int = 1) -> dict[str, int]:
     """The elementwise operations of a forward pass and its loss; exp and a root count as one."""
-    rows, seq = _rows(config, batch_size, num_tokens)
+    rows = check_int("batch_size", batch_size) * config.context_length
     in_layers = rows * config.num_layers
     d_model, d_kv = config.d_model, config.num_kv_heads * config.d_head
     norm = 4  # square, sum, times the inverse root, times the weight
@@ -115,7 +101,7 @@ def forward_elementwise(
         "rotations": 3 * in_layers * (d_model + d_kv) * (config.position == "rope"),
         "scaled queries": in_layers * d_model,
         # maximum, difference, exponential, sum, quotient
-        "softmax": 5 * in_layers * config.num_heads * seq,
+        "softmax": 5 * in_layers * config.num_heads * config.context_length,
         # the sigmoid has a sign, an exponential, a sum and a quotient; then times x, times the gate
         "SiLU": (6 if config.ffn == "swiglu" else 5) * in_layers * config.d_ff,
         "residual sums": 2 * in_layers * d_model,
@@ -125,11 +111,9 @@ def forward_elementwise(
     return {name: number for name, number in operations.items() if number}
 
 
-def elementwise_flops(
-    config: ModelConfig, batch_size: int = 1, num_tokens: int | None = None
-) -> int:
+def elementwise_flops(config: ModelConfig, batch_size: int = 1) -> int:
     """The sum of `forward_elementwise`."""
-    return sum(forward_elementwise(config, batch_size, num_tokens).values())
+    return sum(forward_elementwise(config, batch_size).values())
 
 
 def optimizer_operations(config: ModelConfig, optimizer: str) -> dict[str, int]:
@@ -153,10 +137,3 @@ def optimizer_operations(config: ModelConfig, optimizer: str) -> dict[str, int]:
         **{"iteration, products": products, "iteration, sums": sums},
         **{f"{name} (AdamW)": count * rest for name, count in ADAMW_OPERATIONS.items()},
     }
-
-
-def _rows(config: ModelConfig, batch_size: int, num_tokens: int | None) -> tuple[int, int]:
-    """The tokens of the batch and of one sequence."""
-    check_int("batch_size", batch_size)
-    seq = config.context_length if num_tokens is None else check_int("num_tokens", num_tokens)
-    return batch_size * seq, seq

@@ -18,14 +18,8 @@ from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
 
-from tilth.accounting.activations import (
-    DTYPE_BYTES,
-    WIDE,
-    BatchBytes,
-    fast_path,
-    textbook,
-    total_bytes,
-)
+from tilth.accounting import activations
+from tilth.accounting.activations import DTYPE_BYTES, WIDE, BatchBytes, total_bytes
 from tilth.accounting.parameters import count_parameters, hidden_matrices, parameter_tensors
 from tilth.config.model import ModelConfig
 from tilth.schema import check_choice, check_int
@@ -93,7 +87,7 @@ def training_memory(
         gradients_bytes=parameters_bytes,
         optimizer_state_bytes=optimizer_state_bytes(config, optimizer),
         rotation_tables_bytes=WIDE * config.context_length * config.d_head * rotates,
-        activations_bytes=total_bytes(fast_path(config, dtype)).bytes(microbatch_size),
+        activations_bytes=total_bytes(activations.fast_path(config, dtype)).bytes(microbatch_size),
         loss_bytes=_loss_bytes(config, tokens, DTYPE_BYTES[dtype]),
         backward_bytes=_backward_bytes(config, tokens, DTYPE_BYTES[dtype]),
         optimizer_step_bytes=_optimizer_step_bytes(config, optimizer),
@@ -125,7 +119,8 @@ def textbook_memory(
     """Parameters, gradients, moments and the textbook's activations, all at once."""
     check_choice("dtype", dtype, DTYPE_BYTES)
     elements = 2 * count_parameters(config).total + optimizer_state_elements(config, optimizer)
-    return BatchBytes(total_bytes(textbook(config, dtype)).per_sequence_bytes, WIDE * elements)
+    saved = total_bytes(activations.textbook(config, dtype))
+    return BatchBytes(saved.per_sequence_bytes, WIDE * elements)
 
 
 def largest_textbook_batch(

@@ -14,6 +14,7 @@ import io
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tilth.accounting.flops import flops_by_component
 from tilth.config import GPT2_SHAPES
@@ -93,10 +94,7 @@ def _page(panels: Mapping[str, Shares]) -> bytes:
 
 
 def _png(panels: Mapping[str, Shares]) -> bytes:
-    # Without pyplot, which would keep every figure.
-    figures = import_extra("matplotlib.figure", "A picture")
-    figure = figures.Figure(figsize=(11, 4.8), layout="constrained")
-    all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    figure, all_axes = new_figure(11, 4.8, "A picture", ncols=len(panels), sharey=True)
     for axes, (title, rows) in zip(all_axes, panels.items(), strict=True):
         bottom = [0.0] * len(rows)
         for component, colour in COLOURS.items():
@@ -106,10 +104,23 @@ def _png(panels: Mapping[str, Shares]) -> bytes:
             axes.bar_label(bars, labels, label_type="center", fontsize=8)
             bottom = [low + height for low, height in zip(bottom, heights, strict=True)]
         axes.set_title(title)
-        axes.spines[["top", "right"]].set_visible(False)
     all_axes[0].set_ylabel("share of the products, %")
     handles, names = all_axes[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=len(COLOURS), frameon=False)
+    return png_bytes(figure)
+
+
+def new_figure(width: float, height: float, what: str, **subplots: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    """A matplotlib figure and its axes for `what`; pyplot would keep every figure."""
+    figures = import_extra("matplotlib.figure", what)
+    figure = figures.Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(**subplots)
+
+
+def png_bytes(figure: Any) -> bytes:  # noqa: ANN401
+    """The content of a PNG file, without the frame at the top and on the right."""
+    for axes in figure.axes:
+        axes.spines[["top", "right"]].set_visible(False)
     with io.BytesIO() as buffer:
         figure.savefig(buffer, format="png", dpi=110)
         return buffer.getvalue()

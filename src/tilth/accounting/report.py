@@ -41,9 +41,8 @@ def shares_table(title: str, first_column: str, rows: Mapping[str, dict[str, int
     """A table of the FLOPs of forward passes and the shares of their components."""
     components = list(next(iter(rows.values())))
     headings = [component.replace(" ", "\n", 1) for component in components]
-    totals = {name: sum(flops.values()) for name, flops in rows.items()}
     cells = [
-        (name, f"{totals[name]:,}", *(share(flops[each], totals[name]) for each in components))
+        (name, total := sum(flops.values()), *(share(flops[each], total) for each in components))
         for name, flops in rows.items()
     ]
     return _table(title, (first_column, "forward FLOPs", *headings), cells)
@@ -75,51 +74,40 @@ def _heading(values: Mapping[str, Any]) -> list[str]:
 def _parameters(values: Mapping[str, Any]) -> Table:
     parameters = values["parameters"]
     total, size = parameters["total"], parameters["bytes"]
-    numbers = {name: f"{parameters[name]:,}" for name in parameters}
-    if values["model"]["tie_embeddings"]:
-        numbers["head"] = "is the embedding"
+    shown = parameters | ({"head": "is the embedding"} if values["model"]["tie_embeddings"] else {})
     unit, power = ("GiB", 30) if size >= 2**30 else ("MiB", 20)
     return _table(
         "Parameters",
         ("", "number", "share"),
+        [(n.replace("_", "-"), shown[n], share(parameters[n], total)) for n in COMPONENTS],
         [
-            (name.replace("_", "-"), numbers[name], share(parameters[name], total))
-            for name in COMPONENTS
-        ],
-        [
-            ("all, trainable", numbers["total"], "100.0%"),
-            ("without the embedding", numbers["without_embedding"]),
-            ("without embedding and head", numbers["without_embedding_and_head"]),
-            ("bytes in float32", numbers["bytes"], format_bytes(size)),
+            ("all, trainable", total, "100.0%"),
+            ("without the embedding", parameters["without_embedding"]),
+            ("without embedding and head", parameters["without_embedding_and_head"]),
+            ("bytes in float32", size, format_bytes(size)),
             ("", "", f"{size / 2**power:,.2f} {unit}"),
         ],
     )
 
 
 def _products(values: Mapping[str, Any]) -> Table:
-    flops = values["flops"]
+    flops, tokens = values["flops"], values["model"]["context_length"]
     total = flops["forward"]
-
-    def summed(name: str, number: int) -> tuple[str, ...]:
-        return (name, *[""] * 4, f"{number:,}", share(number, total))
-
-    tokens = values["model"]["context_length"]
+    sums = {"all products": total, "besides: softmax, norms, ...": flops["elementwise_total"]}
     return _table(
         f"Forward pass over {tokens:,} tokens: (m, n) times (n, p) takes 2mnp FLOPs",
         ("product", "m", "n", "p", "times", "FLOPs", "share"),
         [
             (
-                product["name"],
-                *(f"{product[name]:,}" for name in ("m", "n", "p", "times", "flops")),
-                share(product["flops"], total),
+                *(each[n] for n in ("name", "m", "n", "p", "times", "flops")),
+                share(each["flops"], total),
             )
-            for product in flops["products"]
+            for each in flops["products"]
         ],
-        [summed(*component) for component in flops["by_component"].items()],
-        [
-            summed("all products", total),
-            summed("besides: softmax, norms, ...", flops["elementwise_total"]),
-        ],
+        *(
+            [(name, *[""] * 4, number, share(number, total)) for name, number in part.items()]
+            for part in (flops["by_component"], sums)
+        ),
     )
 
 
@@ -128,11 +116,10 @@ def _operations(values: Mapping[str, Any]) -> Table:
     batch_size, optimizer = training["batch_size"], training["optimizer"]
     tokens = batch_size * values["model"]["context_length"]
     forward = batch_size * flops["forward"]
+    backward = "backward, with the forward pass again" if training["recompute"] else "backward"
     numbers = {
         "forward": forward,
-        "backward, with the forward pass again" if training["recompute"] else "backward": (
-            flops["per_step"] - forward
-        ),
+        backward: flops["per_step"] - forward,
         "a step": flops["per_step"],
         "a token": flops["per_token"],
         f"{optimizer}'s update": flops["optimizer_total"],
@@ -143,7 +130,7 @@ def _operations(values: Mapping[str, Any]) -> Table:
     table = _table(
         f"Training, a batch of {batch_size:,} ({tokens:,} tokens)",
         ("FLOPs", "number", "as"),
-        [(name, f"{number:,}", scientific(number)) for name, number in numbers.items()],
+        [(name, number, scientific(number)) for name, number in numbers.items()],
     )
     per_parameter = flops["optimizer_total"] / values["parameters"]["total"]
     table.caption = f"{optimizer}: {per_parameter:,.4g} operations for each parameter"
@@ -153,30 +140,32 @@ def _operations(values: Mapping[str, Any]) -> Table:
 def _memory(values: Mapping[str, Any]) -> Table:
     """Bytes by component: activations, then the tensors that outlast a step, then sums."""
     training, memory = values["training"], values["memory"]
-    textbook, ours = memory["textbook"], memory["implementation"]
-    batch_size = training["microbatch_size"]
+    both, batch_size = (memory["textbook"], memory["implementation"]), training["microbatch_size"]
+    textbook, ours = both
     rows = []
-    lists = (textbook["activations"], ours["activations"])
-    for component in dict.fromkeys(saved["component"] for saved in lists[0] + lists[1]):
+    for component in dict.fromkeys(a["component"] for each in both for a in each["activations"]):
         growing, once = (
-            [sum(s[key] for s in saved if s["component"] == component) for saved in lists]
+            [
+                sum(a[key] for a in each["activations"] if a["component"] == component)
+                for each in both
+            ]
             for key in ("per_sequence_bytes", "once_bytes")
         )
-        both = [batch_size * size + fixed for size, fixed in zip(growing, once, strict=True)]
-        rows.append((f"activations: {component}", *both, *([once[1]] if once[1] else [])))
+        sizes = [batch_size * size + fixed for size, fixed in zip(growing, once, strict=True)]
+        rows.append((f"activations: {component}", *sizes, *filter(None, once[1:])))
     parameters, gradients = ours["parameters_bytes"], ours["gradients_bytes"]
     moments = textbook["once_bytes"] - parameters - gradients
     rows += [
         ("parameters", parameters, parameters),
         ("gradients", gradients, gradients),
         (f"{training['optimizer']}'s state", moments, ours["optimizer_state_bytes"]),
+        ("all at once, or the worst moment", textbook["bytes"], ours["peak_bytes"]),
     ]
-    shown = [(name, *map(format_bytes, sizes)) for name, *sizes in rows]
-    peaks = [format_bytes(size) for size in (textbook["bytes"], ours["peak_bytes"])]
-    sums = [("all at once, or the worst moment", *peaks)]
+    *shown, peaks = [(name, *map(format_bytes, sizes)) for name, *sizes in rows]
+    sums = [peaks]
     if memory["limit_bytes"] is not None:
         limit = f"the most sequences in {format_bytes(memory['limit_bytes'])}"
-        sums.append((limit, *(str(each["largest_batch"]) for each in (textbook, ours))))
+        sums.append((limit, *(str(each["largest_batch"]) for each in both)))
     what = "sequence" if batch_size == 1 else "sequences"
     return _table(
         f"Memory of training, {batch_size:,} {what} at a time, products in {training['dtype']}",
@@ -225,8 +214,8 @@ def _optimum(optimum: Mapping[str, float]) -> str:
     )
 
 
-def _table(title: str, columns: Sequence[str], *sections: Sequence[Sequence[str]]) -> Table:
-    """A table whose sections are separated by a line; the first column is on the left."""
+def _table(title: str, columns: Sequence[str], *sections: Sequence[Sequence[Any]]) -> Table:
+    """A table of texts and integers, with a line between sections; the first column is left."""
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
     table.min_width = len(title)  # else a narrow table breaks it
     table.caption_justify = "left"
@@ -236,5 +225,5 @@ def _table(title: str, columns: Sequence[str], *sections: Sequence[Sequence[str]
     for section in sections:
         table.add_section()
         for row in section:
-            table.add_row(*row)
+            table.add_row(*(cell if isinstance(cell, str) else f"{cell:,}" for cell in row))
     return table

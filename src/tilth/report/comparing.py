@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Protocol
 
 from tilth.config.overrides import changed
 from tilth.config.training import ResolvedConfig, differences
@@ -113,13 +113,12 @@ def shown_value(name: str, value: object) -> str:
 # --- the answer -----------------------------------------------------------------------------------
 
 
-class OverSeeds:
+class OverSeeds(Protocol):
     """Bits per byte of trials that differ only in the seed: their mean and spread."""
 
     @property
     def bits(self) -> list[float]:
         """Bits per byte, by seed."""
-        raise NotImplementedError
 
     @property
     def mean(self) -> float:

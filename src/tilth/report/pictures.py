@@ -4,9 +4,9 @@ What enters: a section. What leaves: the bytes of a picture of its learning curv
 time, of one of its final bits per byte, if it has an axis, and of each chart of its lab.
 """
 
-import io
 from typing import Any
 
+from tilth.accounting.pictures import new_figure, png_bytes
 from tilth.errors import import_extra
 from tilth.report import charts
 from tilth.report.comparing import groups_of
@@ -24,7 +24,7 @@ def curves_png(section: Section) -> bytes | None:
     entries = section.begun
     if not entries:
         return None
-    figure, panels = _figure(11, 4.6, ncols=2, sharey=True)
+    figure, panels = new_figure(11, 4.6, "A report", ncols=2, sharey=True)
     _, window = charts.windows_of(section)
     spreads = charts.spreads_of(section, "valid_loss")
     unit, unit_seconds = charts.unit_of_time(section)
@@ -57,7 +57,7 @@ def axis_png(section: Section) -> bytes | None:
     points = charts.axis_points(section)
     if not points:
         return None
-    figure, axes = _figure(7, 4)
+    figure, axes = new_figure(7, 4, "A report")
     axes.plot(*charts.axis_line(points), color="0.5", lw=1, zorder=1)
     for point in points:
         colour, marker = section.colours[point.group], "x" if point.is_diverged else "o"
@@ -74,7 +74,7 @@ def axis_png(section: Section) -> bytes | None:
 
 def chart_png(section: Section, chart: Chart) -> bytes:
     """A chart of the lab's own."""
-    figure, axes = _figure(7, 4)
+    figure, axes = new_figure(7, 4, "A report")
     styles = [_style(**style) for style in charts.line_styles(section, chart)]
     for line, style in zip(chart.lines, styles, strict=True):
         marker = "o" if len(line.points) <= charts.MAX_MARKED else ""
@@ -100,13 +100,6 @@ def _style(colour: str, dash: str) -> dict[str, str]:
     return {"color": colour, "ls": DASHES[dash]}
 
 
-def _figure(width: float, height: float, **layout: Any) -> tuple[Any, Any]:  # noqa: ANN401
-    # Not by pyplot, which would keep every figure.
-    figures = import_extra("matplotlib.figure", "A report")
-    figure = figures.Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.subplots(**layout)
-
-
 def _legend(figure: Any, names: list[str], styles: list[dict[str, str]]) -> None:  # noqa: ANN401
     line = import_extra("matplotlib.lines", "A report").Line2D
     handles = [line([], [], lw=2, **style) for style in styles[:MAX_NAMES]]
@@ -123,9 +116,6 @@ def _plain(text: str) -> str:
 
 def _png(figure: Any) -> bytes:  # noqa: ANN401
     for axes in figure.axes:
-        axes.spines[["top", "right"]].set_visible(False)
         axes.grid(color="0.9", lw=0.6)
         axes.set_axisbelow(True)
-    with io.BytesIO() as buffer:
-        figure.savefig(buffer, format="png", dpi=110)
-        return buffer.getvalue()
+    return png_bytes(figure)
