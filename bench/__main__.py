@@ -1,8 +1,8 @@
-"""The command: `python -m bench [--only NAME] [--runs N] [--json FILE] [--list]`.
+"""The command line: `python -m bench [--only NAME] [--runs N] [--json FILE] [--list]`.
 
-The table goes to stdout, progress to stderr, and every single run to `bench/results/NAME.json`.
-Exit code 1: a contender failed or gave another answer; 2: the command was wrong; 130: Ctrl-C.
-A missed target is a finding, not a failure.
+The table goes to stdout, progress to stderr, every run to `bench/results/NAME.json`. Exit code 1: a
+contender failed or its answer differs; 2: wrong arguments; 130: Ctrl-C. A missed target is not an
+error.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from bench.report import has_failures, print_report, save_report
 
 
 def find_benchmarks(folder: Path) -> dict[str, Path]:
-    """Find the files that declare a benchmark, by name, without importing any."""
+    """Return the files that declare a benchmark, by name, without importing them."""
     files = sorted(folder.glob("*.py"))
     return {
         file.stem: file for file in files if re.search(r"(?m)^BENCHMARK\b", file.read_text("utf-8"))
@@ -30,15 +30,15 @@ def find_benchmarks(folder: Path) -> dict[str, Path]:
 
 
 def positive(text: str) -> int:
-    """Read a number of runs."""
+    """Parse a number of runs."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of runs; give 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of runs; give 1 or more")
     return int(text)
 
 
 @contextlib.contextmanager
 def progress(name: str) -> Iterator[Callable[[str], None]]:
-    """One changing line on a terminal, a line each elsewhere."""
+    """Yield a function that shows progress: a status line on a terminal, else one line each."""
     if not sys.stderr.isatty():
         yield lambda line: print(f"{name}: {line}", file=sys.stderr, flush=True)
         return
@@ -50,34 +50,43 @@ def progress(name: str) -> Iterator[Callable[[str], None]]:
 
 
 def stop(number: int, frame: FrameType | None) -> None:
-    """Turn a signal into an exception, which passes through the code that ends the children."""
+    """Turn a signal into an exception, so that child processes are ended."""
     raise SystemExit(128 + number)
 
 
 def main() -> int:
-    """Read the command line, run the benchmarks it names, and return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description="tilth beside its peers")
-    parser.add_argument("--only", metavar="NAME", help="one benchmark instead of all")
-    parser.add_argument("--runs", type=positive, metavar="N", help="default: 5, or 3 if slow")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="default: results/NAME.json")
-    parser.add_argument("--list", action="store_true", help="name the benchmarks and end")
+    """Run the selected benchmarks, and return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description="Benchmarks of tilth and its peers."
+    )
+    parser.add_argument("--only", metavar="NAME", help="one benchmark; default: all")
     parser.add_argument(
-        "--folder", type=Path, default=PROJECT / "bench", help="where the benchmark files stand"
+        "--runs",
+        type=positive,
+        metavar="N",
+        help="rounds; default: 5, or 3 if a run takes more than a minute",
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="results; default: bench/results/NAME.json"
+    )
+    parser.add_argument("--list", action="store_true", help="list the benchmarks")
+    parser.add_argument(
+        "--folder", type=Path, default=PROJECT / "bench", help="folder of the benchmark files"
     )
     options = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:  # nohup, for one, has it ignored
+        if signal.getsignal(number) is signal.SIG_DFL:  # ignored under nohup
             signal.signal(number, stop)
 
     files = find_benchmarks(options.folder)
     if options.only is not None and options.only not in files:
         near = difflib.get_close_matches(options.only, files, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(files)}."
-        print(f"There is no benchmark called {options.only}; {hint}", file=sys.stderr)
+        hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(files)}."
+        print(f"There is no benchmark {options.only}; {hint}", file=sys.stderr)
         return 2
     chosen = [options.only] if options.only is not None else list(files)
     if options.json is not None and len(chosen) != 1:
-        print("--json takes one benchmark: choose it with --only NAME.", file=sys.stderr)
+        print("--json needs one benchmark; choose it with --only NAME.", file=sys.stderr)
         return 2
 
     failed = False
@@ -89,7 +98,7 @@ def main() -> int:
                 continue
             with progress(name) as tell:
                 report = measure(benchmark, options.runs, tell)
-        except Exception:  # a broken file says where, and the other benchmarks still run
+        except Exception:  # the other benchmarks still run
             traceback.print_exc()
             print(f"{name} did not run: its file or its prepare() failed.", file=sys.stderr)
             failed = True

@@ -1,14 +1,14 @@
-"""How well `tilth account` predicts a step of training: its peak of memory, and its time.
+"""Accuracy of the peak memory and the step time that `tilth account` predicts.
 
     python -m bench.accounting [--rounds N] [--threads N] [--json FILE]
 
-Three sizes, each in new processes that measure the machine (as `--hardware this` does), then take
-some steps with clipping and AdamW, uncompiled. Memory is the most that was resident during those,
-less what Python and torch hold after a step of a tiny model. It is measured twice: with glibc's
-allocator told to give large blocks back at once (MALLOC_MMAP_THRESHOLD_), which is what a model
-needs, and as glibc does by default, which keeps some of them for later. Time is CPU time over the
-number of threads, the best step of a process: on a quiet machine that is the wall clock, and a busy
-one changes it less. The median of the rounds is shown. Aims: memory within 15%, time within 25%.
+Three model sizes, each in a new process that measures the machine (as `--hardware this` does), then
+takes some steps with clipping and AdamW, uncompiled. Memory is the peak resident memory of these
+steps, less the memory of Python and torch after a step of a tiny model. It is measured twice: with
+glibc returning large blocks at once (MALLOC_MMAP_THRESHOLD_), which is what the model needs, and
+with glibc's default, which keeps some of them. Time is CPU time divided by the number of threads,
+the best step of a process: on an idle machine it equals wall-clock time, and load changes it less.
+Medians of the rounds are shown. Targets: memory within 15%, time within 25%.
 """
 
 import argparse
@@ -37,29 +37,29 @@ SIZES = [
     (ModelConfig(10_000, 256, 512, 4, 16), 16),
 ]
 STEPS = 2
-MEMORY_AIM, TIME_AIM = 0.15, 0.25
+MEMORY_TARGET, TIME_TARGET = 0.15, 0.25
 
 
 def resident_bytes() -> int:
-    """Return what is resident now."""
+    """Return the resident memory."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def cpu_clock(threads: int) -> float:
-    """Look at the CPU time of this process, as if all threads worked all the time."""
+    """Return the CPU time of this process divided by the number of threads."""
     return time.process_time() / threads
 
 
 def measure_one(number: int, threads: int) -> dict[str, float]:
-    """Predict and measure one size, in this process."""
+    """Predict and measure one model size, in this process."""
     import torch
 
     clock = partial(cpu_clock, threads)
     machine = measure_machine(clock)
     torch.set_num_threads(threads)
-    take_steps(ModelConfig(10, 8, 16, 1, 2), 1, clock)  # what torch sets up when it is first used
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    take_steps(ModelConfig(10, 8, 16, 1, 2), 1, clock)  # initializes torch
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = resident_bytes()
     config, batch_size = SIZES[number]
     step_seconds = take_steps(config, batch_size, clock)
@@ -73,7 +73,7 @@ def measure_one(number: int, threads: int) -> dict[str, float]:
 
 
 def take_steps(config: ModelConfig, batch_size: int, clock: Callable[[], float]) -> float:
-    """Train for some steps; return the seconds of the best one."""
+    """Train for some steps; return the time of the fastest one, in seconds."""
     import torch
 
     from tilth.model import TransformerLM, chunked_cross_entropy
@@ -92,11 +92,11 @@ def take_steps(config: ModelConfig, batch_size: int, clock: Callable[[], float])
         clip_gradients(model.parameters(), 1.0)
         optimizer.step()
         taken.append(clock() - began)
-    return min(taken[1:])  # the first also makes the optimizer's state
+    return min(taken[1:])  # the first step also creates the optimizer state
 
 
 def in_a_new_process(number: int, threads: int, **variables: str) -> dict[str, float]:
-    """Run `measure_one` where nothing was allocated before."""
+    """Run `measure_one` in a new process."""
     environment = os.environ | dict.fromkeys(THREAD_VARIABLES, str(threads)) | variables
     command = [sys.executable, "-m", "bench.accounting", "--one", str(number)]
     command += ["--threads", str(threads)]
@@ -106,17 +106,17 @@ def in_a_new_process(number: int, threads: int, **variables: str) -> dict[str, f
 
 
 def off(run: dict[str, float], predicted: str, measured: str) -> float:
-    """Say by how much the prediction is too high, or too low."""
+    """Return the relative error of the prediction."""
     return run[predicted] / run[measured] - 1
 
 
-def judged(value: float, aim: float) -> str:
-    """Write a deviation, and whether it is within the aim."""
-    return f"{value:+.1%} {'met' if abs(value) <= aim else 'MISSED'}"
+def judged(value: float, target: float) -> str:
+    """Format a relative error, and whether it meets the target."""
+    return f"{value:+.1%} {'met' if abs(value) <= target else 'MISSED'}"
 
 
 def main() -> None:
-    """Measure every size in turns, and print the table."""
+    """Measure all sizes, interleaved, and print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.accounting", description="see bench/")
     parser.add_argument("--rounds", type=int, default=3, metavar="N")
     parser.add_argument("--threads", type=int, default=1, metavar="N")
@@ -143,19 +143,19 @@ def main() -> None:
                 f"{median['predicted_bytes'] / 1e6:,.0f} MB",
                 *(
                     f"{median[name] / 1e6:,.0f} MB: "
-                    + judged(off(median, "predicted_bytes", name), MEMORY_AIM)
+                    + judged(off(median, "predicted_bytes", name), MEMORY_TARGET)
                     for name in ("needed_bytes", "measured_bytes")
                 ),
                 seconds(median["predicted_seconds"]),
                 f"{seconds(median['measured_seconds'])}: "
-                + judged(off(median, "predicted_seconds", "measured_seconds"), TIME_AIM),
+                + judged(off(median, "predicted_seconds", "measured_seconds"), TIME_TARGET),
             ]
         )
         model: dict[str, Any] = {"model": config.to_dict(), "batch_size": batch_size}
         results.append({**model, "runs": of_size})
     print(f"{options.threads} threads, medians of {options.rounds} processes each")
-    header = ["parameters, batch", "memory predicted", "given back at once", "glibc's default"]
-    print_table([*header, "step predicted", "measured"], rows)
+    header = ["parameters, batch", "predicted memory", "needed", "glibc's default"]
+    print_table([*header, "predicted step", "measured"], rows)
     if options.json is not None:
         write_text_atomically(options.json, json.dumps(results, indent=1) + "\n", overwrite=True)
 

@@ -1,6 +1,6 @@
-"""What a benchmark file declares: contenders, targets and the way they are run.
+"""The declaration of a benchmark: contenders, targets and options.
 
-A benchmark is one file `bench/NAME.py`. Its docstring says the question, and it ends in one value:
+A benchmark is one file `bench/NAME.py`. Its docstring is the question; its last value is:
 
     BENCHMARK = Benchmark(
         prepare=prepare,
@@ -12,8 +12,8 @@ A benchmark is one file `bench/NAME.py`. Its docstring says the question, and it
         targets=[Target("regex findall", at_least=10.0)],
     )
 
-Every run imports this file and the benchmark's in a new process, so both stay light: what a
-contender needs is imported by its `setup`.
+Every run imports this file and the benchmark in a new process, so both stay light: heavy imports
+belong in `setup`.
 """
 
 import importlib.util
@@ -27,57 +27,57 @@ Measure = Literal["wall_seconds", "cpu_seconds", "peak_bytes"]
 
 @dataclass(frozen=True)
 class Contender:
-    """One way to do the work; `setup` and `answer` are not timed, `run` is."""
+    """One implementation of the work. Only `run` is timed, not `setup` and `answer`."""
 
     name: str
     setup: Callable[[Path, float], Any]
-    """Workload and fraction of it to take -> what `run` is given. Imports belong here."""
+    """(Workload, fraction of it) -> the argument of `run`. Imports belong here."""
     run: Callable[[Any], Any]
     answer: Callable[[Any], Any]
-    """What `run` returned -> a small JSON value that equals that of every other right contender."""
+    """Result of `run` -> a small JSON value, equal for all correct contenders."""
     package: str = ""
-    """The distribution whose version is reported."""
+    """Distribution whose version is reported."""
     against: str = ""
-    """For a peer: the contender of ours that it is compared with."""
+    """For a peer: the contender of tilth that it is compared with."""
     sample: float = 1.0
-    """The fraction of the workload that a slow peer is given; its time is scaled by it."""
+    """Fraction of the workload for a slow peer; its time is scaled accordingly."""
     warmup: int = 0
-    """Untimed runs before the timed one, in the same process and on the same `setup`."""
+    """Untimed runs before the timed run, in the same process, with the same `setup`."""
     incomparable: str = ""
-    """The reason, where the answer may differ from ours; without one it must be equal."""
+    """Reason why the answer may differ from ours; empty: it must be equal."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A ratio to reach: the peer's median (per unit of work) over ours."""
+    """A minimum for the ratio of the peer's median (per unit of work) to ours."""
 
     peer: str
     at_least: float
     measure: Measure = "wall_seconds"
     workload: str = ""
-    """Empty: judged on every workload."""
+    """Empty: applies to every workload."""
 
 
 def megabytes(workload: Path) -> float:
-    """Measure the work in a workload that is one file."""
+    """Return the size of a workload that is one file."""
     return workload.stat().st_size / 1e6
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A question, asked of every contender on every workload."""
+    """A question, answered by running every contender on every workload."""
 
     prepare: Callable[[Path], Mapping[str, Path]]
-    """Cache folder -> workloads by name, each a file or a folder. Always the same ones."""
+    """Cache folder -> workloads by name, each a file or a folder. Deterministic."""
     contenders: Sequence[Contender]
     targets: Sequence[Target] = ()
     work: Callable[[Path], float] = megabytes
-    """How many units of work a whole workload is."""
+    """Units of work in a whole workload."""
     unit: str = "MB"
     fresh: bool = False
-    """Count everything from the start of the process: interpreter, imports, setup and run."""
+    """Measure from the start of the process: interpreter, imports, setup and run."""
     threads: int | None = None
-    """Threads that OpenMP, BLAS and Rayon may use; None leaves the choice to them."""
+    """Threads for OpenMP, BLAS and Rayon; None: their default."""
     environment: Mapping[str, str] = field(default_factory=dict)
     timeout_seconds: float = 900.0
     file: Path = Path()
@@ -86,31 +86,35 @@ class Benchmark:
     def __post_init__(self) -> None:
         by_name = {contender.name: contender for contender in self.contenders}
         if len(by_name) != len(self.contenders):
-            raise ValueError("two contenders have the same name; give each its own")
+            raise ValueError("two contenders have the same name; rename one")
         for contender in self.contenders:
             if contender.against and contender.against not in by_name:
-                raise ValueError(f"{contender.name} is against {contender.against}, which is none")
+                raise ValueError(
+                    f"{contender.name} is against {contender.against}, which does not exist"
+                )
             if not 0.0 < contender.sample <= 1.0:
                 raise ValueError(f"the sample of {contender.name} must be in (0, 1]")
             if not contender.against and contender.sample != 1.0:
-                raise ValueError(f"{contender.name} is no peer, so it takes the whole workload")
+                raise ValueError(
+                    f"{contender.name} is not a peer, so its sample must be the whole workload"
+                )
             if self.fresh and contender.warmup:
-                raise ValueError(f"{contender.name} has a warmup, but a fresh process has none")
+                raise ValueError(f"{contender.name} has a warmup, but a fresh process excludes it")
         for target in self.targets:
             peer = by_name.get(target.peer)
             if peer is None or not peer.against:
-                raise ValueError(f"a target names {target.peer}, which is no peer")
+                raise ValueError(f"the target {target.peer} is not a peer")
             if target.measure == "peak_bytes" and peer.sample != 1.0:
                 raise ValueError(f"memory does not scale with the sample of {target.peer}")
 
     @property
     def name(self) -> str:
-        """What `--only` calls it."""
+        """The name for `--only`."""
         return self.file.stem
 
 
 def load_benchmark(file: Path) -> Benchmark:
-    """Import a benchmark file by its path, so that it need not stand on the import path."""
+    """Import a benchmark file by its path."""
     specification = importlib.util.spec_from_file_location(f"benchmark_{file.stem}", file)
     assert specification is not None
     assert specification.loader is not None

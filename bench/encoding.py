@@ -1,46 +1,39 @@
-"""How fast text becomes token ids, beside its peers, when the text has been encoded before.
+"""Speed of encoding text that was encoded before, compared with other tokenizers.
 
-One thread, GPT-2's vocabulary (or one that tilth learns, where there is none), `<|endoftext|>` in
-the text is the special token. Each returns what it makes with the least effort: an array of ids,
-except Hugging Face, which has lists alone (and is given the first tenth of the text). Most keep the
-pieces that they have seen, as we do: each encodes the same text once before, untimed.
-`encoding_fresh` is the first time.
+One thread, GPT-2's vocabulary (or one trained by tilth, if that is missing); `<|endoftext|>` in the
+text is the special token. Each contender returns its cheapest result: an array of ids, except
+Hugging Face, which has lists only (and encodes the first tenth of the text). Most tokenizers cache
+pieces, as tilth does: each encodes the same text once before, untimed. `encoding_fresh` measures
+the first pass.
 Targets: at least as fast as gigatoken; at least 15 times as fast as tiktoken.
 """
 
-# Peers need not be installed where types are checked.
+# Type checking does not need the peers.
 # mypy: disable-error-code="import-not-found, import-untyped"
 
 import json
 from base64 import b64decode
 from collections.abc import Callable
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from bench.declaration import Benchmark, Contender, Target
-from bench.workloads import read_text, tokenizer_texts
+from bench.workloads import call, fingerprint, read_text, tokenizer_texts
 
 Task = tuple[Callable[[str], Any], str]
 Setup = Callable[[Path, float], Task]
-# Beside Rayon's, which comes by `threads`: those of Hugging Face and of fastokens.
+# For Hugging Face and fastokens; `threads` sets Rayon's variable.
 ONE_THREAD = {"TOKENIZERS_PARALLELISM": "false", "FASTOKENS_BPE_THREADS": "1"}
 
 
 def load_numpy() -> None:
-    """Import what some import when they encode first: 0.1 s that no peer should pay in its run."""
+    """Import numpy before the timed run: some peers import it in their first call (0.1 s)."""
     import numpy  # noqa: F401
 
 
-def run(task: Task) -> object:
-    """Do what is timed."""
-    encode, text = task
-    return encode(text)
-
-
 def tilth(file: Path, sample: float) -> Task:
-    """Encode with tilth, into an array."""
+    """Encode with tilth into an array."""
     from tilth.tokenizer import Tokenizer
 
     load_numpy()
@@ -49,7 +42,7 @@ def tilth(file: Path, sample: float) -> Task:
 
 
 def gigatoken(file: Path, sample: float) -> Task:
-    """Encode with gigatoken, into an array; of its ways to encode one text none was faster."""
+    """Encode with gigatoken into an array, its fastest way to encode one text."""
     from gigatoken import Tokenizer
 
     load_numpy()
@@ -58,7 +51,7 @@ def gigatoken(file: Path, sample: float) -> Task:
 
 
 def fastokens(file: Path, sample: float) -> Task:
-    """Encode with fastokens, into a buffer."""
+    """Encode with fastokens into a buffer."""
     import numpy as np
     from fastokens import Tokenizer
 
@@ -71,8 +64,8 @@ def fastokens(file: Path, sample: float) -> Task:
     return encode, read_text(file, sample)
 
 
-def tiktoken_encoding(folder: Path) -> Any:  # noqa: ANN401, tiktoken is no dependency
-    """Make tiktoken's encoding from the ranks, with the pattern that it has for GPT-2."""
+def tiktoken_encoding(folder: Path) -> Any:  # noqa: ANN401, tiktoken is not a dependency
+    """Create tiktoken's encoding from the ranks, with its pattern for GPT-2."""
     from tiktoken import Encoding
     from tiktoken_ext.openai_public import r50k_pat_str
 
@@ -88,14 +81,14 @@ def tiktoken_encoding(folder: Path) -> Any:  # noqa: ANN401, tiktoken is no depe
 
 
 def tiktoken(file: Path, sample: float) -> Task:
-    """Encode with tiktoken, into an array."""
+    """Encode with tiktoken into an array."""
     load_numpy()
     encoding = tiktoken_encoding(file.parent)
     return partial(encoding.encode_to_numpy, allowed_special="all"), read_text(file, sample)
 
 
 def hugging_face(file: Path, sample: float) -> Task:
-    """Encode with Hugging Face tokenizers, without the offsets that it could also give."""
+    """Encode with Hugging Face tokenizers, without offsets."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(file.parent / "tokenizer.json"))
@@ -103,21 +96,21 @@ def hugging_face(file: Path, sample: float) -> Task:
 
 
 def same_ids(ids: object) -> dict[str, Any]:
-    """Sum up ids so that other ids give another answer."""
+    """Return the number of ids and a checksum."""
     import numpy as np
 
     array = np.asarray(ids, dtype=np.uint32)
-    return {"tokens": len(array), "sha256": sha256(array.tobytes()).hexdigest()[:16]}
+    return {"tokens": len(array), "sha256": fingerprint(array.tobytes())}
 
 
 def contenders(warmup: int) -> list[Contender]:
-    """List everyone, with so many untimed passes before the timed one."""
+    """Return all contenders, with `warmup` untimed passes before the timed one."""
 
     def peer(name: str, setup: Setup, package: str, sample: float = 1.0) -> Contender:
-        return Contender(name, setup, run, same_ids, package, "tilth", sample, warmup)
+        return Contender(name, setup, call, same_ids, package, "tilth", sample, warmup)
 
     return [
-        Contender("tilth", tilth, run, same_ids, package="tilth", warmup=warmup),
+        Contender("tilth", tilth, call, same_ids, package="tilth", warmup=warmup),
         peer("gigatoken", gigatoken, "gigatoken"),
         peer("fastokens", fastokens, "fastokens"),
         peer("tiktoken", tiktoken, "tiktoken"),

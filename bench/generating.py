@@ -1,9 +1,10 @@
-"""How fast text is generated at 22.7M parameters, beside Hugging Face and llama.cpp.
+"""Speed of generation at 22.7M parameters, compared with Hugging Face and llama.cpp.
 
-One sequence, 256 new tokens behind one, two threads, the same random weights for all; imports,
-loading and a first pass are not counted. Greedy, and sampled at temperature 0.8 with top-p 0.95.
-Targets: float32 at least 4 times Hugging Face's `generate` and at least equal to llama.cpp; int8 at
-least equal to its Q8_0.
+One sequence, 256 new tokens after a prompt of one, two threads, the same random weights for all.
+Imports, loading and a first pass are not timed. Greedy, and sampled at temperature 0.8 with top-p
+0.95.
+Targets: float32 at least 4 times as fast as Hugging Face's `generate` and as fast as llama.cpp;
+int8 as fast as its Q8_0.
 """
 
 import json
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.declaration import Benchmark, Contender, Target
-from bench.workloads import write_once
+from bench.workloads import make_once, write_once
 
 SHAPE: dict[str, Any] = {"vocab_size": 10_000, "context_length": 256, "d_model": 512}
 SHAPE |= {"num_layers": 4, "num_heads": 16, "d_ff": 1344}
@@ -22,19 +23,17 @@ SAMPLED = {"temperature": 0.8, "top_p": 0.95}
 Generate = Callable[[], list[int]]
 
 
-# --- the model, in everyone's format --------------------------------------------------------------
+# --- the model in each format ---------------------------------------------------------------------
 
 
 def prepare(folder: Path) -> dict[str, Path]:
-    """Draw the weights once, and write them for each contender."""
+    """Draw the weights once, and write them in the format of each contender."""
     for name, write in (
         ("model.safetensors", write_safetensors),
         ("F32.gguf", partial(write_gguf, quantized=False)),
         ("Q8_0.gguf", partial(write_gguf, quantized=True)),
     ):
-        if not (folder / name).exists():
-            write(folder / f"partial-{name}")
-            (folder / f"partial-{name}").rename(folder / name)
+        make_once(folder / name, write)
     return {
         name: write_once(folder / f"{name}.json", partial(json.dumps, options))
         for name, options in (("greedy", {"temperature": 0.0}), ("sampled", SAMPLED))
@@ -42,7 +41,7 @@ def prepare(folder: Path) -> dict[str, Path]:
 
 
 def draw_weights() -> dict[str, Any]:
-    """Make the weights of a model that has not been trained."""
+    """Return the weights of an untrained model."""
     import torch
 
     from tilth.config import ModelConfig
@@ -53,7 +52,7 @@ def draw_weights() -> dict[str, Any]:
 
 
 def write_safetensors(path: Path) -> None:
-    """Write a file for ourselves and Hugging Face."""
+    """Write the file for tilth and Hugging Face."""
     from safetensors.torch import save_file
 
     save_file(draw_weights(), path)
@@ -77,8 +76,10 @@ GGUF_NAMES = {
 
 
 def write_gguf(path: Path, *, quantized: bool) -> None:
-    """Write a file for llama.cpp, whose rotation pairs (2k, 2k+1) as ours does."""
+    """Write the file for llama.cpp, which rotates the pairs (2k, 2k + 1) as tilth does."""
     import gguf  # type: ignore[import-not-found]
+
+    from bench.models import renamed
 
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_context_length(SHAPE["context_length"])
@@ -91,15 +92,14 @@ def write_gguf(path: Path, *, quantized: bool) -> None:
     writer.add_rope_freq_base(10_000.0)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_vocab_size(SHAPE["vocab_size"])
-    # A vocabulary, as the server wants one; prompts come as ids.
+    # The server needs a vocabulary, although prompts are ids.
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list([f"t{i}" for i in range(SHAPE["vocab_size"])])
     writer.add_token_types([gguf.TokenType.NORMAL] * SHAPE["vocab_size"])
     writer.add_token_merges(["t 1"])
     for name, weight in draw_weights().items():
-        for ours, theirs in GGUF_NAMES.items():
-            name = name.replace(ours, theirs)  # noqa: PLW2901
+        name = renamed(name, GGUF_NAMES)  # noqa: PLW2901
         numbers = weight.numpy()
         if quantized and numbers.ndim == 2:
             kind = gguf.GGMLQuantizationType.Q8_0
@@ -116,13 +116,13 @@ def write_gguf(path: Path, *, quantized: bool) -> None:
 
 
 def tilth(quantize: Any, file: Path, sample: float) -> Generate:  # noqa: ANN401
-    """Set up ours, through its Python API."""
+    """Set up tilth through its Python API."""
     from tilth.config.model import ModelConfig
     from tilth.generation import LanguageModel
     from tilth.runs.tensors import load_weights
     from tilth.tokenizer import Tokenizer
 
-    # Without an end token, so that nothing ends early.
+    # No end token: all sequences have full length.
     tokens = {i: bytes([i]) if i < 256 else b"t%d" % i for i in range(SHAPE["vocab_size"])}
     weights = load_weights(file.parent / "model.safetensors")
     model = LanguageModel.from_weights(
@@ -139,58 +139,20 @@ def tilth(quantize: Any, file: Path, sample: float) -> Generate:  # noqa: ANN401
     return ids
 
 
-HUGGING_FACE_NAMES = {
-    "token_embeddings": "model.embed_tokens",
-    "layers.": "model.layers.",
-    "ln1": "input_layernorm",
-    "ln2": "post_attention_layernorm",
-    "ln_final": "model.norm",
-    "attn.": "self_attn.",
-    "output_proj": "o_proj",
-    "ffn.w1": "mlp.gate_proj",
-    "ffn.w2": "mlp.down_proj",
-    "ffn.w3": "mlp.up_proj",
-}
-
-
 def make_llama(folder: Path) -> Any:  # noqa: ANN401
-    """Make Hugging Face's Llama of our weights."""
-    import torch
+    """Return Hugging Face's Llama with our weights, for generation."""
     from safetensors.torch import load_file
-    from transformers import LlamaConfig, LlamaForCausalLM
 
-    llama = LlamaForCausalLM(  # type: ignore[no-untyped-call]
-        LlamaConfig(  # type: ignore[call-arg]
-            vocab_size=SHAPE["vocab_size"],
-            hidden_size=SHAPE["d_model"],
-            intermediate_size=SHAPE["d_ff"],
-            num_hidden_layers=SHAPE["num_layers"],
-            num_attention_heads=SHAPE["num_heads"],
-            max_position_embeddings=SHAPE["context_length"],
-            rms_norm_eps=1e-5,
-            attn_implementation="sdpa",
-            bos_token_id=None,
-            eos_token_id=None,
-            pad_token_id=0,
-        )
-    )
-    # Theirs turns (k, k + d/2) where ours turns (2k, 2k+1): the even rows of a head come first.
-    d_head = SHAPE["d_model"] // SHAPE["num_heads"]
-    order = torch.cat([torch.arange(0, d_head, 2), torch.arange(1, d_head, 2)])
-    state = {}
-    for name, weight in load_file(folder / "model.safetensors").items():
-        if "q_proj" in name or "k_proj" in name:
-            heads = weight.reshape(-1, d_head, SHAPE["d_model"])
-            weight = heads[:, order].flatten(0, 1)  # noqa: PLW2901
-        for ours, theirs in HUGGING_FACE_NAMES.items():
-            name = name.replace(ours, theirs)  # noqa: PLW2901
-        state[name] = weight
-    llama.load_state_dict(state)
-    return llama.eval()  # type: ignore[no-untyped-call]
+    from bench import models
+    from tilth.config import ModelConfig
+
+    weights = load_file(folder / "model.safetensors")
+    tokens = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
+    return models.make_llama(ModelConfig(**SHAPE), weights, **tokens).eval()
 
 
 def hugging_face(file: Path, sample: float) -> Generate:
-    """Set up `generate` of transformers, with its cache."""
+    """Set up `generate` of transformers, with its key/value cache."""
     import torch
 
     llama = make_llama(file.parent)
@@ -218,7 +180,7 @@ def llama_cpp(kind: str, file: Path, sample: float) -> Generate:
 
     params = xllamacpp.CommonParams()
     params.model.path = str(file.parent / f"{kind}.gguf")
-    params.n_ctx = 2 * SHAPE["context_length"]  # the tokens, and room for its own bookkeeping
+    params.n_ctx = 2 * SHAPE["context_length"]  # the server reserves some of it
     params.n_parallel = 1
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 2
     params.verbosity = 0
@@ -251,28 +213,28 @@ def _about_how_many(ids: list[int]) -> int:
 
 
 def with_answer(setup: Callable[[Path, float], Generate]) -> Callable[[Path, float], Any]:
-    """Let a contender also say what to compare: greedy ids; of sampled ones, how many there are.
+    """Add the answer to a setup: the first ids if greedy, the number of ids if sampled.
 
-    To the nearest ten: llama.cpp's server has given back 255 of 256.
+    The number is rounded to tens: llama.cpp's server has returned 255 of 256.
     """
 
     def both(file: Path, sample: float) -> tuple[Generate, Callable[[list[int]], Any]]:
         is_greedy = json.loads(file.read_text())["temperature"] == 0
-        # Not all: where two tokens are all but equally likely, roundings part the ways.
+        # Not all ids: rounding decides between two tokens of nearly equal probability.
         return setup(file, sample), _first_ids if is_greedy else _about_how_many
 
     return both
 
 
 def run(task: tuple[Generate, Callable[[list[int]], Any]]) -> Any:  # noqa: ANN401
-    """Do what is timed."""
+    """Generate, and return the answer."""
     generate, answer = task
     return answer(generate())
 
 
 def contender(name: str, setup: Any, package: str, against: str = "") -> Contender:  # noqa: ANN401
-    """Declare one; a first, untimed pass warms it up."""
-    other = "another rounding" if name == "llama.cpp Q8_0" else ""
+    """Declare a contender with one untimed pass."""
+    other = "different rounding" if name == "llama.cpp Q8_0" else ""
     return Contender(
         name, with_answer(setup), run, lambda answer: answer, package, against, 1.0, 1, other
     )

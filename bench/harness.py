@@ -1,7 +1,7 @@
-"""Runs the contenders of a benchmark in turns, each run in a new process, and sums them up.
+"""Run the contenders of a benchmark, interleaved, each run in a new process, and summarise them.
 
-A `Benchmark` enters; a report leaves: plain dicts and lists, ready for JSON, with every single run,
-the medians, and the ratios that `report.py` prints.
+`measure` returns a report for a `Benchmark`: dicts and lists for JSON, with every run, the medians,
+and the ratios that `report.py` prints.
 
     report = measure(load_benchmark(Path("bench/splitting.py")), runs=None, tell=print)
 """
@@ -46,12 +46,12 @@ Tell = Callable[[str], None]
 
 
 class RunFailed(Exception):
-    """A run gave no result; the message is the sentence for its row."""
+    """A run gave no result; the message is shown in its row."""
 
 
 @dataclass
 class Entry:
-    """A contender in one race: its runs so far, or why it is out."""
+    """A contender on one workload: its runs, or the reason for its failure."""
 
     contender: Contender
     version: str
@@ -65,7 +65,7 @@ class Entry:
 
 
 def run_once(benchmark: Benchmark, contender: Contender, workload: Path, sample: float) -> Run:
-    """Start one worker, wait for it, and leave nothing of it behind."""
+    """Run one worker; end all its processes."""
     environment = dict(os.environ, PYTHONHASHSEED="0") | dict(benchmark.environment)
     if benchmark.threads is not None:
         environment |= dict.fromkeys(THREAD_VARIABLES, str(benchmark.threads))
@@ -81,13 +81,13 @@ def run_once(benchmark: Benchmark, contender: Contender, workload: Path, sample:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stream,
-                start_new_session=True,  # a group of its own, ended whole with its children
+                start_new_session=True,  # a process group, ended with its children
             )
         end = ""
         try:
             process.wait(benchmark.timeout_seconds)
         except subprocess.TimeoutExpired:
-            end = f"no answer after {benchmark.timeout_seconds:g} seconds"
+            end = f"no result after {benchmark.timeout_seconds:g} seconds"
         finally:  # also on Ctrl-C
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -106,7 +106,7 @@ def run_once(benchmark: Benchmark, contender: Contender, workload: Path, sample:
 
 
 def enter(contender: Contender) -> Entry:
-    """Look up the version of the package; a contender whose package is missing is out."""
+    """Look up the version of the package; a missing package is a failure."""
     if not contender.package:
         return Entry(contender, "")
     try:
@@ -116,9 +116,9 @@ def enter(contender: Contender) -> Entry:
 
 
 def race(benchmark: Benchmark, workload: Path, runs: int | None, tell: Tell) -> list[Entry]:
-    """Run every contender once a round, each round beginning with the next contender.
+    """Run every contender once per round; each round starts with the next contender.
 
-    A drift of the machine (heat, a neighbour) then falls on all alike, not on whoever is last.
+    So a drift of the machine (heat, other load) affects all contenders equally.
     """
     entries = [enter(contender) for contender in benchmark.contenders]
     rounds, number = runs or USUAL_RUNS, 0
@@ -147,19 +147,19 @@ def race(benchmark: Benchmark, workload: Path, runs: int | None, tell: Tell) -> 
 
 
 def compare_answers(benchmark: Benchmark, workload: Path, entries: list[Entry]) -> None:
-    """Put out of the race whoever gave another answer than ours, or two answers."""
+    """Mark contenders as failed whose answer differs from ours or between runs."""
     by_name = {entry.contender.name: entry for entry in entries}
-    # Ours first: a peer is only compared with a contender of ours that agrees with itself.
+    # Ours first: a peer is compared only with a consistent contender of ours.
     for entry in sorted(entries, key=lambda entry: bool(entry.contender.against)):
         contender = entry.contender
         if entry.failure or contender.incomparable:
             continue
         answer = entry.runs[0]["answer"]
         if other := [run["answer"] for run in entry.runs if run["answer"] != answer]:
-            entry.failure = f"answers differ between its own runs: {answer}, {other[0]}"
+            entry.failure = f"answers differ between runs: {answer}, {other[0]}"
         elif contender.against and not (ours := by_name[contender.against]).failure:
             expected = ours.runs[0]["answer"]
-            if contender.sample != 1.0:  # ours answers the smaller question too, untimed
+            if contender.sample != 1.0:  # run ours on the same sample, untimed
                 try:
                     run = run_once(benchmark, ours.contender, workload, contender.sample)
                 except RunFailed as failure:
@@ -173,21 +173,21 @@ def compare_answers(benchmark: Benchmark, workload: Path, entries: list[Entry]) 
 
 
 def ratio(entries: list[Entry], entry: Entry, measure: str) -> float | None:
-    """Divide the peer's median by ours, per unit of work: above 1, ours is the better."""
+    """Return the peer's median divided by ours, per unit of work: above 1, ours is better."""
     ours = next((each for each in entries if each.contender.name == entry.contender.against), None)
     if ours is None or entry.failure or ours.failure:
         return None
     if measure == "peak_bytes":
         whole = entry.contender.sample == 1.0  # memory does not scale with the sample
         return entry.median(measure) / ours.median(measure) if whole else None
-    # A run too short for the clock of CPU time measures zero, which no ratio can be taken to.
+    # A run shorter than the resolution of CPU time measures zero.
     if not (own := ours.median(measure)):
         return None
     return entry.median(measure) / entry.contender.sample / own
 
 
 def summarise(entry: Entry, entries: list[Entry], work: float) -> dict[str, Any]:
-    """Tell all about one contender; without a failure that includes what it reached."""
+    """Return the runs of a contender and, without a failure, its medians and ratios."""
     contender = entry.contender
     summary: dict[str, Any] = {
         "name": contender.name,
@@ -210,7 +210,7 @@ def summarise(entry: Entry, entries: list[Entry], work: float) -> dict[str, Any]
 
 
 def judge(target: Target, entries: list[Entry]) -> dict[str, Any]:
-    """Hold a target against the ratio reached; without a ratio, `met` is None."""
+    """Compare a target with the measured ratio; without a ratio, `met` is None."""
     peer = next(entry for entry in entries if entry.contender.name == target.peer)
     reached = ratio(entries, peer, target.measure)
     return {
@@ -224,9 +224,9 @@ def judge(target: Target, entries: list[Entry]) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """Describe where this runs, as far as it bears on speed."""
+    """Describe the machine."""
     model = platform.processor() or platform.machine()
-    with contextlib.suppress(FileNotFoundError):  # Linux alone has it
+    with contextlib.suppress(FileNotFoundError):  # only on Linux
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         model = next((line.split(":")[1].strip() for line in lines if "model name" in line), model)
     return {
@@ -240,7 +240,7 @@ def machine() -> dict[str, Any]:
 
 
 def cache_folder(file: Path) -> Path:
-    """Make the folder for `prepare`: another one whenever the code that fills it changes."""
+    """Return the folder for `prepare`, which changes with the code that fills it."""
     code = file.read_bytes() + Path(workloads.__file__).read_bytes()
     folder = file.parent / "cache" / f"{file.stem}-{hashlib.sha256(code).hexdigest()[:12]}"
     for outdated in set(folder.parent.glob(f"{file.stem}-*")) - {folder}:
@@ -250,7 +250,7 @@ def cache_folder(file: Path) -> Path:
 
 
 def measure(benchmark: Benchmark, runs: int | None, tell: Tell) -> dict[str, Any]:
-    """Race on every workload. A failed contender is part of the report, not an error."""
+    """Run all workloads. A failed contender is part of the report, not an error."""
     command = ["python", "-m", "bench", "--only", benchmark.name]
     report: dict[str, Any] = {
         "benchmark": benchmark.name,

@@ -1,8 +1,8 @@
-"""How fast a single piece of a megabyte is encoded: what a hostile or broken text may hold.
+"""Speed of encoding a single piece of one megabyte, as in hostile or broken text.
 
-Text that no pattern cuts is one piece to merge, where a simple implementation takes quadratic time.
-One thread, GPT-2's vocabulary, the first pass in its process.
-Target: at least 10 MB/s (the column MB/s of tilth) on each of the four.
+A text that the pattern does not split is one piece, for which a simple merge takes quadratic time.
+One thread, GPT-2's vocabulary, the first pass in a process.
+Target: at least 10 MB/s (the column MB/s of tilth) on each of the four texts.
 """
 
 from dataclasses import replace
@@ -18,7 +18,7 @@ SIZE_BYTES = 1_000_000
 
 
 def prepare(folder: Path) -> dict[str, Path]:
-    """Make four pieces, beside the vocabulary."""
+    """Write four pieces to the folder of the vocabulary."""
     tokenizer_texts(folder)
     random = Random(4)
     letters = "".join(pick(random, "abcdefghijklmnopqrstuvwxyz") for _ in range(SIZE_BYTES))

@@ -1,9 +1,9 @@
-"""How long a step of an optimizer takes at 22.7M parameters, beside torch's own.
+"""Time of an optimizer step at 22.7M parameters, compared with torch's optimizers.
 
-Two threads; the parameters of the `tinystories` model with random gradients, which stay the same.
-All are compared by their values. torch's Muon is left out: it iterates in bfloat16 on every device,
-where a CPU without instructions for it takes 76 s a step.
-Target: AdamW takes at most 1.1 times the time of torch's fused one.
+Two threads; the parameters of the `tinystories` model with constant random gradients. The answers
+are the updated values. torch's Muon is left out: it uses bfloat16 on every device, which takes 76 s
+per step on a CPU without bfloat16 instructions.
+Target: AdamW takes at most 1.1 times the time of torch's fused AdamW.
 """
 
 from collections.abc import Callable
@@ -25,13 +25,13 @@ OPTIONS: dict[str, Any] = {"lr": 1e-3, "weight_decay": 0.1}
 
 
 def prepare(folder: Path) -> dict[str, Path]:
-    """Write down how many steps the work is; the parameters are drawn by each process."""
+    """Store the number of steps; each process draws the parameters."""
     file = write_once(folder / "steps.txt", lambda: str(STEPS))
     return {"vocabulary 10,000, width 512, 4 layers": file}
 
 
 def tinystories_parameters() -> "tuple[list[Parameter], list[Parameter]]":
-    """Draw hidden matrices, and the rest, each with a gradient."""
+    """Draw the hidden matrices, and the other parameters, each with a gradient."""
     import torch
     from torch.nn import Parameter
 
@@ -48,7 +48,7 @@ def tinystories_parameters() -> "tuple[list[Parameter], list[Parameter]]":
 
 
 def adamw(make: Callable[..., Any]) -> Setup:
-    """Set up an AdamW; `make` is given the parameters and options."""
+    """Set up an AdamW; `make` receives the parameters and options."""
 
     def setup(file: Path, sample: float) -> Task:
         hidden, rest = tinystories_parameters()
@@ -58,21 +58,21 @@ def adamw(make: Callable[..., Any]) -> Setup:
 
 
 def tilth_adamw(parameters: Any, **options: Any) -> Any:  # noqa: ANN401
-    """Make ours."""
+    """Create tilth's AdamW."""
     from tilth.optim import AdamW
 
     return AdamW(parameters, **options)
 
 
 def torch_adamw(parameters: Any, **options: Any) -> Any:  # noqa: ANN401
-    """Make torch's."""
+    """Create torch's AdamW."""
     from torch.optim import AdamW
 
     return AdamW(parameters, **options)
 
 
 def tilth_muon(fused: bool | None) -> Setup:
-    """Set up ours, with AdamW for the rest."""
+    """Set up tilth's Muon, with AdamW for the other parameters."""
 
     def setup(file: Path, sample: float) -> Task:
         from tilth.optim import Muon
@@ -85,7 +85,7 @@ def tilth_muon(fused: bool | None) -> Setup:
 
 
 def run(task: Task) -> "Optimizer":
-    """Do what is timed."""
+    """Take the steps."""
     optimizer, steps = task
     for _ in range(steps):
         optimizer.step()
@@ -93,13 +93,13 @@ def run(task: Task) -> "Optimizer":
 
 
 def mean_sizes(optimizer: "Optimizer") -> list[float]:
-    """Sum up some parameters, to as many digits as survive another order of operations."""
+    """Return the mean absolute values of some parameters, rounded to five digits."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     return [round(float(p.detach().double().abs().mean()), 5) for p in parameters[:5]]
 
 
 def peer(name: str, setup: Setup, package: str, against: str, warmup: int = 0) -> Contender:
-    """Declare one that is compared with ours."""
+    """Declare a contender that is compared with another."""
     return Contender(name, setup, run, mean_sizes, package, against, warmup=warmup)
 
 

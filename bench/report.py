@@ -1,4 +1,4 @@
-"""A report (the dict that `harness.measure` returns) as a table and as a file."""
+"""Print the report of `harness.measure` as a table, and save it as JSON."""
 
 import json
 import shutil
@@ -13,26 +13,26 @@ NAMES = {"wall_seconds": "time", "cpu_seconds": "CPU time", "peak_bytes": "peak 
 
 
 def seconds(value: float) -> str:
-    """Write a time in the unit that suits its size."""
+    """Format a time in s, ms or µs."""
     if value >= 1:
         return f"{value:.2f} s"
     return f"{value * 1e3:.1f} ms" if value >= 1e-3 else f"{value * 1e6:.1f} µs"
 
 
 def notes(contender: Report) -> str:
-    """Say what a reader must know to compare this row with another."""
+    """Return the notes of a row: sample, warm-up, answer not compared."""
     found = []
     if contender["sample"] != 1.0:
         found.append(f"on {contender['sample']:.3g} of the workload, ratios scaled")
     if contender["warmup"]:
-        found.append(f"after {contender['warmup']} untimed in the same process")
+        found.append(f"after {contender['warmup']} untimed runs in the same process")
     if contender["incomparable"]:
         found.append(f"answer not compared: {contender['incomparable']}")
     return "; ".join(found)
 
 
 def row(contender: Report) -> list[str]:
-    """Write a contender's numbers, or why there are none."""
+    """Return the cells of a contender: its numbers, or its failure."""
     package = f"{contender['package']} {contender['version']}".strip()
     if contender["failure"]:
         return [contender["name"], package, *[""] * 7, contender["failure"]]
@@ -53,11 +53,11 @@ def row(contender: Report) -> list[str]:
 
 
 def target_line(target: Report) -> str:
-    """Say whether a target is met, or by how much it is missed."""
+    """Return a line: the target met, or missed by how much."""
     wanted = f"{target['at_least']:g} times the {NAMES[target['measure']]} of {target['ours']}"
     line = f"target: {target['peer']} takes at least {wanted}: "
     if target["met"] is None:
-        return line + "not judged, there is no comparison"
+        return line + "not judged: no ratio"
     if target["met"]:
         return line + f"met ({target['ratio']:.2f})"
     short = 1 - target["ratio"] / target["at_least"]
@@ -65,7 +65,7 @@ def target_line(target: Report) -> str:
 
 
 def plain_table(header: list[str], rows: list[list[str]]) -> str:
-    """Align the columns, each as wide as its longest cell: nothing is cut."""
+    """Align the columns; nothing is truncated."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
@@ -74,10 +74,10 @@ def plain_table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def print_table(header: list[str], rows: list[list[str]]) -> None:
-    """Print with rich to a terminal that is wide enough, plainly elsewhere."""
+    """Print with rich on a terminal that is wide enough, else as plain text."""
     plain = plain_table(header, rows)
     borders = 3 * len(header) + 1
-    # A terminal too narrow for the table wraps plain lines, where rich would cut every cell.
+    # On a narrow terminal, plain lines wrap; rich would truncate every cell.
     width = max(map(len, plain.splitlines())) + borders
     if not sys.stdout.isatty() or width > shutil.get_terminal_size().columns:
         print(plain)
@@ -93,13 +93,13 @@ def print_table(header: list[str], rows: list[list[str]]) -> None:
 
 
 def print_report(report: Report) -> None:
-    """Print the question, the machine, and a table with its targets for each workload."""
+    """Print the question, the machine, and a table and targets for each workload."""
     machine, unit = report["machine"], report["unit"]
     print(f"{report['benchmark']}: {' '.join(report['question'].split())}")
     print(f"machine: {machine['cpu']}, {machine['cores']} cores, Python {machine['python']}")
-    counted = "the whole process" if report["fresh_process"] else "the run, without its setup"
-    threads = f"threads: {report['threads'] or 'as many as each takes'}"
-    print(f"counted: {counted}; {threads}; ratio: its median time over that of ours")
+    timed = "the whole process" if report["fresh_process"] else "run, without setup"
+    threads = f"threads: {report['threads'] or 'default of each'}"
+    print(f"timed: {timed}; {threads}; ratio: its median time divided by ours")
     header = ["contender", "package", "runs", "median", "min .. max", f"{unit}/s", "ratio"]
     for workload in report["workloads"]:
         print(f"\nworkload: {workload['name']} ({workload['work']:,.4g} {unit})")
@@ -110,12 +110,12 @@ def print_report(report: Report) -> None:
 
 
 def has_failures(report: Report) -> bool:
-    """Tell whether any contender failed or was refused."""
+    """Return whether any contender failed."""
     return any(each["failure"] for work in report["workloads"] for each in work["contenders"])
 
 
 def save_report(report: Report, file: Path) -> None:
-    """Write it as JSON, whole or not at all."""
+    """Write the report as JSON, atomically."""
     file.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(report, indent=1, ensure_ascii=False) + "\n"
     write_text_atomically(file, text, overwrite=True)

@@ -1,23 +1,21 @@
-"""How well the recipe `small` predicts unseen text, beside a nanoGPT that had the same time.
+"""Quality of the recipe `small` after a given time, compared with nanoGPT.
 
     python -m bench.time_to_quality DATA --minutes 8 --seeds 3
 
-Both see the same batches of the same token files and have as many parameters within 5%. How many
-steps fit into the time is measured once, in turns, for each of them uncompiled and compiled, and
-the better is taken. A step costs its CPU time: on a quiet machine that is the wall clock times the
-cores, and a neighbour changes it less than the wall clock. Compiling costs its wall clock on all
-cores. From then on a run counts steps, so it can be repeated. Evaluations are outside of the time,
-for both.
+Both train on the same batches of the same token files; their numbers of parameters differ by at
+most 5%. The number of steps that fit into the time is measured once, interleaved, for each model
+uncompiled and compiled; the better is used. A step costs its CPU time: on an idle machine this is
+wall-clock time multiplied by the cores, and load changes it less. Compilation costs its wall-clock
+time on all cores. From then on a run counts steps, so it can be repeated. Evaluations are not
+counted.
 
-nanoGPT gets the best of three learning rates, found with the first seed. Every run is written to
-a file of its own in `--out`, and one that is there already is not repeated: an interrupted
-comparison goes on. The table is printed from these files, and `--picture` draws their curves (this
-alone needs matplotlib).
+nanoGPT gets the best of three learning rates, found with the first seed. Each run is written to a
+separate file in `--out`, and existing files are not repeated, so an interrupted comparison
+continues. The table is printed from these files; `--picture` draws their curves (needs matplotlib).
 """
 
 import argparse
 import json
-import math
 import statistics
 import sys
 import tempfile
@@ -27,14 +25,13 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from tilth.config import MachineConfig, ModelConfig, ResolvedConfig, WatchConfig
+from bench.models import NanoGPT
+from tilth.config import MachineConfig, ResolvedConfig, WatchConfig
 from tilth.data import Batches, Data, open_data
 from tilth.files import atomic_write
 from tilth.model import TransformerLM
@@ -55,7 +52,7 @@ from tilth.training.step import (
 CORES = 2
 PEER_RATES = (2.5e-3, 5e-3, 1e-2)
 CURVE_POINTS = 10
-CURVE_TOKENS = 32_768  # of the validation set, at each point; the last value is of all of it
+CURVE_TOKENS = 32_768  # validation tokens per point; the final value uses all of them
 CALIBRATION_ROUNDS = 15
 PARAMETERS_WITHIN = 0.05
 
@@ -63,83 +60,23 @@ OURS, PEER = "tilth small", "nanoGPT"
 Step = Callable[[int], None]
 
 
-class Block(nn.Module):
-    """A block of GPT-2 as nanoGPT writes it."""
-
-    def __init__(self, d_model: int, num_heads: int) -> None:
-        super().__init__()
-        self.num_heads = num_heads
-        self.ln_1, self.ln_2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
-        self.c_attn, self.attn_proj = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
-        self.c_fc, self.mlp_proj = nn.Linear(d_model, 4 * d_model), nn.Linear(4 * d_model, d_model)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Attend, then transform each token; both add to the stream."""
-        q, k, v = (
-            part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (batch, heads, seq, d_head)
-            for part in self.c_attn(self.ln_1(x)).chunk(3, dim=-1)
-        )
-        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.attn_proj(mixed.transpose(1, 2).flatten(2))
-        x = x + self.mlp_proj(functional.gelu(self.c_fc(self.ln_2(x))))
-        return x
-
-
-class NanoGPT(nn.Module):
-    """GPT-2 as nanoGPT trains it: learned positions, LayerNorm, GELU, biases."""
-
-    def __init__(self, shape: ModelConfig) -> None:
-        super().__init__()
-        self.config = SimpleNamespace(context_length=shape.context_length)  # for `evaluate`
-        self.wte = nn.Embedding(shape.vocab_size, shape.d_model)
-        self.wpe = nn.Embedding(shape.context_length, shape.d_model)
-        self.blocks = nn.ModuleList(
-            Block(shape.d_model, shape.num_heads) for _ in range(shape.num_layers)
-        )
-        self.ln_f = nn.LayerNorm(shape.d_model)
-        self.lm_head = nn.Linear(shape.d_model, shape.vocab_size, bias=False)
-        for name, parameter in self.named_parameters():
-            if parameter.ndim == 2:
-                into_stream = name.endswith("_proj.weight")  # 2 a block add up in the stream
-                depth = math.sqrt(2 * shape.num_layers) if into_stream else 1.0
-                nn.init.normal_(parameter, std=0.02 / depth)
-            elif name.endswith("bias"):
-                nn.init.zeros_(parameter)
-        if shape.tie_embeddings:
-            self.lm_head.weight = self.wte.weight
-
-    @property
-    def head_weight(self) -> Tensor:
-        """The output matrix."""
-        return self.lm_head.weight
-
-    def hidden(self, token_ids: Tensor) -> Tensor:
-        """Return what the output matrix is applied to."""
-        x: Tensor = self.wte(token_ids) + self.wpe.weight[: token_ids.shape[1]]
-        for block in self.blocks:
-            x = block(x)
-        normed: Tensor = self.ln_f(x)
-        return normed
-
-    def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """The loss over the full logits."""
-        logits = self.lm_head(self.hidden(x)).flatten(0, 1)
-        return functional.cross_entropy(logits, y.flatten())
-
-
 def main() -> int:
-    """Calibrate, run what is missing, print the table."""
+    """Calibrate, train the missing runs, print the table."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.time_to_quality", description=str(__doc__).splitlines()[0]
     )
-    parser.add_argument("data", help="a folder of token files")
-    parser.add_argument("--minutes", type=float, default=8.0, help=f"on {CORES} cores; default 8")
-    parser.add_argument("--seeds", type=int, default=3, help="runs of each; default 3")
-    parser.add_argument("--threads", type=int, default=CORES, help=f"of torch; default {CORES}")
-    parser.add_argument("--eager", action="store_true", help="do not even try the compiler")
-    parser.add_argument("--only", choices=["tilth", "nanogpt"], help="one side of the comparison")
+    parser.add_argument("data", help="data folder")
+    parser.add_argument(
+        "--minutes", type=float, default=8.0, help=f"minutes on {CORES} cores; default 8"
+    )
+    parser.add_argument("--seeds", type=int, default=3, help="seeds per model; default 3")
+    parser.add_argument(
+        "--threads", type=int, default=CORES, help=f"threads of torch; default {CORES}"
+    )
+    parser.add_argument("--eager", action="store_true", help="do not compile")
+    parser.add_argument("--only", choices=["tilth", "nanogpt"], help="one of the two models")
     parser.add_argument("--out", type=Path, default=Path("bench/results/time_to_quality"))
-    parser.add_argument("--picture", type=Path, help="a PNG file for the curves")
+    parser.add_argument("--picture", type=Path, help="PNG file for the curves")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.use_deterministic_algorithms(True)
@@ -152,9 +89,7 @@ def main() -> int:
         options.out / "plans.json", partial(calibrate, config, data, options.minutes, options.eager)
     )
     if plans["of"] != asked(config, data, options.minutes):
-        raise ValueError(
-            f"{options.out} holds the runs of another comparison; name a new folder (--out)."
-        )
+        raise ValueError(f"{options.out} has runs of another comparison; choose another --out.")
     runs = []
     if options.only != "nanogpt":
         for seed in range(options.seeds):
@@ -171,28 +106,28 @@ def main() -> int:
     return 0
 
 
-# --- how many steps the time is -------------------------------------------------------------------
+# --- calibration ----------------------------------------------------------------------------------
 
 
 def asked(config: ResolvedConfig, data: Data, minutes: float) -> dict[str, Any]:
-    """What makes the runs of a folder comparable with each other."""
+    """Return the settings that all runs of a folder share."""
     kept = config.to_dict()
     recipe = {name: kept[name] for name in ("model", "optimizer", "batch_size", "order")}
     return {"minutes": minutes, "data": data.fingerprint, **recipe}
 
 
 def calibrate(config: ResolvedConfig, data: Data, minutes: float, eager: bool) -> dict[str, Any]:
-    """How many steps of each contender fit into the time, by the better of both ways to run it."""
+    """Measure how many steps of each model fit into the time, compiled or not."""
     all_ways = (False,) if eager else (False, True)  # whether to compile
     parameters = {OURS: count(TransformerLM(config.model)), PEER: count(NanoGPT(config.model))}
     if abs(parameters[PEER] / parameters[OURS] - 1) > PARAMETERS_WITHIN:
-        raise ValueError(f"the models are not of one size: {parameters}.")
+        raise ValueError(f"the models differ in size: {parameters}.")
     steppers: dict[tuple[str, bool], Step] = {
         (name, use_compiler): make(config, data, use_compiler)
         for name, make in ((OURS, our_stepper), (PEER, peer_stepper))
         for use_compiler in all_ways
     }
-    before: dict[tuple[str, bool], float] = {}  # of the first step, which may have to compile
+    before: dict[tuple[str, bool], float] = {}  # cost of the first step, which may compile
     for key, step in steppers.items():
         tell(f"first step of {key[0]}{', compiled' if key[1] else ''}")
         then = time.perf_counter()
@@ -223,7 +158,7 @@ def calibrate(config: ResolvedConfig, data: Data, minutes: float, eager: bool) -
 
 
 def our_stepper(config: ResolvedConfig, data: Data, use_compiler: bool) -> Step:
-    """One step of our training, by its number."""
+    """Return a function that takes one step of tilth's training."""
     model = TransformerLM(config.model)
     loss_of = make_loss(model, config.machine)
     if use_compiler:
@@ -240,7 +175,7 @@ def our_stepper(config: ResolvedConfig, data: Data, use_compiler: bool) -> Step:
 
 
 def peer_stepper(config: ResolvedConfig, data: Data, use_compiler: bool) -> Step:
-    """One step of the peer's training, by its number."""
+    """Return a function that takes one step of nanoGPT's training."""
     model = NanoGPT(config.model)
     take = peer_step(model, use_compiler)
     batches = batches_of(config, data)
@@ -248,7 +183,7 @@ def peer_stepper(config: ResolvedConfig, data: Data, use_compiler: bool) -> Step
 
 
 def count(model: nn.Module) -> int:
-    """How many numbers a model learns."""
+    """Return the number of parameters."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -258,7 +193,7 @@ def count(model: nn.Module) -> int:
 def our_config(
     data: Data, *, seed: int, threads: int, use_compiler: bool, steps: int
 ) -> ResolvedConfig:
-    """The recipe, with everything decided that it would measure."""
+    """Return the recipe with the measured settings."""
     machine = MachineConfig("cpu", "float32", use_compiler, threads)
     every = max(1, steps // CURVE_POINTS)
     watch = WatchConfig(every, CURVE_TOKENS, save_every=0, norms_every=0, sample_every=0)
@@ -267,13 +202,13 @@ def our_config(
 
 
 def batches_of(config: ResolvedConfig, data: Data) -> Batches:
-    """What both learn from, in the order of `train`."""
+    """Return the batches of both models, in the order of `train`."""
     context = config.model.context_length
     return Batches(data.train, config.batch_size, context, config.seed, config.order)
 
 
 def train_ours(data: Data, plan: dict[str, Any], seed: int, threads: int) -> dict[str, Any]:
-    """Train the recipe, as a user would."""
+    """Train the recipe through the public API."""
     config = our_config(
         data, seed=seed, threads=threads, use_compiler=plan["compile"], steps=plan["steps"]
     )
@@ -289,7 +224,7 @@ def train_ours(data: Data, plan: dict[str, Any], seed: int, threads: int) -> dic
 
 
 def train_peer(data: Data, plan: dict[str, Any], seed: int, lr: float) -> dict[str, Any]:
-    """Train the peer on the same batches."""
+    """Train nanoGPT on the same batches."""
     steps = plan["steps"]
     config = our_config(data, seed=seed, threads=1, use_compiler=False, steps=steps)
     torch.manual_seed(seed)
@@ -306,7 +241,7 @@ def train_peer(data: Data, plan: dict[str, Any], seed: int, lr: float) -> dict[s
 
 
 def peer_step(model: NanoGPT, use_compiler: bool) -> Callable[[Tensor, Tensor, float], None]:
-    """One update as nanoGPT makes it: matrices decay, biases and norms do not."""
+    """Return nanoGPT's update: weight decay for matrices, none for biases and norms."""
     loss_of = torch.compile(model.loss) if use_compiler else model.loss
     matrices = [parameter for parameter in model.parameters() if parameter.ndim == 2]
     others = [parameter for parameter in model.parameters() if parameter.ndim != 2]
@@ -333,7 +268,7 @@ def finished(
     bits_per_byte: float,
     loss: float,
 ) -> dict[str, Any]:
-    """The record of a run; the curve is in minutes of the calibrated cost, on CORES cores."""
+    """Return the record of a run; its curve is in minutes of the calibrated cost on CORES cores."""
     minutes_a_step = plan["core_seconds_a_step"] / CORES / 60
     minutes_before = plan["minutes"] - plan["steps"] * minutes_a_step
     return {
@@ -355,11 +290,11 @@ def finished(
     }
 
 
-# --- what is left of them -------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------
 
 
 def once(file: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What is in the file; made and written first where it is missing."""
+    """Return the content of the file; if it is missing, create it with `make`."""
     if not file.exists():
         content = json.dumps(make(), indent=1)
         with atomic_write(file) as out:
@@ -369,13 +304,13 @@ def once(file: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def peer_rates(runs: list[dict[str, Any]]) -> tuple[float, ...]:
-    """All learning rates that the first seed is to try; once it has, the best of them."""
+    """Return all learning rates for the first seed, then the best of them."""
     first = {r["lr"]: r["bits_per_byte"] for r in runs if r["name"] == PEER and r["seed"] == 0}
     return (min(first, key=first.__getitem__),) if first else PEER_RATES
 
 
 def print_table(plans: dict[str, Any], runs: list[dict[str, Any]]) -> None:
-    """Print every run, then the mean of each side's seeds."""
+    """Print every run, then the mean over seeds of each model."""
     for name in (OURS, PEER):
         plan = plans[name]
         how = "compiled" if plan["compile"] else "uncompiled"
@@ -399,7 +334,7 @@ def print_table(plans: dict[str, Any], runs: list[dict[str, Any]]) -> None:
 
 
 def draw(runs: list[dict[str, Any]], file: Path) -> None:
-    """Draw the curves against minutes, and against tokens."""
+    """Draw the curves over minutes and over tokens."""
     pyplot = import_module("matplotlib.pyplot")
     figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
     rates = peer_rates(runs)
@@ -427,7 +362,7 @@ def draw(runs: list[dict[str, Any]], file: Path) -> None:
 
 
 def tell(line: str) -> None:
-    """Say how far it is."""
+    """Print progress to stderr."""
     print(line, file=sys.stderr, flush=True)
 
 

@@ -1,20 +1,19 @@
-"""How fast, and in how much memory, a tokenizer is learnt from a file, beside its peers.
+"""Speed and memory of tokenizer training, compared with other trainers.
 
-A vocabulary of 32,000 with GPT-2's pattern and one special token, from 216 MB of text in which
-1.1 million pieces differ: real text, its documents repeated and one word in twenty changed, or
-generated text treated alike where there is none. Every trainer takes as many threads as it likes.
-Trainers break ties differently, so later merges may differ while all are right. What is compared is
-the number of merges and the first 250, among which is no tie: they would differ if pieces were cut
-or special tokens handled in another way. (Hugging Face reads a file line by line, so that
-no piece of it spans two lines, and counts the special token as text.)
+A vocabulary size of 32,000 with GPT-2's pattern and one special token, from 216 MB of text with 1.1
+million distinct pieces: real text, its documents repeated and one word in twenty changed, or
+generated text treated the same way. Every trainer uses its default number of threads. Trainers
+break ties differently, so later merges may differ. The answer is the number of merges and the first
+250, which contain no tie: they would differ if pieces or special tokens were handled differently.
+(Hugging Face reads a file line by line, so no piece spans two lines, and it counts the special
+token as text.)
 Targets: at least 2 times as fast as gigatoken, 25 times as fast as Hugging Face, in at most 0.6 of
 the memory of Hugging Face.
 """
 
-# Peers need not be installed where types are checked.
+# Type checking does not need the peers.
 # mypy: disable-error-code="import-not-found, import-untyped"
 
-import hashlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from bench.workloads import (
     SPECIAL_TOKEN,
     VOCAB_SIZE,
     english,
+    fingerprint,
     mixed_scripts,
     read_text,
     with_rare_words,
@@ -33,17 +33,17 @@ from bench.workloads import (
 )
 
 SIZE_BYTES = 200_000_000
-SURE = 250  # the first tie decides the 486th merge (generated text), the 576th (real)
+SURE = 250  # the first tie is at merge 486 (generated text) or 576 (real text)
 
 
 def prepare(folder: Path) -> dict[str, Path]:
-    """Make the corpus from what text there is."""
+    """Make the corpus from real or generated text."""
     file = write_once(folder / "corpus.txt", lambda: with_rare_words(source_texts(), SIZE_BYTES))
     return {"real text, varied" if REAL_TEXT.exists() else "generated text, varied": file}
 
 
 def source_texts() -> list[str]:
-    """Read or make the texts; one that stands twice comes twice as often."""
+    """Return the texts; a text that occurs twice is used twice as often."""
     if not REAL_TEXT.exists():
         return [english(20_000_000), mixed_scripts(6_000_000)]
     web, stories, mixed = (
@@ -54,11 +54,11 @@ def source_texts() -> list[str]:
 
 
 Train = Callable[[], Iterable[bytes]]
-"""What is timed: from the file to the tokens that were learnt, in order."""
+"""Train on the file; return the merged tokens in order."""
 
 
 def run(train: Train) -> Iterable[bytes]:
-    """Do what is timed."""
+    """Train."""
     return train()
 
 
@@ -85,7 +85,7 @@ def gigatoken(file: Path, sample: float) -> Train:
 
 
 def rustbpe(file: Path, sample: float) -> Train:
-    """Train with rustbpe, which knows no special tokens: it is given the documents between them."""
+    """Train with rustbpe on the documents between special tokens, which it does not support."""
     from rustbpe import Tokenizer
 
     def train() -> Iterable[bytes]:
@@ -98,7 +98,7 @@ def rustbpe(file: Path, sample: float) -> Train:
 
 
 def hugging_face(file: Path, sample: float) -> Train:
-    """Train with Hugging Face tokenizers, from the file as its guide does."""
+    """Train with Hugging Face tokenizers from a file, as its guide does."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -120,10 +120,9 @@ def hugging_face(file: Path, sample: float) -> Train:
 
 
 def summed_up(tokens: Iterable[bytes]) -> dict[str, Any]:
-    """Count the merges, and sum up the first of them."""
+    """Return the number of merges and a checksum of the first ones."""
     learnt = list(tokens)
-    digest = hashlib.sha256(b" ".join(learnt[:SURE])).hexdigest()
-    return {"merges": len(learnt), f"first {SURE}": digest[:16]}
+    return {"merges": len(learnt), f"first {SURE}": fingerprint(b" ".join(learnt[:SURE]))}
 
 
 BENCHMARK = Benchmark(

@@ -1,9 +1,9 @@
-"""What it costs never to have the full logits: the loss in chunks, beside the usual way.
+"""Speed and memory of the chunked loss, compared with full logits.
 
-Two threads, float32: value and gradients at the reference shape, 32 x 256 tokens, width 512,
-vocabulary 10,000. "Recomputed" makes each chunk's logits again in the backward pass.
-Targets: at least 0.9 times as fast as the full logits, in at most half the memory. (The memory is
-that of the whole process, of which torch itself takes some 250 MB.)
+Two threads, float32: loss and gradients of 32 x 256 tokens, width 512, vocabulary size 10,000.
+"Recomputed" computes the logits of each chunk again in the backward pass.
+Targets: at least 0.9 times as fast as full logits, in at most half the memory. (Memory is that of
+the whole process; torch itself takes about 250 MB.)
 """
 
 from collections.abc import Callable
@@ -18,12 +18,12 @@ Task = tuple[Callable[[Any, Any, Any], Any], Any, Any, Any]
 
 
 def prepare(folder: Path) -> dict[str, Path]:
-    """Write down how many tokens the work is; the numbers are drawn by each process."""
+    """Store the number of tokens; each process draws the tensors."""
     return {"reference shape": write_once(folder / "tokens.txt", lambda: str(TOKENS))}
 
 
 def drawn(loss: Callable[[Any, Any, Any], Any], sample: float) -> Task:
-    """Draw hidden states, the output matrix and targets."""
+    """Draw hidden states, output matrix and targets."""
     import torch
 
     torch.manual_seed(0)
@@ -33,21 +33,21 @@ def drawn(loss: Callable[[Any, Any, Any], Any], sample: float) -> Task:
 
 
 def chunks(file: Path, sample: float) -> Task:
-    """Set up ours."""
+    """Set up tilth's chunked loss."""
     from tilth.model import chunked_cross_entropy
 
     return drawn(chunked_cross_entropy, sample)
 
 
 def full_logits(file: Path, sample: float) -> Task:
-    """Set up the usual way."""
+    """Set up the loss over full logits."""
     from torch.nn import functional
 
     return drawn(lambda h, w, targets: functional.cross_entropy(h @ w.T, targets), sample)
 
 
 def recomputed(file: Path, sample: float) -> Task:
-    """Set up checkpointing of each chunk."""
+    """Set up activation checkpointing of each chunk."""
     from torch.nn import functional
     from torch.utils.checkpoint import checkpoint
 
@@ -63,7 +63,7 @@ def recomputed(file: Path, sample: float) -> Task:
 
 
 def run(task: Task) -> list[float]:
-    """Do what is timed; the value and the sizes of both gradients leave."""
+    """Return the loss and the norms of both gradients."""
     loss, hidden, weight, targets = task
     hidden.grad = weight.grad = None
     value = loss(hidden, weight, targets)
@@ -72,7 +72,7 @@ def run(task: Task) -> list[float]:
 
 
 def rounded(numbers: list[float]) -> list[str]:
-    """Keep the digits that survive another order of operations."""
+    """Round to three digits: the order of operations differs."""
     return [f"{number:.3g}" for number in numbers]
 
 

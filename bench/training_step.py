@@ -1,20 +1,20 @@
-"""How fast a whole step of training is, beside Hugging Face's Llama and a nanoGPT-style model.
+"""Speed of a whole training step, compared with Hugging Face's Llama and nanoGPT.
 
 Forward, loss, backward, clipping to 1.0 and AdamW, float32, two threads, deterministic algorithms;
-the shape of the `tinystories` recipe (22.7 million parameters, 111.7 MFLOP a token), 8,192 tokens a
-run. Hugging Face's begins with the same weights, and the answer is the loss after the last step.
-The nanoGPT-style model has GPT-2's blocks in their natural shape: the same width, layers, heads and
-context, d_ff four times the width (0.6% more FLOPs than ours), and its output matrix tied. Peers
-train with torch's own fused AdamW, and without what the deterministic mode does to find mistakes
-(it fills fresh memory: 10% of Hugging Face's time). Ours calls `keep_freed_memory`, theirs have
-malloc as it comes. The last row does the FLOPs of a run in large products alone: its ratio is the
-utilisation.
-Targets: compiled at least 1.1 times as fast as either peer, eager at least as fast as Hugging
-Face; at batch 32 at most three quarters of Hugging Face's 3.6 GB.
+the shape of the `tinystories` recipe (22.7 million parameters, 111.7 MFLOP per token), 8,192 tokens
+per run. Llama starts with the same weights, and the answer is the loss after the last step. The
+nanoGPT-style model has GPT-2's blocks: the same width, layers, heads and context length, d_ff four
+times the width (0.6% more FLOPs than ours), tied embeddings. Peers use torch's fused AdamW, and the
+deterministic mode without its filling of fresh memory (10% of Hugging Face's time). tilth calls
+`keep_freed_memory`; the peers use malloc's defaults. The last row computes the FLOPs of a run as
+large matrix products: its ratio is the utilisation.
+Targets: compiled at least 1.1 times as fast as either peer, eager at least as fast as Hugging Face;
+at batch 32 at most three quarters of Hugging Face's 3.6 GB.
 """
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,14 @@ from bench.declaration import Benchmark, Contender, Target
 from bench.workloads import write_once
 
 VOCAB_SIZE, CONTEXT_LENGTH, D_MODEL, NUM_LAYERS, NUM_HEADS = 10_000, 256, 512, 4, 16
-SEQUENCES = 32  # of a run, in steps of some
+SEQUENCES = 32  # per run
 BETAS, LEARNING_RATE, MAX_NORM = (0.9, 0.95), 1e-3, 1.0
 Step = Callable[[], Any]
 Run = tuple[Step, int]
 
 
 def prepare(folder: Path) -> dict[str, Path]:
-    """Name the batches; a file holds the number of sequences in one."""
+    """Store the number of sequences per batch, one file each."""
     return {
         f"batch {size} x {CONTEXT_LENGTH}": write_once(
             folder / f"batch_{size}.json", partial(json.dumps, size)
@@ -40,7 +40,7 @@ def prepare(folder: Path) -> dict[str, Path]:
 
 
 def batch_of(file: Path) -> tuple[Any, Any, int]:
-    """Draw inputs and targets, the same for every step; also say how many steps a run has."""
+    """Return inputs, targets (the same for every step) and the number of steps."""
     import torch
 
     size = json.loads(file.read_text())
@@ -49,8 +49,8 @@ def batch_of(file: Path) -> tuple[Any, Any, int]:
     return ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), SEQUENCES // size
 
 
-def make_model() -> Any:  # noqa: ANN401, torch is imported by its user alone
-    """Make our model, the same for every contender."""
+def make_model() -> Any:  # noqa: ANN401, torch is imported late
+    """Create tilth's model, the same for every contender."""
     import torch
 
     from tilth.config import ModelConfig
@@ -63,7 +63,7 @@ def make_model() -> Any:  # noqa: ANN401, torch is imported by its user alone
 
 
 def tilth(file: Path, sample: float, *, compiling: bool, fast: bool = True) -> Run:
-    """Set up ours: what `tilth train` does in a step."""
+    """Set up the training step of `tilth train`."""
     import torch
 
     from tilth.config.training import ResolvedMachine
@@ -90,7 +90,7 @@ def tilth(file: Path, sample: float, *, compiling: bool, fast: bool = True) -> R
 
 
 def theirs(model: Any, loss_of: Callable[[Any, Any], Any], file: Path) -> Run:  # noqa: ANN401
-    """Return a step as torch's own parts make it."""
+    """Return a training step made of torch's optimizer and clipping."""
     import torch
 
     parameters = list(model.parameters())
@@ -110,44 +110,13 @@ def theirs(model: Any, loss_of: Callable[[Any, Any], Any], file: Path) -> Run:  
 
 def hugging_face(file: Path, sample: float) -> Run:
     """Set up Hugging Face's Llama with our weights and its own loss."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from bench.models import make_llama
 
     model = make_model()
-    config = model.config
-    llama = LlamaForCausalLM(  # type: ignore[no-untyped-call]
-        LlamaConfig(  # type: ignore[call-arg]
-            vocab_size=config.vocab_size,
-            hidden_size=config.d_model,
-            intermediate_size=config.d_ff,
-            num_hidden_layers=config.num_layers,
-            num_attention_heads=config.num_heads,
-            max_position_embeddings=config.context_length,
-            rms_norm_eps=1e-5,
-            attn_implementation="sdpa",
-            use_cache=False,
-        )
-    )
-    # Theirs turns (k, k + d/2) where ours turns (2k, 2k+1): the even rows of a head come first.
-    order = torch.cat([torch.arange(0, config.d_head, 2), torch.arange(1, config.d_head, 2)])
-    parameters = dict(llama.named_parameters())
-
-    def copy(name: str, weight: Any) -> None:  # noqa: ANN401
-        parameters[name].data.copy_(weight)
-
-    copy("model.embed_tokens.weight", model.token_embeddings.weight)
-    copy("lm_head.weight", model.lm_head.weight)
-    for i, layer in enumerate(model.layers):  # the norms begin with ones on both sides
-        for name in ("q_proj", "k_proj"):
-            heads = getattr(layer.attn, name).weight.unflatten(0, (-1, config.d_head))
-            copy(f"model.layers.{i}.self_attn.{name}.weight", heads[:, order].flatten(0, 1))
-        copy(f"model.layers.{i}.self_attn.v_proj.weight", layer.attn.v_proj.weight)
-        copy(f"model.layers.{i}.self_attn.o_proj.weight", layer.attn.output_proj.weight)
-        for name, ours in (("gate_proj", "w1"), ("down_proj", "w2"), ("up_proj", "w3")):
-            copy(f"model.layers.{i}.mlp.{name}.weight", getattr(layer.ffn, ours).weight)
+    llama = make_llama(model.config, model.state_dict(), use_cache=False)
 
     def loss_of(x: Any, y: Any) -> Any:  # noqa: ANN401
-        # It shifts labels by itself; ours are shifted, and there is a next token for the last.
+        # Its loss shifts the labels by default; ours are shifted already.
         logits = llama(input_ids=x).logits
         return llama.loss_function(logits, None, VOCAB_SIZE, shift_labels=y)
 
@@ -155,57 +124,17 @@ def hugging_face(file: Path, sample: float) -> Run:
 
 
 def nanogpt_style(file: Path, sample: float) -> Run:
-    """Set up GPT-2's blocks as nanoGPT has them: no biases, fused attention, the whole compiled."""
+    """Set up GPT-2 as nanoGPT trains it: no biases, fused attention, compiled."""
     import torch
-    from torch import Tensor, nn
-    from torch.nn import functional
 
-    make_model()  # for its settings
+    from bench.models import NanoGPT
 
-    class Block(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.norm1 = nn.LayerNorm(D_MODEL, bias=False)
-            self.qkv = nn.Linear(D_MODEL, 3 * D_MODEL, bias=False)
-            self.output = nn.Linear(D_MODEL, D_MODEL, bias=False)
-            self.norm2 = nn.LayerNorm(D_MODEL, bias=False)
-            self.up = nn.Linear(D_MODEL, 4 * D_MODEL, bias=False)
-            self.down = nn.Linear(4 * D_MODEL, D_MODEL, bias=False)
-
-        def forward(self, x: Tensor) -> Tensor:
-            q, k, v = (
-                each.unflatten(-1, (NUM_HEADS, -1)).transpose(1, 2)
-                for each in self.qkv(self.norm1(x)).split(D_MODEL, dim=-1)
-            )
-            mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.output(mixed.transpose(1, 2).flatten(2))
-            added: Tensor = self.down(functional.gelu(self.up(self.norm2(x))))
-            return x + added
-
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.tokens = nn.Embedding(VOCAB_SIZE, D_MODEL)
-            self.positions = nn.Embedding(CONTEXT_LENGTH, D_MODEL)
-            self.blocks = nn.ModuleList(Block() for _ in range(NUM_LAYERS))
-            self.norm = nn.LayerNorm(D_MODEL, bias=False)
-            for parameter in self.parameters():
-                if parameter.ndim == 2:
-                    nn.init.normal_(parameter, 0.0, 0.02)
-
-        def forward(self, x: Tensor, y: Tensor) -> Tensor:
-            stream = self.tokens(x) + self.positions(torch.arange(x.shape[1]))
-            for block in self.blocks:
-                stream = block(stream)
-            logits = self.norm(stream) @ self.tokens.weight.T
-            return functional.cross_entropy(logits.flatten(0, 1), y.flatten())
-
-    model = Model()
-    return theirs(model, torch.compile(model), file)
+    model = NanoGPT(replace(make_model().config, tie_embeddings=True), bias=False)
+    return theirs(model, torch.compile(model.loss), file)
 
 
 def products(file: Path, sample: float) -> Run:
-    """Set up as many FLOPs as a run of ours has, in products of large square matrices."""
+    """Set up the FLOPs of a run as products of large square matrices."""
     import torch
 
     from tilth.accounting.flops import training_flops
@@ -219,7 +148,7 @@ def products(file: Path, sample: float) -> Run:
 
 
 def run(task: Run) -> object:
-    """Do what is timed."""
+    """Take the steps, and return the last loss."""
     step, steps = task
     outcome = None
     for _ in range(steps):
@@ -228,7 +157,7 @@ def run(task: Run) -> object:
 
 
 def rounded(loss: float) -> str:
-    """Keep the digits that survive some steps in another order of operations."""
+    """Round to two digits: the order of operations differs."""
     return f"{loss:.2g}"
 
 
@@ -263,7 +192,7 @@ BENCHMARK = Benchmark(
             "torch",
             OURS,
             warmup=1,
-            incomparable="another model",
+            incomparable="a different model",
         ),
         Contender(
             "its FLOPs in large products",
@@ -273,7 +202,7 @@ BENCHMARK = Benchmark(
             "torch",
             OURS,
             warmup=1,
-            incomparable="it learns nothing",
+            incomparable="no training",
         ),
     ],
     targets=[

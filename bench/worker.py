@@ -1,8 +1,8 @@
-"""One run of one contender, in a process of its own: `harness.py` starts it and reads its result.
+"""One run of one contender, in a separate process started by `harness.py`.
 
     python -m bench.worker bench/splitting.py "regex findall" WORKLOAD SAMPLE STARTED RESULT.json
 
-STARTED is the parent's `perf_counter()`, which counts alike in every process of a machine.
+STARTED is the parent's `perf_counter()`, which all processes of a machine share.
 """
 
 import gc
@@ -16,13 +16,13 @@ from bench.declaration import load_benchmark
 
 
 def cpu_seconds() -> float:
-    """Sum user and system time of this process, its threads and the children it waited for."""
+    """Return the user and system time of this process, its threads and waited-for children."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def peak_bytes() -> int:
-    """Return the most memory ever resident in this process, or in the largest child of it."""
+    """Return the peak resident memory of this process or of its largest child."""
     unit = 1 if sys.platform == "darwin" else 1024
     largest_child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit
     try:
@@ -31,14 +31,14 @@ def peak_bytes() -> int:
         own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     else:
         # On Linux ru_maxrss survives fork and exec: a small child of a 300 MB parent reported
-        # 299 MB where VmHWM, which exec resets, said 13. A child of ours inherits at most what
-        # we hold ourselves, so the maximum of the two is right.
+        # 299 MB; VmHWM, which exec resets, was 13 MB. Children of this process inherit at most its
+        # own peak, so the maximum of both is right.
         own = int(status.split("VmHWM:")[1].split()[0]) * 1024
     return max(own, largest_child)
 
 
 def main() -> None:
-    """Run what the command line names and write what was measured."""
+    """Run the contender named on the command line, and write the measurements."""
     file, name, workload, sample, parent_started, result_file = sys.argv[1:]
     benchmark = load_benchmark(Path(file))
     contender = next(each for each in benchmark.contenders if each.name == name)
@@ -49,11 +49,11 @@ def main() -> None:
     if benchmark.fresh:
         peak_before, cpu_before, started = 0, 0.0, float(parent_started)
     else:
-        gc.collect()  # the garbage of the setup is not the run's to collect
+        gc.collect()  # garbage of the setup
         peak_before, cpu_before, started = peak_bytes(), cpu_seconds(), time.perf_counter()
     outcome = contender.run(state)
     wall = time.perf_counter() - started
-    # Read before the answer is summed up: a checksum costs time and memory too.
+    # Measured before the answer: a checksum costs time and memory too.
     measured = {
         "wall_seconds": wall,
         "cpu_seconds": cpu_seconds() - cpu_before,

@@ -1,29 +1,30 @@
-"""Text to measure on, made from a seed: the same bytes on every machine, with nothing to download.
+"""Text for benchmarks, generated from a random seed: the same bytes on every machine, offline.
 
-A size in bytes enters, text leaves. It has what matters to a tokenizer: a few words that come often
-and tens of thousands that come seldom (Zipf's law), numbers, contractions, punctuation, indented
-lines, documents that end in `<|endoftext|>`. `english` has the few curly quotes and accents of real
-prose: Python would keep a text without any as ASCII, on which counting pieces was twice as fast.
-`mixed_scripts` has a dozen scripts, combining marks, emoji of several code points and spaces beyond
-ASCII. Bytes a piece, generated and real: 4.9 and 4.8 (OpenWebText), 5.3 and 6.0 (mixed).
+It has the properties that matter to a tokenizer: Zipf's law over tens of thousands of words,
+numbers, contractions, punctuation, indented lines, documents that end in `<|endoftext|>`. `english`
+has the few curly quotes and accents of real prose; Python stores a text without any as ASCII, which
+made counting pieces twice as fast. `mixed_scripts` has a dozen scripts, combining marks, emoji of
+several code points and spaces beyond ASCII. Bytes per piece, generated and real: 4.9 and 4.8
+(OpenWebText), 5.3 and 6.0 (mixed).
 
     write_once(folder / "english.txt", lambda: english(20_000_000))
 
-Real text stands in for it where it lies beside the project (`REAL_TEXT`), which is never needed:
-`tokenizer_texts` are the texts to encode and decode, beside the vocabulary in every format that a
-peer reads, and `with_rare_words` makes a corpus to train on from a few megabytes.
+Real text is used instead if the folder `REAL_TEXT` exists (docs/benchmarks.md, Texts).
+`tokenizer_texts` returns the texts to encode and decode, and saves the vocabulary in every format
+that a peer reads. `with_rare_words` makes a corpus for training from a few megabytes.
 
-Only `Random.random` is used, whose sequence Python promises to keep. Changing this file gives every
+Only `Random.random` is used: Python guarantees its sequence. A change to this file gives every
 benchmark a new cache folder.
 """
 
 import os
 from bisect import bisect
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from itertools import accumulate
 from pathlib import Path
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Sentence = Callable[[], str]
 T = TypeVar("T")
@@ -57,7 +58,7 @@ SUFFIXES = ("", "", "", "s", "ed", "ing", "er", "ly", "ness", "able", "ation", "
 AROUND = ("{},", "{},", "{};", "({})", '"{}"', "“{}”", "{} --", "{} —", "{}-like")
 ENDS = (".", ".", ".", ".", "?", "!", "...", ":")
 BETWEEN = ("\n", "\n\n", "\n\n", "  ", "\n    ", "\n\t- ", " \n", "\r\n")
-SCRIPTS = (  # first and last letter, what else occurs in words, letters a word, between words, end
+SCRIPTS = (  # first and last letter, more letters, letters per word, word separator, end
     ("а", "я", "", 6, " ", "."),  # Russian
     ("α", "ω", "άέήί", 6, " ", "."),  # Greek
     ("\u4e00", "\u9fa5", "", 2, "", "。"),  # Chinese
@@ -69,7 +70,7 @@ SCRIPTS = (  # first and last letter, what else occurs in words, letters a word,
     ("\u0915", "\u0939", "\u093e\u093f\u0947\u094d", 5, " ", "।"),  # Hindi
     ("\u0e01", "\u0e2e", "\u0e31\u0e34\u0e48", 7, "", " "),  # Thai
     ("a", "z", "àâäçéèêëîïñôöøßùûüåæœ", 6, " ", ","),  # Western Europe
-    ("a", "z", "\u0301\u0308\u0327", 6, "\u00a0", ";"),  # the same with combining marks
+    ("a", "z", "\u0301\u0308\u0327", 6, "\u00a0", ";"),  # with combining marks
 )
 ODDMENTS = (
     "😀 🎉🎉 👍🏽 👩\u200d👩\u200d👧\u200d👦 🇩🇪🇯🇵 ❤\ufe0f → ≤ ∑ € £12 ½ ² Ⅻ ١٢٣ १२३ １２３ "
@@ -77,17 +78,33 @@ ODDMENTS = (
 )
 
 
-def write_once(file: Path, make: Callable[[], str]) -> Path:
-    """Return the file, made if it is not there; it is never seen half written."""
+def call(task: tuple[Callable[[Any], T], Any]) -> T:
+    """Call a function on its argument: the `run` of contenders whose setup returns both."""
+    function, argument = task
+    return function(argument)
+
+
+def fingerprint(data: bytes) -> str:
+    """Return a short checksum, for answers."""
+    return sha256(data).hexdigest()[:16]
+
+
+def make_once(file: Path, make: Callable[[Path], object]) -> Path:
+    """Return the file; if it is missing, let `make` write it, and rename it when it is complete."""
     if not file.exists():
-        partial = file.with_name(f"{file.name}.{os.getpid()}.partial")
-        partial.write_bytes(make().encode())
+        partial = file.with_name(f"{os.getpid()}.partial.{file.name}")
+        make(partial)
         partial.replace(file)
     return file
 
 
+def write_once(file: Path, make: Callable[[], str]) -> Path:
+    """Return the file; if it is missing, write the text that `make` returns."""
+    return make_once(file, lambda partial: partial.write_bytes(make().encode()))
+
+
 def read_text(file: Path, sample: float = 1.0) -> str:
-    """Read the first `sample` of the file's bytes; a character cut in two is left out."""
+    """Read the first `sample` of the bytes of a file, without an incomplete last character."""
     data = file.read_bytes()
     if sample == 1.0:
         return data.decode()
@@ -95,7 +112,7 @@ def read_text(file: Path, sample: float = 1.0) -> str:
 
 
 def english(size_bytes: int, seed: int = 1) -> str:
-    """Make prose that sounds like English from real short words and invented longer ones."""
+    """Generate prose from common English words and invented longer ones."""
     random = Random(seed)
     onsets, nuclei, codas = ONSETS.split(), NUCLEI.split(), CODAS.split()
 
@@ -104,7 +121,7 @@ def english(size_bytes: int, seed: int = 1) -> str:
         stem = "".join(pick(random, onsets) + pick(random, nuclei) for _ in range(syllables))
         return stem + pick(random, codas) + pick(random, SUFFIXES)
 
-    # Shorter words are the more frequent ones, as in every language.
+    # Shorter words are more frequent, as in every language.
     rare = sorted({invented() for _ in range(40_000)}, key=lambda word: (len(word), word))
     frequent_first = zipf(random, COMMON.split() + rare)
     contracted = CONTRACTED.split()
@@ -132,7 +149,7 @@ def english(size_bytes: int, seed: int = 1) -> str:
 
 
 def mixed_scripts(size_bytes: int, seed: int = 2) -> str:
-    """Make text whose every sentence is in another script, with invented words."""
+    """Generate sentences of invented words, each in a random script."""
     random = Random(seed)
     oddments = ODDMENTS.split()
 
@@ -165,10 +182,10 @@ def mixed_scripts(size_bytes: int, seed: int = 2) -> str:
 
 
 def with_rare_words(texts: Sequence[str], size_bytes: int, seed: int = 3) -> str:
-    """Repeat the documents of texts, shuffled anew each time, until there are enough bytes.
+    """Repeat the documents, shuffled each time, until there are enough bytes.
 
-    A text alone has too few words for its size if it is repeated, so about one in twenty is given
-    a syllable more: 216 MB made of 30 have 1.1 million different pieces, most of them seen once.
+    A repeated text has too few distinct words for its size, so about one word in twenty gets an
+    extra syllable: 216 MB made from 30 MB have 1.1 million distinct pieces, most of them once.
     """
     random = Random(seed)
     syllables = [onset + nucleus for onset in ONSETS.split() for nucleus in NUCLEI.split()]
@@ -190,10 +207,10 @@ def with_rare_words(texts: Sequence[str], size_bytes: int, seed: int = 3) -> str
 
 
 def tokenizer_texts(folder: Path) -> dict[str, Path]:
-    """Name texts to encode, and lay `tokenizer.json` and `ranks.tiktoken` beside them.
+    """Return texts to encode, and save `tokenizer.json` and `ranks.tiktoken` in their folder.
 
-    Real text and GPT-2's vocabulary where they are there, else generated text and a vocabulary
-    that tilth learns from it.
+    Real text and GPT-2's vocabulary if available, else generated text and a vocabulary trained on
+    it.
     """
     from tilth.tokenizer import Tokenizer, train_tokenizer
 
@@ -219,30 +236,30 @@ def tokenizer_texts(folder: Path) -> dict[str, Path]:
 
 
 def copy_once(folder: Path, name: str) -> Path:
-    """Put a real text where the vocabulary is."""
+    """Copy a real text to the folder of the vocabulary."""
     return write_once(folder / name, lambda: read_text(REAL_TEXT / name))
 
 
 def pick(random: Random, choices: Sequence[T]) -> T:
-    """Choose one, each as likely as any other."""
+    """Choose one uniformly."""
     return choices[int(random.random() * len(choices))]
 
 
 def zipf(random: Random, words: Sequence[str]) -> Callable[[], str]:
-    """Return a function that chooses a word, the n-th about 1/n as often as the first."""
+    """Return a function that draws words with frequency proportional to 1 / (rank + 3)."""
     weights = list(accumulate(1 / (rank + 3) for rank in range(len(words))))
     return lambda: words[bisect(weights, random.random() * weights[-1], 0, len(words) - 1)]
 
 
 def number(random: Random) -> str:
-    """Write a number as people do: a count, a price, a share or a year."""
+    """Format a random number as a count, a price, a percentage or a year."""
     value = int(10 ** (random.random() * 6))
     price, share, year = f"${value / 100:.2f}", f"{value % 100}%", f"{1900 + value % 130}"
     return pick(random, (f"{value}", f"{value:,}", price, share, year))
 
 
 def documents(random: Random, size_bytes: int, sentence: Sentence) -> str:
-    """Put sentences into lines, paragraphs and documents until there are enough bytes."""
+    """Join sentences into lines, paragraphs and documents until there are enough bytes."""
     parts: list[str] = []
     written = 0
     while written < size_bytes:

@@ -1,6 +1,6 @@
-"""The benchmark harness: fair turns, right arithmetic, and no comparison of different answers.
+"""The benchmark harness: interleaved rounds, statistics, and refusal of different answers.
 
-Speed itself is not tested: the fake contenders below sleep, crash, allocate or lie.
+Speed is not tested: the fake contenders sleep, crash, allocate or return wrong answers.
 """
 
 import ast
@@ -19,7 +19,7 @@ import pytest
 
 PROJECT = Path(__file__).resolve().parent.parent
 
-FAKE = '''"""How fast nothing is done.
+FAKE = '''"""Speed of doing nothing.
 
 Target: none.
 """
@@ -73,7 +73,7 @@ def rows(report):
 
 
 @pytest.fixture(scope="module")
-def finished_race(tmp_path_factory):
+def finished_benchmark(tmp_path_factory):
     folder = tmp_path_factory.mktemp("race")
     ended, report = bench(
         folder,
@@ -98,11 +98,11 @@ BENCHMARK = Benchmark(
     return folder, ended, report
 
 
-def test_contenders_take_turns_and_every_round_begins_with_the_next(finished_race):
-    folder, ended, report = finished_race
+def test_contenders_alternate_and_each_round_starts_with_the_next(finished_benchmark):
+    folder, ended, report = finished_benchmark
     assert ended.returncode == 0, ended.stderr
     order = (folder / "order.log").read_text().split()
-    # The last line is the answer of ours on the sample that a peer was given.
+    # The last line is ours on the sample of a peer.
     rounds = [order[start : start + 3] for start in range(0, len(order), 3)]
     assert rounds == [
         ["ours", "slow", "part"],
@@ -114,8 +114,8 @@ def test_contenders_take_turns_and_every_round_begins_with_the_next(finished_rac
     assert [name for _, name in sorted(runs)] == order[:-1]
 
 
-def test_medians_ratios_and_rates_are_those_of_the_runs(finished_race):
-    report = finished_race[2]
+def test_medians_ratios_and_rates_match_the_runs(finished_benchmark):
+    report = finished_benchmark[2]
     found = rows(report)
     medians = {}
     for name, row in found.items():
@@ -135,8 +135,8 @@ def test_medians_ratios_and_rates_are_those_of_the_runs(finished_race):
     assert found["ours"]["ratios"]["wall_seconds"] is None
 
 
-def test_a_smaller_sample_is_scaled_to_the_whole(finished_race):
-    _, ended, report = finished_race
+def test_sample_is_scaled_to_the_whole(finished_benchmark):
+    _, ended, report = finished_benchmark
     found = rows(report)
     assert {run["answer"] for run in found["part"]["runs"]} == {25_000}
     part, ours = (found[name]["medians"]["wall_seconds"] for name in ("part", "ours"))
@@ -146,10 +146,10 @@ def test_a_smaller_sample_is_scaled_to_the_whole(finished_race):
     assert "on 0.25 of the workload" in ended.stdout
 
 
-def test_the_report_is_complete(finished_race):
-    folder, _, report = finished_race
+def test_report_is_complete(finished_benchmark):
+    folder, _, report = finished_benchmark
     assert report["benchmark"] == "fake"
-    assert report["question"].startswith("How fast nothing is done.")
+    assert report["question"].startswith("Speed of doing nothing.")
     assert report["command"] == "python -m bench --only fake --runs 3"
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", report["date"])
     assert report["machine"]["cores"] == os.cpu_count()
@@ -161,8 +161,8 @@ def test_the_report_is_complete(finished_race):
     assert not list(folder.glob("results/*partial"))
 
 
-def test_the_table_is_whole_when_piped_and_the_file_is_named_last(finished_race):
-    folder, ended, _ = finished_race
+def test_table_is_complete_when_piped_and_names_the_file_last(finished_benchmark):
+    folder, ended, _ = finished_benchmark
     lines = ended.stdout.splitlines()
     header = next(line for line in lines if line.startswith("contender"))
     slow = next(line for line in lines if line.startswith("slow"))
@@ -174,8 +174,8 @@ def test_the_table_is_whole_when_piped_and_the_file_is_named_last(finished_race)
     assert "round" not in ended.stdout
 
 
-def test_targets_are_judged_and_a_missed_one_is_no_error(finished_race):
-    _, ended, report = finished_race
+def test_missed_target_is_not_an_error(finished_benchmark):
+    _, ended, report = finished_benchmark
     met, missed, memory = report["workloads"][0]["targets"]  # the fourth is for another workload
     assert (met["met"], missed["met"], memory["met"]) == (True, False, True)
     short = 1 - missed["ratio"] / 1000
@@ -202,7 +202,7 @@ BENCHMARK = Benchmark(prepare=prepare, targets=[Target("liar", at_least=1.0)], c
     assert found["liar"]["failure"] == "answers differ: ours 100000, liar 100001"
     assert found["liar"]["failure"] in ended.stdout
     assert "medians" not in found["liar"]
-    assert found["fickle"]["failure"].startswith("answers differ between its own runs")
+    assert found["fickle"]["failure"].startswith("answers differ between runs")
     assert found["ours"]["medians"]
     assert "not judged" in ended.stdout
 
@@ -223,7 +223,7 @@ BENCHMARK = Benchmark(prepare=prepare, timeout_seconds=4.0, contenders=[
     Contender("silent", setup, lambda data: os._exit(0), len),
     Contender("endless", setup, lambda data: time.sleep(60), len, against="ours"),
     Contender("honest", setup, same, len, against="ours"),
-    Contender("other", setup, same, repr, against="ours", incomparable="it is shy"),
+    Contender("other", setup, same, repr, against="ours", incomparable="not comparable"),
 ])
 """,
         "--runs",
@@ -238,7 +238,7 @@ BENCHMARK = Benchmark(prepare=prepare, timeout_seconds=4.0, contenders=[
         "absent": "the package no-such-package is not installed",
         "unimportable": "exit code 1: ModuleNotFoundError: No module named 'no_such_module'",
         "silent": "ended without a result",
-        "endless": "no answer after 4 seconds",
+        "endless": "no result after 4 seconds",
         "honest": "",
         "other": "",
     }
@@ -247,11 +247,11 @@ BENCHMARK = Benchmark(prepare=prepare, timeout_seconds=4.0, contenders=[
     assert len(found["honest"]["runs"]) == 1
     assert found["honest"]["ratios"]["wall_seconds"] > 0
     assert found["other"]["ratios"]["wall_seconds"] > 0
-    assert "answer not compared: it is shy\n" in ended.stdout
+    assert "answer not compared: not comparable\n" in ended.stdout
 
 
-def test_memory_time_and_environment_are_those_of_the_run_alone(tmp_path):
-    """The harness itself holds 120 MB here: on Linux, ru_maxrss would pass that to every child."""
+def test_memory_time_and_environment_belong_to_the_run(tmp_path):
+    """The harness holds 120 MB here; on Linux, ru_maxrss would report that for every child."""
     ended, report = bench(
         tmp_path,
         """
@@ -294,7 +294,7 @@ BENCHMARK = Benchmark(prepare=prepare, threads=3, environment={"FAKE": "yes"}, c
     assert runs["told"]["answer"] == ["3", "3", "yes"]
 
 
-def test_a_fresh_process_counts_from_its_start(tmp_path):
+def test_fresh_measures_from_the_start_of_the_process(tmp_path):
     ended, report = bench(
         tmp_path,
         """
@@ -311,17 +311,17 @@ BENCHMARK = Benchmark(prepare=prepare, fresh=True, contenders=[
     assert report is None
     run = rows(json.loads((tmp_path / "elsewhere.json").read_text()))["ours"]["runs"][0]
     assert run["wall_seconds"] > 0.3
-    assert run["cpu_seconds"] > 0.01  # the start of the interpreter
+    assert run["cpu_seconds"] > 0.01  # starting the interpreter
 
 
-def test_an_unknown_name_gets_the_nearest(tmp_path):
+def test_unknown_name_gets_a_suggestion(tmp_path):
     ended, _ = bench(tmp_path, "BENCHMARK = None", "--only", "fkae")
     assert ended.returncode == 2
-    assert ended.stderr == "There is no benchmark called fkae; did you mean fake?\n"
+    assert ended.stderr == "There is no benchmark fkae; did you mean fake?\n"
     assert ended.stdout == ""
 
 
-def test_a_broken_benchmark_does_not_stop_the_next(tmp_path):
+def test_broken_benchmark_does_not_stop_the_next(tmp_path):
     (tmp_path / "early.py").write_text('BENCHMARK = None\nraise ValueError("half written")\n')
     ended, report = bench(
         tmp_path,
@@ -346,7 +346,7 @@ def wait(data):
 BENCHMARK = Benchmark(prepare=prepare, contenders=[Contender("ours", setup, wait, len)])
 """
     )
-    # Whoever runs these tests in the background may have set SIGINT to be ignored.
+    # SIGINT is ignored if the tests run in the background.
     start = (
         "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
         "runpy.run_module('bench', run_name='__main__')"
@@ -380,7 +380,7 @@ def test_slow_runs_are_repeated_three_times(tmp_path, monkeypatch):
         assert [len(entry.runs) for entry in entries] == [expected] * 2
 
 
-def test_declarations_that_make_no_sense_are_refused(monkeypatch):
+def test_invalid_declarations_are_refused(monkeypatch):
     monkeypatch.syspath_prepend(PROJECT)
     from bench.declaration import Benchmark, Contender, Target
 
@@ -390,18 +390,18 @@ def test_declarations_that_make_no_sense_are_refused(monkeypatch):
     ours, part = contender("ours"), contender("part", against="ours", sample=0.5)
     for message, contenders, options in (
         ("same name", [ours, ours], {}),
-        ("which is none", [contender("peer", against="nobody")], {}),
+        ("does not exist", [contender("peer", against="nobody")], {}),
         (r"in \(0, 1\]", [ours, contender("peer", against="ours", sample=2.0)], {}),
         ("whole workload", [contender("ours", sample=0.5)], {}),
         ("fresh process", [contender("ours", warmup=1)], {"fresh": True}),
-        ("no peer", [ours], {"targets": [Target("ours", at_least=1.0)]}),
+        ("not a peer", [ours], {"targets": [Target("ours", at_least=1.0)]}),
         ("does not scale", [ours, part], {"targets": [Target("part", 1.0, "peak_bytes")]}),
     ):
         with pytest.raises(ValueError, match=message):
             Benchmark(prepare=dict, contenders=contenders, **options)
 
 
-def test_generated_text_is_the_same_everywhere_and_has_what_it_promises(monkeypatch):
+def test_generated_text_is_deterministic_and_has_the_promised_features(monkeypatch):
     monkeypatch.syspath_prepend(PROJECT)
     from bench.workloads import english, mixed_scripts
 
@@ -413,7 +413,7 @@ def test_generated_text_is_the_same_everywhere_and_has_what_it_promises(monkeypa
             assert promised in text
 
 
-def test_every_benchmark_of_the_project_loads_and_is_listed():
+def test_every_benchmark_loads_and_is_listed():
     ended = subprocess.run(
         command(PROJECT / "bench", "--list"),
         cwd=PROJECT,
@@ -422,10 +422,10 @@ def test_every_benchmark_of_the_project_loads_and_is_listed():
         timeout=60,
         check=True,
     )
-    assert "splitting: How fast text is cut into pieces" in ended.stdout
+    assert "splitting: Speed of splitting text into pieces" in ended.stdout
 
 
-def test_the_package_does_not_know_its_benchmarks():
+def test_package_does_not_import_benchmarks():
     for file in (PROJECT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -434,7 +434,7 @@ def test_the_package_does_not_know_its_benchmarks():
             assert not any(name.split(".")[0] == "bench" for name in names), file
 
 
-def test_the_example_of_the_readme_runs(tmp_path):
+def test_readme_example_runs(tmp_path):
     (example,) = re.findall(
         r"^```python\n(.*?)^```", (PROJECT / "bench" / "README.md").read_text(), re.M | re.S
     )
