@@ -11,6 +11,7 @@ from cyclopts import App
 from tilth.cli.options import CorpusOptions, CorpusPaths, Json, Overwrite
 from tilth.cli.output import print_result
 from tilth.cli.overrides import changes
+from tilth.cli.progress import progress
 from tilth.formatting import parse_bytes, printable
 
 app = App(name="corpus", help="Text to learn from: stories, named downloads, your own.")
@@ -38,7 +39,6 @@ def stories(
         size: How much: 500kB, 50MB, 1GB, 64MiB, or bytes.
         seed: Another seed, other stories.
     """
-    from tilth.cli.progress import progress
     from tilth.corpus.stories import write_stories
     from tilth.files import check_target
 
@@ -63,7 +63,6 @@ def fetch(name: str, /, *, out: Path, json: Json = False) -> None:
         name: tinystories or openwebtext.
         out: The folder for its files.
     """
-    from tilth.cli.progress import progress
     from tilth.corpus.sources import fetch
 
     with progress() as report:
@@ -76,7 +75,6 @@ def info(
     paths: CorpusPaths, /, *, reading: CorpusOptions | None = None, json: Json = False
 ) -> None:
     """Read a corpus through, and show how many documents it has, how long, and what they say."""
-    from tilth.cli.progress import progress
     from tilth.corpus import Corpus
 
     corpus = Corpus(paths, **{"on_error": "skip", **changes(reading)})

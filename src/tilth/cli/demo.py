@@ -12,21 +12,29 @@ What a stage finds finished it does not make again. So a demo that was stopped, 
 on when it is called again, and a training goes on from its last step.
 """
 
+import importlib.util
+import shlex
+import shutil
 import sys
 import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
+from rich.console import Console
+from rich.text import Text
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from tilth.config import TrainingConfig
-    from tilth.runs import StepRecord
+import tilth
+from tilth.cli.signals import say
+from tilth.cli.tokenizer import print_pieces
+from tilth.config import MachineConfig, TrainingConfig
+from tilth.corpus import Corpus
+from tilth.corpus.stories import write_stories
+from tilth.files import load_manifest, save_manifest
+from tilth.formatting import format_bytes, format_duration, printable, scientific
+from tilth.runs import StepRecord
+from tilth.runs.metrics import METRICS
 
 END = "<|endoftext|>"
 SENTENCE = "Once upon a time, a hedgehog learned to program."
@@ -53,7 +61,7 @@ QUICK = Sizes(stories_bytes=5_000_000, vocab_size=2_000, recipe="tiny", steps=70
 class Demo:
     """A demo, and where its stages leave what they make."""
 
-    def __init__(self, folder: Path, sizes: Sizes, seed: int, console: "Console") -> None:
+    def __init__(self, folder: Path, sizes: Sizes, seed: int, console: Console) -> None:
         self.folder, self.sizes, self.seed, self.console = folder, sizes, seed, console
         self.stories = folder / "stories.txt"
         self.tokenizer = folder / "tokenizer.json"
@@ -61,12 +69,9 @@ class Demo:
         self.run = folder / "run"
         self.report = folder / "report.html"
 
-    def config(self) -> "TrainingConfig":
+    def config(self) -> TrainingConfig:
         """How it is trained: the recipe, for these token files."""
-        from tilth.config import MachineConfig
-        from tilth.recipes import RECIPES
-
-        config = RECIPES[self.sizes.recipe](self.data, steps=self.sizes.steps)
+        config = tilth.recipes.RECIPES[self.sizes.recipe](self.data, steps=self.sizes.steps)
         # Compiling takes a silent minute, to gain less in a run of this length.
         return replace(config, seed=self.seed, machine=MachineConfig(compile=False))
 
@@ -75,25 +80,16 @@ class Demo:
         self.console.print(f"{INDENT}{text}")
 
 
-def demo(
-    *,
-    out: Annotated[
-        Path | None,
-        Parameter(help="The folder for everything; default: demo, with --quick demo-quick."),
-    ] = None,
-    quick: Annotated[
-        bool, Parameter(negative=(), help="One minute instead of five; the stories show it.")
-    ] = False,
-    seed: Annotated[int, Parameter(help="Another seed: other stories, another model.")] = 0,
-) -> None:
+def demo(*, out: Path | None = None, quick: bool = False, seed: int = 0) -> None:
     """Make stories, a tokenizer, token files, a model, new stories and a report, from nothing.
 
     Stopped at any moment, it goes on when it is called again.
+
+    Args:
+        out: The folder for everything; default: demo, with --quick demo-quick.
+        quick: One minute instead of five; the stories show it.
+        seed: Another seed: other stories, another model.
     """
-    from rich.console import Console
-
-    from tilth.formatting import format_duration
-
     # Two default folders, so that neither demo stands in the way of the other.
     folder = out or Path("demo-quick" if quick else "demo")
     sizes = QUICK if quick else FULL
@@ -101,10 +97,8 @@ def demo(
     console = Console(highlight=False, markup=False, soft_wrap=True)
     minutes = "a minute" if quick else "five minutes"
     console.print(f"From nothing to a model that writes stories: about {minutes} on two cores.")
-    if was_there:
-        console.print(f"What is finished in {folder} is not made again.")
-    else:
-        console.print(f"It all goes to {folder}. Stopped (Ctrl-C), the same command goes on.")
+    start = f"It all goes to {folder}. Stopped (Ctrl-C), the same command goes on."
+    console.print(f"What is finished in {folder} is not made again." if was_there else start)
     made, began = Demo(folder, sizes, seed, console), time.monotonic()
     for number, (title, stage) in enumerate(STAGES, start=1):
         console.print(f"\n{number}. {title}", style="bold")
@@ -122,9 +116,6 @@ def demo(
 
 def make_stories(demo: Demo) -> str:
     """Text to learn from, made up here, so that no network is needed."""
-    from tilth.corpus import Corpus
-    from tilth.corpus.stories import write_stories
-
     if not demo.stories.exists():
         write_stories(demo.stories, demo.sizes.stories_bytes, demo.seed)
     number = sum(len(block.documents().texts) for block in Corpus(demo.stories).blocks())
@@ -133,9 +124,6 @@ def make_stories(demo: Demo) -> str:
 
 def learn_tokenizer(demo: Demo) -> str:
     """Begin with bytes; the most frequent pair of neighbours becomes a token, again and again."""
-    import tilth
-    from tilth.cli.tokenizer import print_pieces
-
     if not demo.tokenizer.exists():
         tokenizer = tilth.train_tokenizer(demo.stories, demo.sizes.vocab_size, [END])
         tokenizer.save(demo.tokenizer)
@@ -148,8 +136,6 @@ def learn_tokenizer(demo: Demo) -> str:
 
 def write_token_files(demo: Demo) -> str:
     """Numbers are what a model reads; one story in a hundred is kept for validation."""
-    import tilth
-
     if not (demo.data / "manifest.json").exists():  # the last that is written
         tilth.tokenize(demo.stories, tilth.Tokenizer.load(demo.tokenizer), demo.data)
     data = tilth.open_data(demo.data)
@@ -161,9 +147,6 @@ def write_token_files(demo: Demo) -> str:
 
 def account_for_model(demo: Demo) -> str:
     """What it will cost, before it is paid."""
-    import tilth
-    from tilth.formatting import format_bytes, scientific
-
     account = tilth.account(demo.config())
     model, parameters = account.config, account.parameters
     assert account.run_flops is not None, "a recipe says how many steps"
@@ -180,7 +163,6 @@ def account_for_model(demo: Demo) -> str:
 
 def train_model(demo: Demo) -> str:
     """Predict the next token, see how wrong that was, move every parameter a little, repeat."""
-    import tilth
     from tilth.cli.training_view import drive, training_view
     from tilth.training.loop import prepare, prepare_resume
 
@@ -199,7 +181,6 @@ def train_model(demo: Demo) -> str:
 
 def evaluate_model(demo: Demo) -> str:
     """How well it predicts stories that it has never seen."""
-    import tilth
     from tilth.training.evaluation import evaluate_run
 
     _, found = evaluate_run(tilth.open_run(demo.run), data=demo.data)
@@ -210,8 +191,6 @@ def evaluate_model(demo: Demo) -> str:
 
 def tell_stories(demo: Demo) -> str:
     """Draw a token, append it, predict again, until the model says that the story is over."""
-    import tilth
-
     model = tilth.load(demo.run)
     tokens, began = 0, time.monotonic()
     for beginning in BEGINNINGS:
@@ -223,12 +202,9 @@ def tell_stories(demo: Demo) -> str:
 
 def write_report(demo: Demo) -> str:
     """Learning curves, samples, costs and commands, as a page and as Markdown."""
-    from importlib.util import find_spec
-
     from tilth.report.writing import read_report, save_report
-    from tilth.runs.metrics import METRICS
 
-    if not (find_spec("plotly") and find_spec("matplotlib")):
+    if not (importlib.util.find_spec("plotly") and importlib.util.find_spec("matplotlib")):
         return 'left out, as it needs an extra: pip install "tilth[report]"'
     written = (demo.report, demo.report.with_suffix(".md"), demo.folder / "report-curves.png")
     last_step = (demo.run / METRICS).stat().st_mtime  # the run may have been trained further
@@ -254,8 +230,6 @@ STAGES: tuple[tuple[str, Callable[[Demo], str]], ...] = (
 
 def _claim(folder: Path, sizes: Sizes, seed: int) -> bool:
     """Make the folder, or find that it has a demo like this one already, and return which."""
-    from tilth.files import load_manifest, save_manifest
-
     if not 0 <= seed < 2**63:
         raise ValueError(f"--seed is {seed}; give 0 or more, below 2**63.")
     settings = {**asdict(sizes), "seed": seed}
@@ -274,9 +248,7 @@ def _claim(folder: Path, sizes: Sizes, seed: int) -> bool:
     return False
 
 
-def _show_milestone(record: "StepRecord") -> None:
-    from tilth.cli.signals import say
-    from tilth.formatting import format_duration, printable
+def _show_milestone(record: StepRecord) -> None:
 
     if record.evaluation is not None:
         gone = format_duration(round(record.seconds))
@@ -287,12 +259,8 @@ def _show_milestone(record: "StepRecord") -> None:
         say(f"{INDENT}{sample}")
 
 
-def _print_story(console: "Console", beginning: str, story: str) -> None:
+def _print_story(console: Console, beginning: str, story: str) -> None:
     """Print a story in lines that fit, the given beginning in bold."""
-    from rich.text import Text
-
-    from tilth.formatting import printable
-
     text = Text(printable(story.strip(), keep="\n"))
     text.stylize("bold", 0, len(beginning))
     for line in text.wrap(console, min(WIDTH, console.width) - len(INDENT)):
@@ -302,9 +270,6 @@ def _print_story(console: "Console", beginning: str, story: str) -> None:
 
 def _next_commands(demo: Demo) -> list[str]:
     """What to type now, by the name that this process was called by."""
-    import shlex
-    import shutil
-
     called = sys.argv[0]
     if Path(called).name == "__main__.py":
         program = "python -m tilth"

@@ -6,18 +6,15 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from tilth.cli.options import Json, RunFolder, Threads
 from tilth.cli.output import print_json
 from tilth.formatting import printable
-from tilth.generation.sampling import Sampling
-
-if TYPE_CHECKING:
-    from tilth.generation import TextStream
-    from tilth.tokenizer import Tokenizer
+from tilth.generation import PromptError, Sampling, TextStream, load
+from tilth.tokenizer import Tokenizer
 
 DEFAULT = Sampling()
 ANY_TEXT = Parameter(allow_leading_hyphen=True)
@@ -65,8 +62,6 @@ def generate(
         device: cpu (native), or a device of torch.
         alternatives: With --json, how many likeliest tokens to show at each place.
     """
-    from tilth.generation import PromptError, load
-
     if samples < 1:
         raise ValueError(f"--samples is {samples}; write 1 text or more.")
     if interactive and (prompt or json):
@@ -74,7 +69,7 @@ def generate(
     prompt = _text(_line(sys.stdin.buffer.read()) if prompt == "-" else os.fsencode(prompt))
     model = load(run, step=step, device=device, quantize=quantize, threads=threads)
 
-    def streams(prompt: str) -> Iterator["TextStream"]:
+    def streams(prompt: str) -> Iterator[TextStream]:
         for sample_index in range(samples):
             yield model.generate(
                 prompt,
@@ -119,8 +114,6 @@ def _line(line: bytes) -> bytes:
 
 def _text(prompt: bytes) -> str:
     """Decode a prompt as UTF-8, whatever the locale says."""
-    from tilth.generation import PromptError
-
     try:
         return prompt.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -128,7 +121,7 @@ def _text(prompt: bytes) -> str:
         raise PromptError(sentence) from error
 
 
-def _write(prompt: str, streams: Iterator["TextStream"]) -> None:
+def _write(prompt: str, streams: Iterator[TextStream]) -> None:
     """Print texts as they come, a line between two, and why each ended."""
     for number, stream in enumerate(streams):
         began = time.perf_counter()
@@ -144,7 +137,7 @@ def _write(prompt: str, streams: Iterator["TextStream"]) -> None:
         print(f"stopped {reason} after {num_tokens} tokens{rate}", file=sys.stderr)
 
 
-def _as_dict(tokenizer: "Tokenizer", stream: "TextStream") -> dict[str, Any]:
+def _as_dict(tokenizer: Tokenizer, stream: TextStream) -> dict[str, Any]:
     """Read a whole text with its tokens, for JSON."""
 
     def token(token_id: int, log_probability: float) -> dict[str, Any]:

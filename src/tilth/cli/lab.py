@@ -153,9 +153,9 @@ def _run(plans: "Iterable[Plan]", options: Options, out: Path) -> None:
     for planned in plans:
         if options.dry_run:
             print(planned)
-            continue
-        watch(planned.run(), planned.command)
-        labs.append(planned.out)
+        else:
+            watch(planned.run(), planned.command)
+            labs.append(planned.out)
     if labs:
         report_labs(labs, out)
 

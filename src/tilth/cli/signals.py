@@ -25,9 +25,8 @@ def first_signal() -> Iterator[list[int]]:
     """Yield a list that the first signal to end is noted in; the second acts as usual."""
     noted: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    usual = {number: signal.getsignal(number) for number in numbers}
-    # What whoever started us wants ignored (nohup, a job in the background) stays so.
-    usual = {number: handler for number, handler in usual.items() if handler != signal.SIG_IGN}
+    # A signal that the caller ignores (nohup, a job in the background) stays ignored.
+    usual = {n: handler for n in numbers if (handler := signal.getsignal(n)) != signal.SIG_IGN}
 
     def note(number: int, _frame: FrameType | None) -> None:
         noted.append(number)

@@ -7,19 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import App, Parameter
+from rich.console import Console
 
 from tilth.cli.options import UTF8, CorpusOptions, CorpusPaths, Json, Overwrite, Threads
 from tilth.cli.output import aligned, print_result
 from tilth.cli.overrides import changes
+from tilth.files import check_target, read_bytes
 from tilth.formatting import printable
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from tilth.tokenizer import Tokenizer
+from tilth.tokenizer import Tokenizer, inspection
 
 app = App(name="tokenizer", help="Text to token ids and back: train, inspect, compare, convert.")
 
@@ -39,10 +37,8 @@ class Reading:
     special: Annotated[list[str], UTF8] = field(default_factory=list)
     """A special token, such as '<|endoftext|>'."""
 
-    def open(self, path: Path) -> "Tokenizer":
+    def open(self, path: Path) -> Tokenizer:
         """Load a tokenizer in any of the formats."""
-        from tilth.tokenizer import Tokenizer
-
         return Tokenizer.load(path, pattern=self.pattern, special_tokens=self.special)
 
 
@@ -77,8 +73,7 @@ def train(
     import resource
 
     from tilth.cli.progress import progress
-    from tilth.files import check_target
-    from tilth.tokenizer import inspection, train_tokenizer
+    from tilth.tokenizer import train_tokenizer
     from tilth.tokenizer.formats.oniguruma import check_read_alike
     from tilth.tokenizer.splitting import NATIVE_PATTERNS
     from tilth.tokenizer.training import SEPARATOR
@@ -91,13 +86,7 @@ def train(
     with progress() as report:
         report.began["count"] = (time.monotonic(), 0)
         tokenizer = train_tokenizer(
-            corpus,
-            vocab_size,
-            special,
-            pattern=pattern,
-            threads=threads,
-            progress=report,
-            **given,
+            corpus, vocab_size, special, pattern=pattern, threads=threads, progress=report, **given
         )
     report.began["save"] = (time.monotonic(), 0)
     tokenizer.save(out, overwrite=overwrite)
@@ -143,10 +132,6 @@ def inspect(
     Args:
         text: Show what this text becomes.
     """
-    from rich.console import Console
-
-    from tilth.tokenizer import inspection
-
     opened = reading.open(tokenizer)
     ids = opened.encode(text or "")
     pieces = [opened.decode_bytes([token_id]) for token_id in ids]
@@ -187,9 +172,6 @@ def compare(
         tokenizers: Two or more tokenizers.
         text: Texts to encode with each.
     """
-    from tilth.files import read_bytes
-    from tilth.tokenizer import inspection
-
     opened = {str(path): reading.open(path) for path in tokenizers}
     results = inspection.compare(opened, {str(path): read_bytes(path) for path in text})
     lines = []
@@ -213,11 +195,7 @@ def compare(
 
 @app.command
 def encode(
-    tokenizer: TokenizerPath,
-    /,
-    *,
-    allow_special: bool = False,
-    reading: Reading = AS_WRITTEN,
+    tokenizer: TokenizerPath, /, *, allow_special: bool = False, reading: Reading = AS_WRITTEN
 ) -> None:
     """Encode the text on stdin; ids go to stdout, separated by blanks.
 
@@ -271,11 +249,9 @@ def _stdin_parts() -> Iterator[bytes]:
         yield part
 
 
-def print_pieces(console: "Console", pieces: Sequence[bytes]) -> None:
+def print_pieces(console: Console, pieces: Sequence[bytes]) -> None:
     """Print pieces or tokens side by side: in two colours, or without colours with | between."""
-    from tilth.tokenizer.inspection import visible
-
-    shown = [visible(piece, blank=" ") for piece in pieces]
+    shown = [inspection.visible(piece, blank=" ") for piece in pieces]
     if console.color_system is None or console.no_color:
         console.print("|".join(shown), markup=False)
         return

@@ -18,6 +18,12 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.text import Text
+
 from tilth.cli.progress import stderr_console
 from tilth.cli.signals import first_signal, say, silence_stderr
 from tilth.config.training import ResolvedConfig
@@ -25,8 +31,6 @@ from tilth.formatting import printable
 from tilth.runs.metrics import StepRecord
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
     from tilth.training.loop import PreparedRun
 
 SECONDS_BETWEEN_LINES = 5.0
@@ -117,18 +121,14 @@ class _Standing:
         if record.is_diverging and not was_diverging:
             events.append(DIVERGING)
         if (found := record.evaluation) is not None:
-            number = found.perplexity
-            perplexity = f"{number:,.2f}" if number < 1e5 else f"{number:.2e}"
-            self.values |= {
+            shown = {
                 "validation loss": f"{found.loss:.4f}",
-                "perplexity": perplexity,
+                "perplexity": format(found.perplexity, ",.2f" if found.perplexity < 1e5 else ".2e"),
                 "bits per byte": f"{found.bits_per_byte:.4f}",
-                "at step": f"{record.step:,}",
             }
-            events.append(
-                f"validation loss {found.loss:.4f}, perplexity {perplexity}, "
-                f"{found.bits_per_byte:.4f} bits per byte"
-            )
+            self.values |= {**shown, "at step": f"{record.step:,}"}
+            loss, perplexity, bits = shown.values()
+            events.append(f"validation loss {loss}, perplexity {perplexity}, {bits} bits per byte")
         if record.saved is not None:
             events.append(f"saving checkpoint {record.saved}")
         return [f"step {record.step:,}: {event}" for event in events]
@@ -187,11 +187,7 @@ def _lines(config: ResolvedConfig) -> Show:
 
 
 @contextmanager
-def _panel(config: ResolvedConfig, console: "Console") -> Iterator[Show]:
-    from rich.live import Live
-    from rich.padding import Padding
-    from rich.text import Text
-
+def _panel(config: ResolvedConfig, console: Console) -> Iterator[Show]:
     standing = _Standing(config)
 
     def show(record: StepRecord) -> None:
@@ -213,11 +209,8 @@ def _panel(config: ResolvedConfig, console: "Console") -> Iterator[Show]:
         yield show
 
 
-def _drawing(standing: _Standing, console: "Console") -> "RenderableType":
+def _drawing(standing: _Standing, console: Console) -> RenderableType:
     """The panel; 80 columns are enough, and nothing is said by colour alone."""
-    from rich.panel import Panel
-    from rich.text import Text
-
     config, record = standing.config, standing.record
     width = min(WIDTH, console.width)
     step = 0 if record is None else record.step
