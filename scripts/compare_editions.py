@@ -1,11 +1,11 @@
-"""Compare this tree with the first edition of tilth, on this machine, bit by bit.
+"""Compare the results of this tree with those of the first edition of tilth, bit by bit.
 
     python scripts/compare_editions.py [SCENARIO ...]
 
-Both editions run the scenarios of `edition_scenarios.py`, through the command line; their weights,
-optimizer states, losses, texts and findings must be equal. A difference ends in exit code 1, unless
-`ALLOWED` names it, with the reason; each of these is in CHANGELOG.md too. Numbers depend on the
-processor, so both editions run here. The results of the old one are kept with `--cache`.
+Both editions run the scenarios of `edition_scenarios.py` through the command line. Their weights,
+optimizer states, losses, texts and findings must be equal. A difference gives exit code 1, unless
+it is listed in `ALLOWED` with its reason, and in CHANGELOG.md. Results depend on the processor, so
+both editions run on the same machine. `--cache` stores the results of the old edition.
 """
 
 import argparse
@@ -33,24 +33,24 @@ ROOT = Path(__file__).resolve().parent.parent
 FIRST_EDITION = "d627945"
 
 Result = dict[str, Any]
-"""What the runner says of a scenario: exit codes, seconds; for the old edition its key too."""
+"""The result of a scenario: exit codes, seconds, torch version; for the old edition its key."""
 
 ALLOWED: dict[tuple[str, str], str] = {}
-"""Patterns of a scenario and of a place in it (FILE or FILE:KEY), to why it may differ."""
+"""(Pattern of a scenario, pattern of FILE or FILE:KEY) -> the reason for a difference."""
 
 
 def main() -> None:
     """Run the comparison."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("scenarios", nargs="*", help="names or patterns; default: all")
-    parser.add_argument("--old", default=FIRST_EDITION, help="the commit to compare with")
-    parser.add_argument("--old-python", type=Path, help="Python of an environment of that commit")
+    parser.add_argument("--old", default=FIRST_EDITION, help="commit to compare with")
+    parser.add_argument("--old-python", type=Path, help="Python of an environment with that commit")
     parser.add_argument("--new-python", type=Path, default=Path(sys.executable))
-    parser.add_argument("--cache", type=Path, help="folder that keeps the old edition's results")
-    parser.add_argument("--keep", type=Path, help="folder to keep the new edition's files in")
-    parser.add_argument("--timings", action="store_true", help="show how long scenarios took")
+    parser.add_argument("--cache", type=Path, help="folder for the results of the old edition")
+    parser.add_argument("--keep", type=Path, help="folder for the files of the new edition")
+    parser.add_argument("--timings", action="store_true", help="print the time of each scenario")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that folders are removed
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # removes the temporary folders
     asked = _selected(options.scenarios or ["*"])
     with _folder(options.cache) as cache, _folder(options.keep) as keep:
         old = _old_results(asked, cache, options)
@@ -62,13 +62,13 @@ def main() -> None:
             if options.timings:
                 print(f"  {old[name]['seconds']} s, then {new[name]['seconds']} s")
     if {result["torch"] for result in old.values()} != {r["torch"] for r in new.values()}:
-        print("note: the two editions ran with different versions of torch")
-    print(f"{len(asked)} scenarios, {failures} with differences that are not named")
+        print("note: the two editions used different versions of torch")
+    print(f"{len(asked)} scenarios, {failures} with differences not listed in ALLOWED")
     sys.exit(1 if failures else 0)
 
 
 def _selected(patterns: list[str]) -> list[str]:
-    """The scenarios that were asked for and those that they need, in the order of the table."""
+    """Return the matching scenarios and those that they need, in the order of the table."""
     wanted: set[str] = set()
 
     def take(name: str) -> None:
@@ -79,18 +79,18 @@ def _selected(patterns: list[str]) -> list[str]:
     for pattern in patterns:
         names = fnmatch.filter(SCENARIOS, pattern)
         if not names:
-            sys.exit(f"There is no scenario {pattern}; there are {', '.join(SCENARIOS)}.")
+            sys.exit(f"There is no scenario {pattern}; choose from {', '.join(SCENARIOS)}.")
         for name in names:
             take(name)
     return [name for name in SCENARIOS if name in wanted]
 
 
 def _report(name: str, old: Result, new: Result, cache: Path, workspace: Path) -> int:
-    """Print one line for a scenario; return 1 if there is a difference without a reason."""
+    """Print one line for a scenario; return 1 if a difference is not in ALLOWED."""
     folder = cache / old["key"]
     found: list[Difference] = []
     if any(old["codes"][1:]) or (old["codes"][0] and not _is_expected(name, old["codes"][0])):
-        found.append(("exit codes", f"are {old['codes']} in the old edition: mend the scenario"))
+        found.append(("exit codes", f"are {old['codes']} in the old edition: fix the scenario"))
     if old["codes"] != new["codes"]:
         said = sorted((workspace / name).glob("stderr-*"))[-1].read_text("utf-8", "replace")
         last = said.strip().splitlines()[-1:] or [""]
@@ -106,7 +106,7 @@ def _report(name: str, old: Result, new: Result, cache: Path, workspace: Path) -
         more = f"; and {len(unnamed) - 4} more" if len(unnamed) > 4 else ""
         print(f"{name}: differs: {shown}{more}", flush=True)
     else:
-        named = f" but for: {', '.join(reasons)}" if reasons else ""
+        named = f" except: {', '.join(reasons)}" if reasons else ""
         refused = " (both refuse it)" if old["codes"][0] == 2 else ""
         print(f"{name}: equal{named}{refused}", flush=True)
     return bool(unnamed)
@@ -128,11 +128,11 @@ def _reason(scenario: str, difference: Difference) -> str | None:
 
 
 def _old_results(names: list[str], cache: Path, options: argparse.Namespace) -> dict[str, Result]:
-    """The results of the old edition: those in the cache, and the others made now."""
+    """Return the results of the old edition, from the cache or computed now."""
     keys = _keys(options.old)
     missing = [name for name in names if not (cache / keys[name] / "result.json").exists()]
     if missing:
-        missing = _selected(missing)  # a scenario runs beside those that it needs
+        missing = _selected(missing)  # includes the scenarios that they need
         with _old_python(options) as python:
             workspace = Path(tempfile.mkdtemp(prefix="old-", dir=cache))
             results = _run_edition(python, [SCENARIOS[name] for name in missing], workspace)
@@ -143,14 +143,14 @@ def _old_results(names: list[str], cache: Path, options: argparse.Namespace) -> 
             (making / "result.json").write_text(json.dumps({**results[name], "key": keys[name]}))
             try:
                 making.rename(cache / keys[name])
-            except OSError:  # another comparison was faster
+            except OSError:  # another process was faster
                 shutil.rmtree(making)
         shutil.rmtree(workspace)
     return {n: json.loads((cache / keys[n] / "result.json").read_text()) for n in names}
 
 
 def _keys(commit: str) -> dict[str, str]:
-    """A name for each scenario's results, which changes with all that they depend on."""
+    """Return a cache key for each scenario, which covers all inputs of its results."""
     runner = hashlib.sha256(Path(__file__).with_name("edition_runner.py").read_bytes())
     try:
         torch = version("torch")
@@ -177,7 +177,7 @@ def _processor() -> str:
 def _run_edition(python: Path, scenarios: Iterable[Scenario], workspace: Path) -> dict[str, Result]:
     (workspace / WORKSPACE).write_text(str(workspace))
     environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "OMP_NUM_THREADS": "1"}
-    # Threads that wait by spinning take ten times as long on a machine that is busy.
+    # Spinning threads take ten times as long on a busy machine.
     environment["OMP_WAIT_POLICY"] = "passive"
     environment.pop("PYTHONPATH", None)
     done = subprocess.run(
@@ -194,7 +194,7 @@ def _run_edition(python: Path, scenarios: Iterable[Scenario], workspace: Path) -
 
 @contextmanager
 def _old_python(options: argparse.Namespace) -> Iterator[Path]:
-    """Python of the old edition: the one that was given, or a new environment of that commit."""
+    """Yield the Python of the old edition: the given one, or a new environment of that commit."""
     if options.old_python is not None:
         yield options.old_python
         return
@@ -211,7 +211,7 @@ def _old_python(options: argparse.Namespace) -> Iterator[Path]:
 
 @contextmanager
 def _folder(given: Path | None) -> Iterator[Path]:
-    """The folder that was asked for, made if need be; or one that is removed at the end."""
+    """Yield the given folder, created if necessary, or a temporary one."""
     if given is not None:
         given.mkdir(parents=True, exist_ok=True)
         yield given.resolve()

@@ -1,6 +1,6 @@
-"""Compare the files that two editions wrote: every value of the old one, bit by bit.
+"""Compare the files of two editions: every value of the old one, bit by bit.
 
-A newer edition may add files, and keys to JSON, TOML and metrics; it may change none. Timings,
+The new edition may add files, and keys to JSON, TOML and metrics, but not change values. Timings,
 dates, versions and reports are not compared.
 """
 
@@ -18,22 +18,22 @@ TIMINGS = {
     *("seconds", "step_seconds", "tokens_per_second", "utilisation", "peak_bytes", "created"),
     *("versions", "bytes_per_second", "peak_memory_bytes", "checksum"),
 }
-"""Keys whose values differ from one run to the next (a manifest's checksum covers its paths)."""
+"""Keys whose values vary between runs (the checksum of a manifest covers paths)."""
 
 UNCOMPARED = ("stderr-*", "lock", "README.md", "report*", "search.journal", "*.png")
 
 TIMED_COLUMN = re.compile(r"\b(ms|seconds?|minutes?|time|tokens/s|faster|slower)\b")
-"""Columns of a lab's tables that hold measured times."""
+"""Columns with measured times in the tables of a lab."""
 
 WORKSPACE = ".workspace"
-"""The file that marks a workspace, and holds the path in which its commands ran."""
+"""A file that marks a workspace and holds the path in which its commands ran."""
 
 Difference = tuple[str, str]
-"""Where (FILE or FILE:KEY), and what."""
+"""(FILE or FILE:KEY, description)."""
 
 
 def differences(old: Path, new: Path) -> Iterator[Difference]:
-    """Compare two folders: all files of the old one must be in the new one, with equal values."""
+    """Yield the differences: each file of the old folder must be in the new one, with equal values."""
     for path in sorted(old.rglob("*")):
         if path.is_dir() or any(path.match(pattern) for pattern in UNCOMPARED):
             continue
@@ -50,7 +50,7 @@ def _compare_files(name: str, old: Path, new: Path) -> Iterator[Difference]:
         if old.suffix == ".txt":
             yield from _compare_values(name, _text(old), _text(new))
         elif old.read_bytes() != new.read_bytes():
-            yield name, "has other bytes"
+            yield name, "has different bytes"
         return
     reader = READERS[old.suffix]
     try:
@@ -107,7 +107,7 @@ def _short(value: object) -> str:
 
 
 def _text(path: Path) -> str:
-    """The text, without the path of the workspace that it was written in."""
+    """Return the text, with the path of its workspace replaced."""
     mark = next(folder / WORKSPACE for folder in path.parents if (folder / WORKSPACE).exists())
     return path.read_text("utf-8").replace(mark.read_text(), "WORKSPACE")
 
@@ -131,7 +131,7 @@ DTYPES = {
 
 
 def _read_safetensors(path: Path) -> dict[str, Any]:
-    """Tensors by name, and the metadata, without the safetensors package."""
+    """Return tensors and metadata by name, without the safetensors package."""
     content = path.read_bytes()
     (length,) = struct.unpack("<Q", content[:8])
     header = json.loads(content[8 : 8 + length])

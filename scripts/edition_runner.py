@@ -1,8 +1,8 @@
-"""Run scenarios in one edition of tilth; `compare_editions.py` starts it with its Python.
+"""Run scenarios in one edition of tilth; `compare_editions.py` starts this with its Python.
 
-It reads a JSON list of scenarios on stdin and runs each command in a process of its own, forked
-after torch is imported: importing torch anew for every command would take most of the time. What a
-command printed is kept beside its files, as `SCENARIO/stdout-0.txt` and so on.
+It reads a JSON list of scenarios from stdin. Each command runs in a process forked after torch was
+imported, because importing torch for every command would take most of the time. The output of a
+command goes to `SCENARIO/stdout-0.txt` and so on.
 """
 
 import importlib
@@ -25,11 +25,11 @@ PRELOADED = (
     *("torch._dynamo", "torch.utils.deterministic", "safetensors.torch", "rich", "cyclopts"),
     *("plotly.graph_objects", "matplotlib.figure", "optuna"),
 )
-"""Packages of others, imported once instead of in every command; those that are there."""
+"""Modules that are imported once instead of in every command, if installed."""
 
 
 def main() -> None:
-    """Run the scenarios, in the current folder; print a JSON line for each."""
+    """Run the scenarios in the current folder; print a JSON line for each."""
     for module in PRELOADED:
         with suppress(ImportError):
             importlib.import_module(module)
@@ -49,11 +49,11 @@ def main() -> None:
 
 
 def _run(command: list[str], folder: Path, number: int, kill_at_step: int | None) -> int:
-    """Run one command; return its exit code, or minus the number of the signal that ended it."""
+    """Run one command; return its exit code, or the negative number of a signal."""
     kind = "json" if "--json" in command or command[0] in PROBES else "txt"
     child = os.fork()
     if child == 0:
-        _be_command(command, folder / f"stdout-{number}.{kind}", folder / f"stderr-{number}.txt")
+        _run_in_child(command, folder / f"stdout-{number}.{kind}", folder / f"stderr-{number}.txt")
     if kill_at_step is not None:
         _kill_at(child, Path(command[command.index("--out") + 1], "metrics.jsonl"), kill_at_step)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -62,19 +62,19 @@ def _run(command: list[str], folder: Path, number: int, kill_at_step: int | None
 def _kill_at(child: int, metrics: Path, step: int) -> None:
     while not (metrics.exists() and metrics.read_bytes().count(b"\n") >= step):
         if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-            return  # it ended before: its exit code says so
+            return  # it ended earlier
         time.sleep(0.002)
     os.kill(child, signal.SIGKILL)
 
 
-def _be_command(command: list[str], stdout: Path, stderr: Path) -> None:
-    """Be the process of one command; does not return."""
+def _run_in_child(command: list[str], stdout: Path, stderr: Path) -> None:
+    """Run one command in this process; does not return."""
     code = 1
     try:
         for stream, path in ((1, stdout), (2, stderr)):
             os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT, 0o644), stream)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        # A checkpoint holds the state of these generators, which otherwise begin anywhere.
+        # Checkpoints include the state of these generators.
         random.seed(0)
         np.random.seed(0)
         if command[0] in PROBES:
@@ -85,7 +85,7 @@ def _be_command(command: list[str], stdout: Path, stderr: Path) -> None:
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:  # as Python itself would: it is the end of this process
+    except BaseException:  # as Python does at the end of a process
         sys.excepthook(*sys.exc_info())
     finally:
         sys.stdout.flush()
@@ -93,15 +93,15 @@ def _be_command(command: list[str], stdout: Path, stderr: Path) -> None:
         os._exit(code)
 
 
-# --- the Python API, which is not the same in every edition --------------------------------------
+# --- the Python API, which differs between editions ----------------------------------------------
 
 
-def _edition(module: str = "tilth") -> Any:  # noqa: ANN401, whatever that edition has
+def _edition(module: str = "tilth") -> Any:  # noqa: ANN401, a module of that edition
     return importlib.import_module(module)
 
 
 def _one_of(*modules: str) -> Any:  # noqa: ANN401
-    """The first of these modules that the edition has: some have moved."""
+    """Return the first of these modules that exists in the edition."""
     for module in modules:
         with suppress(ModuleNotFoundError):
             return _edition(module)

@@ -1,8 +1,8 @@
-"""The scenarios that two editions of tilth run, as data.
+"""The scenarios for the comparison of two editions, as data.
 
-A scenario is a list of commands, run in one workspace with paths relative to it. A command is a
-command line of `tilth`; or, where its first word is in `PROBES`, a call of the Python API
-(`edition_runner.py`). All paths that a scenario writes begin with its name.
+A scenario is a list of commands, run in one workspace with relative paths. A command is a command
+line of `tilth` or, if its first word is in `PROBES`, a call of the Python API (`edition_runner.py`).
+All paths that a scenario writes begin with its name.
 
 >>> SCENARIOS["stories"].commands[0][:2]
 ('corpus', 'stories')
@@ -17,7 +17,7 @@ PROBES = ("score", "generate-batch", "batches")
 
 @dataclass(frozen=True)
 class Scenario:
-    """Commands whose results are compared, bit by bit."""
+    """Commands whose results are compared bit by bit."""
 
     name: str
     commands: tuple[Command, ...]
@@ -26,9 +26,9 @@ class Scenario:
     kill_at_step: int | None = None
     """Send SIGKILL to the first command once its metrics hold this step."""
     same_run_as: str | None = None
-    """A scenario whose run directory must hold the same bits as the run directory of this one."""
+    """A scenario whose run directory must have the same bits."""
     may_fail: bool = False
-    """Whether the machine may be unable to run it: then both editions must refuse it alike."""
+    """The machine may not support it; then both editions must refuse it in the same way."""
 
 
 def _words(line: str) -> Command:
@@ -162,7 +162,7 @@ _LIST = [
         ("data",),
         may_fail=True,
     ),
-    # Stopping and going on.
+    # Killing and resuming.
     _train("long", "--watch.save-every 20 --watch.evaluate-every 50", steps=300),
     Scenario(
         "killed",
@@ -185,7 +185,7 @@ _LIST = [
         ),
         needs=("data",),
     ),
-    # Generation: both backends, both precisions, every sampling option.
+    # Generation: both backends, both precisions, all sampling options.
     _generate("greedy", "long", "--temperature 0 --max-tokens 40"),
     _generate("greedy-int8", "long", "--temperature 0 --max-tokens 40 --quantize int8"),
     _generate("greedy-torch", "long", "--temperature 0 --max-tokens 40 --device cpu:0"),
@@ -241,7 +241,7 @@ _LIST = [
         ),
         needs=("long", "no-rope"),
     ),
-    # The lab: findings, and the runs below them.
+    # The lab: findings and runs.
     Scenario("lab-sgd", (_words("lab sgd --lr 1 --lr 30 --lr 1e4 --steps 12 --seed 2 --json"),)),
     Scenario(
         "lab-lr",
