@@ -1,8 +1,8 @@
 """Speed and memory of tokenizer training, compared with other trainers.
 
 A vocabulary size of 32,000 with GPT-2's pattern and one special token, from 216 MB of text with 1.1
-million distinct pieces: real text, its documents repeated and one word in twenty changed, or
-generated text treated the same way. Every trainer uses its default number of threads. Trainers
+million distinct pieces. The text is real or generated; its documents are repeated, and one word in
+twenty is changed. Every trainer uses its default number of threads. Trainers
 break ties differently, so later merges may differ. The answer is the number of merges and the first
 250, which contain no tie: they would differ if pieces or special tokens were handled differently.
 (Hugging Face reads a file line by line, so no piece spans two lines, and it counts the special

@@ -33,7 +33,7 @@ Difference = tuple[str, str]
 
 
 def differences(old: Path, new: Path) -> Iterator[Difference]:
-    """Yield the differences: each file of the old folder must be in the new one, with equal values."""
+    """Yield files of the old folder that are missing or have other values in the new one."""
     for path in sorted(old.rglob("*")):
         if path.is_dir() or any(path.match(pattern) for pattern in UNCOMPARED):
             continue

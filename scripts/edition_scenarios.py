@@ -1,8 +1,8 @@
 """The scenarios for the comparison of two editions, as data.
 
 A scenario is a list of commands, run in one workspace with relative paths. A command is a command
-line of `tilth` or, if its first word is in `PROBES`, a call of the Python API (`edition_runner.py`).
-All paths that a scenario writes begin with its name.
+line of `tilth`. If its first word is in `PROBES`, it is a call of the Python API instead
+(`edition_runner.py`). All paths that a scenario writes begin with its name.
 
 >>> SCENARIOS["stories"].commands[0][:2]
 ('corpus', 'stories')
