@@ -2,10 +2,10 @@
 
 One thread, equal pieces. Two comparisons: the list of pieces that a Python user gets, and the count
 of pieces alone, which creates no Python objects. `str.split` is the lower bound of the first: it
-makes the same list from a text with marked boundaries. Its time is that of creating the strings; its
-peak memory includes that setup.
-Targets: at least 10 times as fast as `regex` for counting; at least 3 times for lists. (`str.split`,
-which searches for nothing, is only 5 to 8 times as fast as `regex`.)
+makes the same list from a text with marked boundaries. Its time is that of creating the strings;
+its peak memory includes that setup.
+Targets: at least 10 times as fast as `regex` for counting; at least 3 times for lists.
+(`str.split`, which searches for nothing, is only 5 to 8 times as fast as `regex`.)
 """
 
 from collections.abc import Callable

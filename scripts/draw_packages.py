@@ -2,9 +2,9 @@
 
     python scripts/draw_packages.py
 
-The picture shows the imports in the source files. `tests/test_architecture.py` checks that the stored
-file is current. Arrows that follow from others are left out: cli imports data, but also lab, which
-imports data.
+The picture shows the imports in the source files. `tests/test_architecture.py` checks that the
+stored file is current. Arrows that follow from others are left out: cli imports data, but also lab,
+which imports data.
 """
 
 import ast
