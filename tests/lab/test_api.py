@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-import torch
 
 import tilth
 from tilth.lab.questions.ablations import BASE
@@ -21,14 +20,6 @@ SMALL = {
         **{"watch.evaluation_tokens": 100, "watch.sample_tokens": 4},
     },
 }
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture

@@ -5,14 +5,13 @@ import re
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import cloudpickle
 import pytest
 import torch
 
-from tilth.config.model import ModelConfig
-from tilth.config.training import MachineConfig, OptimizerConfig, TrainingConfig, WatchConfig
 from tilth.lab.cluster import Resources, Worker, submit
 from tilth.lab.search.search import JOBS, Search
 from tilth.report.lab_file import load_lab
@@ -66,16 +65,8 @@ def slurm(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def base(stories):
-    return TrainingConfig(
-        str(stories.folder),
-        ModelConfig(stories.vocab_size, 16, d_model=16, num_layers=1, num_heads=2),
-        steps=4,
-        batch_size=4,
-        optimizer=OptimizerConfig("muon", lr=1e-2),
-        machine=MachineConfig("cpu", "float32", compile=False, threads=1),
-        watch=WatchConfig(sample_tokens=4),
-    )
+def base(base):
+    return replace(base, steps=4)
 
 
 def search_in(folder, base, trials=1, **fixed):

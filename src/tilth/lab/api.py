@@ -9,8 +9,8 @@
         ...
     lab = tilth.lab.load("lab/lr")
 
-A call on a folder that a question has begun continues it. `tilth.report.read_report` and
-`save_report` make a page of the folder.
+A call on the folder of an unfinished question continues it. `tilth.report.read_report` and
+`save_report` write a report of the folder.
 """
 
 import os
@@ -23,7 +23,7 @@ from typing import Unpack
 from tilth.data import Data
 from tilth.files import StrPath
 from tilth.formatting import parse_duration
-from tilth.lab.planning import Make, Options, Plan, plan_question, quiet
+from tilth.lab.planning import BUDGET, Make, Options, Plan, plan_question, quiet
 from tilth.lab.question import Question, Tell
 from tilth.lab.questions import sgd as sgd_question
 from tilth.lab.questions.ablations import Ablations
@@ -46,7 +46,6 @@ QUESTIONS: dict[str, type[Question]] = {
     "context": Context,
     "vocabulary": Vocabulary,
 }
-"""By name; "shape" is depth, context and vocabulary."""
 SHAPE = ("depth", "context", "vocabulary")
 
 DataFolder = StrPath | Data
@@ -81,7 +80,7 @@ def _plan_custom(path: Path, data: StrPath, options: Options) -> Plan:
     asked = read_custom(path)
     if "steps" in asked.base:
         raise ValueError(f"{path} gives steps in [base]; leave them out, and give --steps.")
-    if asked.varies_steps and "steps" not in options:
+    if asked.varies("steps") and "steps" not in options:
         raise ValueError(
             f"{path} varies steps, which a budget of time would decide; give --steps as well, "
             "or leave steps out of it."
@@ -95,7 +94,7 @@ def plan_shape(data: DataFolder, **options: Unpack[Options]) -> Iterator[Plan]:
     """Plan depth, context and vocabulary one after the other, with a third of the budget each."""
     folder = Path(options.get("out", "lab/shape"))
     check_folder(folder, "shape", SHAPE)
-    third = f"{parse_duration(options.get('budget', '20m')) / 3}s"
+    third = f"{parse_duration(options.get('budget', BUDGET)) / 3}s"
     for name in SHAPE:
         options.get("tell", quiet)(f"{name}:")
         part: Options = {**options, "budget": third, "out": folder / name}
@@ -114,7 +113,7 @@ def _one(folders: list[StrPath]) -> StrPath:
 
 
 def load(folder: StrPath) -> Lab:
-    """The question, trials and answer in a lab folder."""
+    """Load the question, trials and answer of a lab folder."""
     return load_lab(folder)
 
 

@@ -17,7 +17,7 @@ Cluster = Literal["slurm", "local"]
 
 @dataclass(frozen=True)
 class Resources:
-    """What each job may use; None leaves it to the cluster."""
+    """The resources of each job; None leaves one to the cluster."""
 
     seconds: float = 4 * 3600.0
     partition: str | None = None
@@ -32,19 +32,19 @@ class Worker:
     search: Search
 
     def __call__(self) -> None:
-        """Run it, and say of each trial how it ended."""
+        """Run it, and print the state of each trial that ends."""
         for event in self.search.run():
             if event.result is not None:
-                said = f"{event.trial.name} {event.result.state}: {event.trial.label}"
-                print(said, flush=True)  # noqa: T201, to the job's log
+                trial, state = event.trial, event.result.state
+                print(f"{trial.name} {state}: {trial.label}", flush=True)  # noqa: T201, a job's log
 
     def checkpoint(self) -> Any:  # noqa: ANN401, submitit's
-        """What to run when the job gets a machine again: a search goes on by itself."""
+        """Return the job to submit after a preemption; the search itself continues."""
         return import_extra("submitit", "A cluster").helpers.DelayedSubmission(self)
 
 
 def submit(search: Search, cluster: Cluster, number: int, resources: Resources) -> list[Any]:
-    """Submit a search as several jobs; these are submitit's."""
+    """Submit a search as several jobs, and return submitit's job objects."""
     search.check_folder()
     if number < 1:
         raise ValueError(f"jobs is {number}; take at least one.")
@@ -65,7 +65,6 @@ def submit(search: Search, cluster: Cluster, number: int, resources: Resources) 
     )
     try:
         with executor.batch():
-            jobs = [executor.submit(Worker(search)) for _ in range(number)]
-    except RuntimeError as error:  # of submitit, with what sbatch said
+            return [executor.submit(Worker(search)) for _ in range(number)]
+    except RuntimeError as error:  # of submitit, with sbatch's message
         raise ValueError(f"the cluster took no jobs ({str(error).strip()}).") from None
-    return jobs

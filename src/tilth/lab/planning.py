@@ -30,60 +30,64 @@ WATCH = {  # half of a usual evaluation, as trials are short
     "watch.keep_checkpoints": 1,
 }
 SOME_STEPS = 10_000  # until the budget has become steps
+BUDGET = "20m"
 
 Make = Callable[[TrainingConfig], Question]
-"""From the base config to a question."""
 
 
 def quiet(_line: str) -> None:
-    """Tell nobody."""
+    """Ignore a progress line."""
 
 
 class Options(TypedDict, total=False):
-    """The options of every question."""
+    """The options of every question.
+
+    out: The lab's folder; default lab/NAME.
+    recipe: The recipe of the base, which the trials change; default small.
+    size: The number of layers of the base.
+    budget: The time for all trials together (20m, 1h30m); default 20m.
+    steps: Steps of the base, instead of the budget.
+    batch_size: Sequences per step of the base.
+    seed: The first random seed.
+    seeds: The number of seeds per trial.
+    workers: Parallel trials, each on its share of the cores; default 1.
+    changes: Values of the base config, by dotted name.
+    max_bytes: Most bytes of text per split that `vocabulary` retokenizes; default 50 MB.
+    command: The words of the command that runs it again, for `lab.json`.
+    tell: Called with a progress line when a stage begins.
+    """
 
     out: StrPath
-    """The lab's folder; default lab/NAME."""
     recipe: str
-    """The recipe that the trials are changed from; default small."""
     size: int
-    """The number of layers of the base."""
     budget: str
-    """The time for all trials together (20m, 1h30m); default 20m."""
     steps: int
-    """Steps of the base, instead of the budget."""
     batch_size: int
-    """Sequences per step of the base."""
     seed: int
-    """The first seed."""
     seeds: int
-    """How often each trial is repeated."""
     workers: int
-    """Trials in parallel, each on its share of the cores; default 1."""
     changes: Mapping[str, Any]
-    """Values of the base config, by dotted name."""
     max_bytes: int
-    """Text of each split that `vocabulary` retokenizes; default 50 MB."""
     command: Sequence[str]
-    """The words to run it again, for `lab.json`."""
     tell: Tell
-    """Called with a line when a stage begins."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A question that is ready to run."""
+    """A question that is ready to run.
+
+    `seconds` is the expected time of a run of the base; None for a lab that has begun.
+    """
 
     question: Question
     out: Path
     workers: int
     seconds: float | None
-    """Expected, for a run of the base; None for a lab that has begun."""
     command: Sequence[str]
     tell: Tell
 
     def run(self) -> Iterator[Event]:
-        """Train the trials that are missing, then save the findings; leave the loop to stop."""
+        """Train all missing trials, then save the findings; leave the loop to stop."""
         return run_question(
             self.question, self.out, command=self.command, workers=self.workers, tell=self.tell
         )
@@ -100,22 +104,22 @@ class Plan:
         width = max(len(trial.label) for trial in trials)
         row = f"{{:{width}}} {{:>8}} {{:>12}} {{:>12}} {{:>12}} {{:>10}}".format
         lines = [row("trial", "steps", "tokens", "parameters", "FLOPs", "time")]
-        shares = [relative_cost(trial.config, base) for trial in trials]
-        for trial, share in zip(trials, shares, strict=True):
+        for trial in trials:
             config = trial.config
+            share = relative_cost(config, base)
             time = "–" if seconds is None else format_duration(seconds * share)
             parameters = f"{count_parameters(config.model).total:,}"
             flops = scientific(run_flops(config))
             steps, tokens = f"{config.steps:,}", f"{config.tokens:,}"
             lines.append(row(trial.label, steps, tokens, parameters, flops, time))
         cost = self.question.cost()
-        known = sum(shares)
-        later = " and those that their outcomes lead to" if cost > 1.01 * known else ""
-        total = ""
+        known = sum(relative_cost(trial.config, base) for trial in trials)
+        end = f"{len(trials)} trials"
+        if cost > 1.01 * known:
+            end += " and those that their outcomes lead to"
         if seconds is not None:
-            total = f", about {format_duration(seconds * cost / self.workers)} in all"
-        end = f"{len(trials)} trials{later}{total}; nothing was trained."
-        return "\n".join([self.question.asks, "", *lines, "", end])
+            end += f", about {format_duration(seconds * cost / self.workers)} in all"
+        return "\n".join([self.question.asks, "", *lines, "", f"{end}; nothing was trained."])
 
 
 def plan_question(
@@ -127,7 +131,7 @@ def plan_question(
     by_clock: bool = False,
     base_changes: Mapping[str, Any] | None = None,
 ) -> Plan:
-    """Decide how long the trials are; a lab that has begun keeps what it decided.
+    """Decide how long the trials are; a lab that has begun keeps its steps and machine.
 
     `base_changes` are a question's own changes of the base.
     """
@@ -163,30 +167,29 @@ def _base(data: StrPath, options: Options, workers: int) -> TrainingConfig:
 
 
 def _same_base(out: Path, base: TrainingConfig, options: Options) -> TrainingConfig:
-    """The base of a lab that has begun, if it is the same."""
+    """Return the base of a lab that has begun, if it is the same."""
     old = TrainingConfig.from_dict(load_lab(out).base)
     steps = base.steps if "steps" in options else old.steps
     for name, (then, now) in differences(old, replace(base, steps=steps)).items():
-        if name == "data" or (
-            name.startswith("machine.") and name not in options.get("changes", {})
-        ):
-            continue  # it may have moved; and what the first call decided holds
-        raise ValueError(
-            f"{out} was begun with {name} = {then}, and {now} is asked for; ask as before, or name "
-            "another --out."
-        )
+        # The data may have moved; the machine is the first call's unless it was asked for.
+        is_machine = name.startswith("machine.") and name not in options.get("changes", {})
+        if name != "data" and not is_machine:
+            raise ValueError(
+                f"{out} was begun with {name} = {then}, and {now} is asked for; ask as before, or "
+                "name another --out."
+            )
     return replace(old, data=base.data)
 
 
 def _with_length(
     make: Make, base: TrainingConfig, options: Options, workers: int
 ) -> tuple[TrainingConfig, float]:
-    """The base with its steps and machine, and how long it will take."""
+    """Return the base with its steps and machine, and its expected time in seconds."""
     wanted = base
     if "steps" not in options:
         cost = make(replace(base, steps=SOME_STEPS)).cost()
-        # Evaluations, samples and starts take their part too.
-        seconds = 0.9 * parse_duration(options.get("budget", "20m")) * workers / cost
+        # Evaluations, samples and starts take time too.
+        seconds = 0.9 * parse_duration(options.get("budget", BUDGET)) * workers / cost
         wanted = replace(base, steps=None, budget_seconds=seconds)
     planned = plan_run(wanted, open_data(base.data))
     found = planned.config

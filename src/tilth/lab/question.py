@@ -1,11 +1,11 @@
-"""A question that training runs answer: the trials that it needs, and what their results say.
+"""A question that training runs answer: the trials that it needs, and its findings.
 
-Both are functions of the results so far. So an interrupted question continues: it asks again, and
+Both are functions of the results so far. An interrupted question continues: it plans again, and
 finds most of the results on disk.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ from typing import Any
 from tilth.accounting import training_flops
 from tilth.config.overrides import changed
 from tilth.config.training import TrainingConfig
-from tilth.lab.trials import PlannedTrial, Results, TrialGroup, groups_of
-from tilth.report.lab_file import Chart, Table
+from tilth.lab.trials import PlannedTrial, Results, TrialGroup, best_of, groups_of
+from tilth.report.lab_file import Chart, Line, Table
 
 MAX_SEEDS = 1000
 Tell = Callable[[str], None]
@@ -31,15 +31,17 @@ class Findings:
 
 
 class Question(ABC):
-    """One question; its module is in `questions/`."""
+    """A question; its module is in `questions/`.
+
+    `by_clock` questions compare wall-clock times, which parallel trials would distort.
+    `later_trials` is how many trials of the base's length the first results usually lead to.
+    """
 
     name: str
     asks: str
-    axis: str = ""
+    axis = ""
     by_clock = False
-    """Whether it compares wall-clock times, which trials in parallel would distort."""
     later_trials = 0.0
-    """How many trials, as long as the base, its first ones usually lead to."""
     usual_seeds = 1
 
     def __init__(self, base: TrainingConfig, seeds: int | None = None) -> None:
@@ -51,67 +53,96 @@ class Question(ABC):
 
     @abstractmethod
     def trials(self, results: Results) -> list[PlannedTrial]:
-        """All trials that are known to be needed, done or not."""
+        """Return all trials that are known to be needed, done or not."""
 
     @abstractmethod
     def conclude(self, results: Results) -> Findings:
-        """The findings, once all trials are done."""
+        """Return the findings, once all trials are done."""
 
     def prepare(self, folder: Path, tell: Tell) -> None:  # noqa: B027, most need nothing
-        """Make the data that the trials need besides the base's."""
+        """Prepare data that the trials need besides the base's."""
 
     def cost(self) -> float:
-        """Its cost in runs of the base, by FLOPs."""
+        """Return the expected FLOPs, as a multiple of one run of the base."""
         first = sum(relative_cost(trial.config, self.base) for trial in self.trials({}))
         return first + self.later_trials * len(self.seeds)
 
     def groups(self, results: Results) -> list[TrialGroup]:
-        """All groups of trials that are done."""
+        """Return all groups of trials that are done."""
         return list(groups_of(self.trials(results), results).values())
 
     def over_seeds(
         self, name: str, label: str, config: TrainingConfig, x: float | None = None
     ) -> list[PlannedTrial]:
-        """The same trial once for each seed."""
-        several = len(self.seeds) > 1
-        return [
-            PlannedTrial(
-                name if seed == self.seeds[0] else f"{name}-seed-{seed}",
-                f"{label}, seed {seed}" if several else label,
-                label,
-                x,
-                config=replace(config, seed=seed),
-            )
-            for seed in self.seeds
-        ]
+        """Return the same trial once for each seed."""
+        trials = []
+        for seed in self.seeds:
+            own_name = name if seed == self.seeds[0] else f"{name}-seed-{seed}"
+            own_label = f"{label}, seed {seed}" if len(self.seeds) > 1 else label
+            own_config = replace(config, seed=seed)
+            trials.append(PlannedTrial(own_name, own_label, label, x, config=own_config))
+        return trials
 
     def along_axis(
         self, name: str, label: str, configs: Mapping[Any, TrainingConfig]
     ) -> list[PlannedTrial]:
-        """Trials by their place on the axis; `name` and `label` are formats of the place."""
+        """Return the trials of configs by x; `name` and `label` are formats of (x, config)."""
         return [
             trial
             for x, config in configs.items()
-            for trial in self.over_seeds(name.format(x), label.format(x), config, x)
+            for trial in self.over_seeds(name.format(x, config), label.format(x, config), config, x)
         ]
+
+    def chart(
+        self,
+        what: str,
+        y_label: str,
+        lines: Mapping[str, Iterable[tuple[float, float]]],
+        text: str = "",
+    ) -> Chart:
+        """Return a chart over the axis, which is logarithmic."""
+        drawn = tuple(Line(name, tuple(points)) for name, points in lines.items())
+        title = f"{what} over the {self.axis}"
+        return Chart(title, self.axis, y_label, drawn, x_scale="log", text=text)
+
+
+class Sweep(Question):
+    """A question whose answer is the best of its groups; `unfinished` if no group finished."""
+
+    unfinished: str
+
+    @abstractmethod
+    def table(self, groups: list[TrialGroup], best: TrialGroup | None) -> Table:
+        """Return the table of all groups."""
+
+    @abstractmethod
+    def explain(self, groups: list[TrialGroup], best: TrialGroup) -> Findings:
+        """Return the findings besides the table."""
+
+    def conclude(self, results: Results) -> Findings:
+        """Return the table, and the findings if a group finished."""
+        groups = self.groups(results)
+        best = best_of(groups)
+        found = Findings(self.unfinished) if best is None else self.explain(groups, best)
+        return replace(found, tables=(self.table(groups, best), *found.tables))
 
 
 def relative_cost(config: TrainingConfig, base: TrainingConfig) -> float:
-    """The FLOPs of a run over those of another."""
+    """Return the FLOPs of a run over those of another."""
     return run_flops(config) / run_flops(base)
 
 
 def run_flops(config: TrainingConfig) -> int:
-    """The FLOPs of a whole run."""
+    """Return the FLOPs of a whole run."""
     return config.known_steps * training_flops(config.model, config.batch_size)
 
 
 def at_equal_flops(config: TrainingConfig, base: TrainingConfig) -> TrainingConfig:
-    """The config with as many steps as cost the FLOPs of the base."""
+    """Return the config with the number of steps that costs the FLOPs of the base."""
     steps = run_flops(base) / training_flops(config.model, config.batch_size)
     return replace(config, steps=max(1, round(steps)))
 
 
 def trial_config(config: TrainingConfig) -> TrainingConfig:
-    """The config to train a trial with; it samples once, at the end."""
+    """Return the config to train a trial with; it samples once, at the end."""
     return changed(config, {"watch.sample_every": config.steps}).filled()

@@ -1,7 +1,7 @@
 """A trial to train, its result, and groups of trials that differ only in the seed."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median
@@ -23,38 +23,33 @@ class PlannedTrial(Trial):
 
 @dataclass(frozen=True)
 class TrialResult:
-    """How a trial ended."""
+    """The result of a trial.
+
+    `loss` and `bits_per_byte` are from the last evaluation on the validation set. `first_loss` is
+    the training loss before the first update, inf if it was not finite. A trial that diverges is
+    stopped early, so `steps` may be fewer than planned. `step_seconds` is the median over the
+    steps, `seconds` their sum; both exclude evaluations.
+    """
 
     state: State
     loss: float | None = None
-    """On the validation set, at the last evaluation."""
     bits_per_byte: float | None = None
-    """On the validation set, at the last evaluation."""
     step_seconds: float = 0.0
-    """The median over the steps, without evaluations."""
     steps: int = 0
-    """Steps taken: a trial that diverged was stopped early."""
     first_loss: float | None = None
-    """In training, before the first update; inf if it was not finite."""
     seconds: float = 0.0
-    """Of all steps together, without evaluations."""
 
 
-Results = Mapping[str, TrialResult]
-"""By the name of the trial."""
+Results = Mapping[str, TrialResult]  # by the name of the trial
 
 
 def read_result(folder: Path, state: State) -> TrialResult:
-    """The result of the trial in a run directory."""
-    if not (folder / CONFIG).exists():  # it failed before it began
-        return TrialResult(state)
-    run = open_run(folder)
-    records = run.metrics()
-    if not records:
+    """Return the result of the trial in a run directory."""
+    run = open_run(folder) if (folder / CONFIG).exists() else None  # None: failed before it began
+    if run is None or not (records := run.metrics()):
         return TrialResult(state)
     evaluations = [record.evaluation for record in records if record.evaluation is not None]
-    last = evaluations[-1] if evaluations else None
-    # The first step, and some others, may take long: it is the median that a step takes.
+    # The median, as the first step and some others take much longer. Older runs log only a speed.
     times = [
         run.config.tokens_per_step / max(record.tokens_per_second, 1e-9)
         if record.step_seconds is None
@@ -63,8 +58,8 @@ def read_result(folder: Path, state: State) -> TrialResult:
     ]
     return TrialResult(
         state,
-        None if last is None else finite_or_none(last.loss),
-        None if last is None else finite_or_none(last.bits_per_byte),
+        finite_or_none(evaluations[-1].loss) if evaluations else None,
+        finite_or_none(evaluations[-1].bits_per_byte) if evaluations else None,
         step_seconds=median(times),
         steps=records[-1].step,
         first_loss=math.inf if records[0].loss is None else records[0].loss,
@@ -82,12 +77,12 @@ class TrialGroup(OverSeeds):
 
     @property
     def states(self) -> set[State]:
-        """How its trials ended."""
+        """The states of its trials."""
         return {result.state for result in self.results}
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of its trials finished, so that its mean says something."""
+        """Whether all trials finished and were evaluated; only then is the mean comparable."""
         return self.states == {"finished"} and len(self.bits) == len(self.results)
 
     @property
@@ -111,34 +106,27 @@ class TrialGroup(OverSeeds):
         return fmean(result.seconds for result in self.results)
 
     @property
-    def step_milliseconds(self) -> str:
-        """`step_seconds` for a table."""
-        milliseconds = 1e3 * self.step_seconds
-        return f"{milliseconds:,.0f}" if milliseconds >= 100 else f"{milliseconds:.3g}"
-
-    @property
     def config(self) -> TrainingConfig:
         """The config of its first seed."""
         return self.trials[0].config
 
     @property
     def x(self) -> float:
-        """The place on the axis."""
-        place = self.trials[0].x
-        if place is None:
-            raise ValueError(f"{self.label} has no place on an axis.")
-        return place
+        """The position on the axis."""
+        x = self.trials[0].x
+        assert x is not None
+        return x
 
     @property
     def standing(self) -> str:
-        """The mean, or the states of those that did not finish."""
+        """The mean, or the states of the trials that did not finish."""
         if self.is_whole:
             return f"{self.mean:.4f}"
         return ", ".join(sorted(self.states - {"finished"})) or "not evaluated"
 
 
 def groups_of(trials: Iterable[PlannedTrial], results: Results) -> dict[str, TrialGroup]:
-    """The groups by label, in the order of the trials, without those that are not done."""
+    """Return the groups by label, in the order of the trials; unfinished groups are left out."""
     members: dict[str, list[PlannedTrial]] = {}
     for trial in trials:
         members.setdefault(trial.group, []).append(trial)
@@ -149,39 +137,39 @@ def groups_of(trials: Iterable[PlannedTrial], results: Results) -> dict[str, Tri
     }
 
 
-Column = Callable[[TrialGroup], Cell]
+def _milliseconds(group: TrialGroup) -> str:
+    milliseconds = 1e3 * group.step_seconds
+    return f"{milliseconds:,.0f}" if milliseconds >= 100 else f"{milliseconds:.3g}"
 
+
+Column = Callable[[TrialGroup], Cell]
 COLUMNS: dict[str, Column] = {
     "bits per byte": lambda each: each.standing,
     "steps": lambda each: each.config.steps,
     "tokens": lambda each: each.config.tokens,
     "parameters": lambda each: count_parameters(each.config.model).total,
-    "ms a step": lambda each: each.step_milliseconds,
+    "ms a step": _milliseconds,
     "loss": lambda each: f"{each.loss:.4f}" if each.is_whole else None,
     "perplexity": lambda each: f"{math.exp(each.loss):.2f}" if each.is_whole else None,
 }
-"""The columns of several questions, by name."""
 
 
 def group_table(
-    title: str,
-    groups: Iterable[TrialGroup],
-    label: str,
-    names: Sequence[str],
-    own: Mapping[str, Column] | None = None,
+    title: str, groups: Iterable[TrialGroup], label: str, *columns: str | tuple[str, Column]
 ) -> Table:
-    """A table of groups: their labels, then columns by name, `own` ones included."""
-    known = {**COLUMNS, **(own or {}), label: lambda each: each.label}
-    return Table.by(title, groups, {name: known[name] for name in (label, *names)})
+    """Return a table of groups: their labels, then columns of `COLUMNS` or (name, function)."""
+    chosen: dict[str, Column] = {label: lambda each: each.label}
+    chosen |= dict((each, COLUMNS[each]) if isinstance(each, str) else each for each in columns)
+    return Table.by(title, groups, chosen)
 
 
 def best_of(groups: Iterable[TrialGroup]) -> TrialGroup | None:
-    """The group with the fewest bits per byte among those that finished."""
+    """Return the group with the fewest bits per byte among those that finished."""
     return min((each for each in groups if each.is_whole), key=lambda each: each.mean, default=None)
 
 
 def against(one: TrialGroup, base: TrialGroup) -> str:
-    """The difference between two groups, in words."""
+    """Describe the difference between two groups."""
     if not one.is_whole:
         return one.standing
     difference = one.mean - base.mean
@@ -189,3 +177,13 @@ def against(one: TrialGroup, base: TrialGroup) -> str:
     if len(base.bits) == 1:
         return f"{said}, one seed"
     return f"{said}, within the spread of seeds" if is_chance(one, base) else said
+
+
+def setting_label(name: str, value: object) -> str:
+    """Return the label of a setting: the last part of its dotted name, and its value."""
+    return f"{name.rpartition('.')[2]} {setting_value(value)}"
+
+
+def setting_value(value: object) -> str:
+    """Return the text of a value: six digits of a float."""
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,18 +1,18 @@
-"""Trials in several processes, which a server with torch preloaded forks.
+"""Trials in several processes, forked from a server that has torch preloaded.
 
 Ctrl-C reaches all processes of a terminal, so workers ignore signals and the parent decides. A
 worker that is told to stop, or whose parent is gone, saves its trial first.
 """
 
 import os
-import queue
 import signal
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from multiprocessing import get_context, parent_process
 from pathlib import Path
+from queue import Empty
 from threading import Event, Lock, Thread, current_thread, main_thread
 from typing import Any
 
@@ -22,9 +22,11 @@ from tilth.report.lab_file import State
 from tilth.runs.metrics import StepRecord
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-TOLD = 50  # steps of a trial that the parent hears of
+TOLD = 50  # steps of a trial that the parent is told of
 
-Drive = Callable[[TrainingConfig, Path], Generator[StepRecord, None, State]]
+Progress = Generator[StepRecord | State, None, None]
+"""The steps of a trial, then its state."""
+Drive = Callable[[TrainingConfig, Path], Progress]
 
 
 class WorkerLostError(OSError):
@@ -34,27 +36,24 @@ class WorkerLostError(OSError):
 def run_in_workers(
     workers: int, drive: Drive, training: Mapping[PlannedTrial, tuple[TrainingConfig, Path]]
 ) -> Generator[tuple[PlannedTrial, StepRecord | State], None, None]:
-    """Drive all trials, `workers` at a time; yield some of their steps, and how each ended."""
+    """Drive all trials, `workers` at a time; yield some of their steps, and their final states."""
     context = get_context("forkserver")  # not fork: torch's threads do not survive it
     # It imports torch, which takes a spawned worker some seconds.
     context.set_forkserver_preload([drive.__module__])
     stop, told = context.Event(), context.Queue()
-    pool = ProcessPoolExecutor(workers, context, _begin, (stop, told))
     by_name = {trial.name: trial for trial in training}
     futures: dict[Future[State | None], PlannedTrial] = {}
-    with pool:
+    with ProcessPoolExecutor(workers, context, _begin, (stop, told)) as pool:
         try:
-            with _deaf():  # the server starts here; its children are so until they ignore signals
+            with _signals_delayed():  # the server starts here; its children inherit the mask
                 for trial, (config, folder) in training.items():
                     futures[pool.submit(_train, drive, trial.name, config, folder)] = trial
             while futures:
                 done, _ = wait(futures, timeout=0.5, return_when=FIRST_COMPLETED)
-                while True:
-                    try:
+                with suppress(Empty):
+                    while True:
                         name, record = told.get_nowait()
-                    except queue.Empty:
-                        break
-                    yield by_name[name], record
+                        yield by_name[name], record
                 for future in done:
                     trial, state = futures.pop(future), future.result()
                     if state is None:
@@ -70,10 +69,10 @@ def run_in_workers(
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
+def _signals_delayed() -> Iterator[None]:
     """Delay signals here, and block them in processes that are started meanwhile.
 
-    The mask alone would not do: another thread may take a signal, and Python's handler would then
+    The mask alone is not enough: another thread may take a signal, and Python's handler would then
     interrupt the start of a process, which would be left behind.
     """
     noted: list[int] = []
@@ -107,8 +106,7 @@ def _begin(stop: Any, told: Any) -> None:  # noqa: ANN401, of multiprocessing
 
 def _end_with_parent() -> None:
     """End this process once its parent is gone; a trial is saved first."""
-    parent = parent_process()
-    if parent is not None:
+    if (parent := parent_process()) is not None:
         parent.join()
     _worker["stop"] = Event()  # the shared one may be in any state
     _worker["stop"].set()
@@ -118,14 +116,10 @@ def _end_with_parent() -> None:
 
 def _train(drive: Drive, name: str, config: TrainingConfig, folder: Path) -> State | None:
     """Train a trial; None if it was told to stop."""
-    records = drive(config, folder)
-    with _worker["training"], closing(records):
+    with _worker["training"], closing(drive(config, folder)) as progress:
         while not _worker["stop"].is_set():
-            try:
-                record = next(records)
-            except StopIteration as end:
-                state: State = end.value
-                return state
-            if record.step % max(1, config.known_steps // TOLD) == 0:
-                _worker["told"].put((name, record))
+            if isinstance(happened := next(progress), str):
+                return happened
+            if happened.step % max(1, config.known_steps // TOLD) == 0:
+                _worker["told"].put((name, happened))
     return None

@@ -1,6 +1,7 @@
 """What the trials of a search say: an answer, tables and charts that agree with their numbers."""
 
 import doctest
+from dataclasses import replace
 
 import pytest
 
@@ -55,8 +56,9 @@ def test_other_answers():
 
 def test_the_lab(tmp_path):
     command = ("tilth", "lab", "search")
-    options = {"base": {}, "command": command, "notes": ["A note."]}
-    lab = lab_of(TRIALS, SPACE, importances={"optimizer.lr": 0.75}, **options)
+    lab = replace(
+        lab_of(TRIALS, SPACE, {"optimizer.lr": 0.75}), command=command, notes=("A note.",)
+    )
     save_lab(tmp_path, lab)
     assert load_lab(tmp_path) == lab
     assert lab.asks == "Which values of optimizer.lr and optimizer.name are best?"
@@ -85,7 +87,7 @@ def test_a_single_number_is_an_axis():
     (lr,) = read_space(["optimizer.lr=0.0..0.5"])
     result = TrialResult("finished", bits_per_byte=2.0)
     trials = [SearchTrial(0, {"optimizer.lr": 0.1}, result, is_default=True)]
-    lab = lab_of(trials, [lr], base={})
+    lab = lab_of(trials, [lr])
     assert lab.axis == "optimizer.lr"
     assert lab.trials[0].x == 0.1
     assert lab.charts[0].x_scale == "linear"
@@ -93,14 +95,14 @@ def test_a_single_number_is_an_axis():
 
 def test_while_trials_are_to_come():
     running = [tried(0, 0.01, "muon", "running", is_default=True)]
-    lab = lab_of(running, SPACE, base={}, is_over=False)
+    lab = lab_of(running, SPACE, is_over=False)
     assert lab.answer is None
     assert lab.charts == ()
     assert lab.tables[0].rows == ()
-    assert lab_of([], SPACE, base={}, is_over=False).trials == ()
+    assert lab_of([], SPACE, is_over=False).trials == ()
 
 
 def test_only_the_best_ten_are_listed():
     many = [tried(number, 0.01, "muon", bits=3.0 - number / 10) for number in range(12)]
-    rows = lab_of(many, SPACE, base={}, is_over=False).tables[0].rows
+    rows = lab_of(many, SPACE, is_over=False).tables[0].rows
     assert [row[3] for row in rows] == [pytest.approx(3.0 - n / 10) for n in range(11, 1, -1)]

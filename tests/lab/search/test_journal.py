@@ -3,12 +3,10 @@
 import json
 import os
 import shutil
+from dataclasses import replace
 
 import pytest
-import torch
 
-from tilth.config.model import ModelConfig
-from tilth.config.training import MachineConfig, OptimizerConfig, TrainingConfig, WatchConfig
 from tilth.files import FileError
 from tilth.lab.search.claims import CLAIMS
 from tilth.lab.search.journal import JOURNAL
@@ -17,25 +15,9 @@ from tilth.lab.search.search import Search
 LR = "optimizer.lr=1e-4..1e-1"
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="module")
-def base(stories):
-    return TrainingConfig(
-        str(stories.folder),
-        ModelConfig(stories.vocab_size, 16, d_model=16, num_layers=1, num_heads=2),
-        steps=2,
-        batch_size=4,
-        optimizer=OptimizerConfig("muon", lr=1e-2),
-        machine=MachineConfig("cpu", "float32", compile=False, threads=1),
-        watch=WatchConfig(sample_tokens=4),
-    )
+def base(base):
+    return replace(base, steps=2)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +50,7 @@ def change(folder, key, value):
     ("key", "value", "said"),
     [
         ("plan", [], "plan must be a table"),
-        ("plan", {"steps": 2}, "there is no machine"),
+        ("plan", {"steps": 2}, "the key machine is missing"),
         ("plan", {"steps": 0, "machine": {}, "flops": 1, "seconds": 1}, "plan.steps must be at"),
         (
             "plan",

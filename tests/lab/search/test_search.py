@@ -11,10 +11,8 @@ from types import SimpleNamespace
 
 import optuna
 import pytest
-import torch
 
-from tilth.config.model import ModelConfig
-from tilth.config.training import MachineConfig, OptimizerConfig, TrainingConfig, WatchConfig
+from tilth.config.training import MachineConfig, TrainingConfig
 from tilth.lab.search import journal as journal_module
 from tilth.lab.search import search as search_module
 from tilth.lab.search.journal import JOURNAL, Journal
@@ -29,31 +27,10 @@ DISCRETE = ("optimizer.name=adamw,muon", "optimizer.weight_decay=0.0,0.1,0.2")
 
 
 @pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture(autouse=True)
 def _no_measuring(monkeypatch):
     """Every run would measure the machine's peak for a third of a second."""
     monkeypatch.setattr("tilth.training.session.measured_peak", lambda *_: 1e9)
     monkeypatch.setattr("tilth.training.planning.measured_peak", lambda *_: 1e9)
-
-
-@pytest.fixture(scope="module")
-def base(stories):
-    return TrainingConfig(
-        str(stories.folder),
-        ModelConfig(stories.vocab_size, 16, d_model=16, num_layers=1, num_heads=2),
-        steps=STEPS,
-        batch_size=4,
-        optimizer=OptimizerConfig("muon", lr=1e-2),
-        machine=MachineConfig("cpu", "float32", compile=False, threads=1),
-        watch=WatchConfig(sample_tokens=4),
-    )
 
 
 def outcomes_of(search):

@@ -9,7 +9,14 @@ from tilth.config.model import ModelConfig
 from tilth.config.overrides import changed
 from tilth.config.training import TrainingConfig
 from tilth.lab.search import space as search_space
-from tilth.lab.search.space import Choice, Range, check_space, draw_values, read_space, said
+from tilth.lab.search.space import (
+    Choice,
+    Range,
+    check_space,
+    draw_values,
+    read_space,
+    settings_label,
+)
 
 BASE = TrainingConfig("data", ModelConfig(300, 16, d_model=16, num_layers=2, num_heads=2), steps=9)
 
@@ -39,7 +46,7 @@ def test_ranges(words, is_whole, is_logarithmic):
     assert (varied.is_whole, varied.is_logarithmic) == (is_whole, is_logarithmic)
     low, high = map(float, words.partition("=")[2].split(".."))
     drawn = [values[varied.name] for values in draw_values([varied], 300, seed=1)]
-    assert all(low <= value <= high and varied.has(value) for value in drawn)
+    assert all(low <= value <= high and varied.parameter(value) == value for value in drawn)
     assert all(isinstance(value, int) for value in drawn) == is_whole
     middle = np.sqrt(low * high) if is_logarithmic else (low + high) / 2
     assert 0.4 < np.mean(np.array(drawn) <= middle) < 0.6
@@ -64,10 +71,10 @@ def test_choices():
     assert [layers.at(word) for word in layers.words] == [2, 4, 6]
     assert name.ends == ("adamw", "muon")
     assert betas.ends == ([0.9, 0.95], [0.9, 0.99])
-    assert betas.word((0.9, 0.99)) == "[0.9,0.99]"  # as a config has it
+    assert betas.parameter((0.9, 0.99)) == "[0.9,0.99]"  # as a config has it
     assert compiled.ends == (True, False)
-    assert layers.has(4)
-    assert not layers.has(3)
+    assert layers.parameter(4) == "4"
+    assert layers.parameter(3) is None
     everything = list(draw_values([layers, name], 100, seed=0))
     assert {(v["model.num_layers"], v["optimizer.name"]) for v in everything} == {
         (number, word) for number in (2, 4, 6) for word in ("adamw", "muon")
@@ -121,4 +128,4 @@ def test_values_that_need_each_other():
 
 def test_what_is_said():
     values = {"model.d_model": 64, "optimizer.lr": 3e-3, "optimizer.betas": [0.9, 0.95]}
-    assert said(values) == "d_model 64, lr 0.003, betas [0.9, 0.95]"
+    assert settings_label(values) == "d_model 64, lr 0.003, betas [0.9, 0.95]"

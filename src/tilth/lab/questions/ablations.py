@@ -1,4 +1,4 @@
-"""`ablations`: what each part of the model is good for, by taking it away.
+"""`ablations`: what each part of the model contributes, measured by removing it.
 
 Every variant differs from the base in one thing, has as many steps, and is trained over several
 seeds. A variant that may need another learning rate is also trained at its own best one: tried with
@@ -15,11 +15,11 @@ from tilth.config.training import TrainingConfig
 from tilth.formatting import join_words
 from tilth.lab.question import Findings, Question
 from tilth.lab.trials import (
-    Column,
     PlannedTrial,
     Results,
     TrialGroup,
     against,
+    best_of,
     group_table,
     groups_of,
 )
@@ -28,55 +28,41 @@ from tilth.report.comparing import is_chance
 
 @dataclass(frozen=True)
 class Variant:
-    """A change to the base."""
+    """A change to the base; `factors` of its learning rate are tried if there are any."""
 
     name: str
     label: str
     changes: dict[str, Any] = field(default_factory=dict)
     factors: tuple[float, ...] = ()
-    """Of the base's learning rate, to find the best one among."""
 
 
 BASE = Variant("base", "base")
-FAR_ABOVE = 2.0  # times the base's first loss: no seed does that
+FAR_ABOVE = 2.0  # times the base's first loss: more than any seed varies
 WITHOUT_NORM = {"model.norm": "none"}
 
 
 def variants_of(base: TrainingConfig) -> list[Variant]:
-    """The base, and what it is compared with; of a switch, always the other position."""
+    """Return the base and its variants; each switch is set to its other position."""
+    model = base.model
     other = "adamw" if base.optimizer.name == "muon" else "muon"
-    tied, qk_norm = not base.model.tie_embeddings, not base.model.qk_norm
     # With muon the best rates were three times those of adamw (docs/experiments.md).
     around = (1.0, 1 / 3, 1 / 10) if other == "adamw" else (1.0, 3.0, 10.0)
-    silu = base.model.ffn == "swiglu"
     # SwiGLU has three matrices of d_model x d_ff, SiLU two: as many parameters in all.
-    d_ff = round(base.model.d_ff * (3 / 2 if silu else 2 / 3))
+    ffn, ffn_label, width = "silu", "SiLU for SwiGLU", 3 / 2
+    if model.ffn != "swiglu":
+        ffn, ffn_label, width = "swiglu", "SwiGLU for SiLU", 2 / 3
+    tied = "untied" if model.tie_embeddings else "tied"
+    normed = ("no-qk-norm", "without qk-norm") if model.qk_norm else ("qk-norm", "with qk-norm")
+    rates = (1, 1 / 4, 1 / 16, 1 / 64)
     return [
         BASE,
         Variant("no-norm", "without RMSNorm, same rate", WITHOUT_NORM),
-        Variant(
-            "no-norm-tuned",
-            "without RMSNorm, its best rate",
-            WITHOUT_NORM,
-            (1, 1 / 4, 1 / 16, 1 / 64),
-        ),
+        Variant("no-norm-tuned", "without RMSNorm, its best rate", WITHOUT_NORM, rates),
         Variant("post-norm", "post-norm", {"model.norm": "post"}),
         Variant("no-position", "no position encoding", {"model.position": "none"}),
-        Variant(
-            "silu" if silu else "swiglu",
-            "SiLU for SwiGLU" if silu else "SwiGLU for SiLU",
-            {"model.ffn": "silu" if silu else "swiglu", "model.d_ff": d_ff},
-        ),
-        Variant(
-            "tied" if tied else "untied",
-            "tied embeddings" if tied else "untied embeddings",
-            {"model.tie_embeddings": tied},
-        ),
-        Variant(
-            "qk-norm" if qk_norm else "no-qk-norm",
-            "with qk-norm" if qk_norm else "without qk-norm",
-            {"model.qk_norm": qk_norm},
-        ),
+        Variant(ffn, ffn_label, {"model.ffn": ffn, "model.d_ff": round(model.d_ff * width)}),
+        Variant(tied, f"{tied} embeddings", {"model.tie_embeddings": not model.tie_embeddings}),
+        Variant(*normed, {"model.qk_norm": not model.qk_norm}),
         Variant(other, f"{other}, its best rate", {"optimizer.name": other}, around),
     ]
 
@@ -93,7 +79,7 @@ class Ablations(Question):
         self.variants = variants_of(base)
 
     def cost(self) -> float:
-        """Of variants with a learning rate of their own, the other seeds come later."""
+        """The other seeds of a tuned variant come later."""
         tuned = sum(1 for variant in self.variants if variant.factors)
         return super().cost() + tuned * (len(self.seeds) - 1)
 
@@ -101,97 +87,73 @@ class Ablations(Question):
         """Every variant with every seed; of tuned ones first the rates, then the seeds."""
         trials: list[PlannedTrial] = []
         for variant in self.variants:
-            if not variant.factors:
-                config = changed(self.base, variant.changes)
-                trials += self.over_seeds(variant.name, variant.label, config)
-                continue
-            tried = self._tries(variant)
-            trials += tried
-            if best := self._best_try(tried, results):
-                trials += self._repeated(variant, best)[1:]  # the try itself is its first seed
+            trials += [trials_at_rate[0] for trials_at_rate in self._at_rates(variant)]
+            trials += self._members(variant, results)
         return list(dict.fromkeys(trials))
 
-    def _tries(self, variant: Variant) -> list[PlannedTrial]:
-        tries = []
-        for factor in variant.factors:
-            if factor == 1 and (plain := self._plain(variant)):
-                tries.append(plain[0])
+    def _at_rates(self, variant: Variant) -> list[list[PlannedTrial]]:
+        """The trials over all seeds, for each learning rate of the variant."""
+        alike = [v for v in self.variants if v.changes == variant.changes and not v.factors]
+        at_rates = []
+        for factor in variant.factors or (1,):
+            if factor == 1 and alike:  # the variant at the base's rate is not trained twice
+                plain, config = alike[0], changed(self.base, variant.changes)
+                at_rates.append(self.over_seeds(plain.name, plain.label, config))
                 continue
             lr = float(f"{self.base.optimizer.lr * factor:.3g}")
             config = changed(self.base, {**variant.changes, "optimizer.lr": lr})
-            short = variant.label.partition(",")[0]
-            label = f"{short}, lr {lr:g}"
-            tries.append(PlannedTrial(f"{variant.name}-lr-{lr:g}", label, label, config=config))
-        return tries
+            name, label = f"{variant.name}-lr-{lr:g}", f"{_short(variant.label)}, lr {lr:g}"
+            first = PlannedTrial(name, label, label, config=config)
+            at_rates.append([first, *self.over_seeds(name, variant.label, config)[1:]])
+        return at_rates
 
-    def _plain(self, variant: Variant) -> list[PlannedTrial]:
-        """The trials of the variant with the same changes at the base's rate, if there is one."""
-        for other in self.variants:
-            if other.changes == variant.changes and not other.factors:
-                return self.over_seeds(other.name, other.label, changed(self.base, other.changes))
-        return []
-
-    def _repeated(self, variant: Variant, best: PlannedTrial) -> list[PlannedTrial]:
-        """The best try with all seeds, the try itself first."""
-        plain = self._plain(variant)
-        if best in plain:
-            return plain
-        return [best, *self.over_seeds(best.name, variant.label, best.config)[1:]]
-
-    def _best_try(self, tries: list[PlannedTrial], results: Results) -> PlannedTrial | None:
-        if not all(trial.name in results for trial in tries):
-            return None
-        ranked = [
-            (bits, number)
-            for number, trial in enumerate(tries)
-            if results[trial.name].state == "finished"
-            and (bits := results[trial.name].bits_per_byte) is not None
-        ]
-        return tries[min(ranked)[1]] if ranked else None
+    def _members(self, variant: Variant, results: Results) -> list[PlannedTrial]:
+        """The trials at the best rate; those of the first seed until the best rate is known."""
+        at_rates = self._at_rates(variant)
+        if len(at_rates) == 1:
+            return at_rates[0]
+        tries = [trials[0] for trials in at_rates]
+        groups = groups_of(tries, results)
+        best = best_of(groups.values()) if len(groups) == len(tries) else None
+        return tries if best is None else at_rates[tries.index(best.trials[0])]
 
     def groups(self, results: Results) -> list[TrialGroup]:
-        """One for each variant; that of a tuned one is of its best rate."""
+        """One for each variant, at its best rate."""
         groups = []
-        plain = groups_of(self.trials(results), results)
         for variant in self.variants:
-            if not variant.factors:
-                groups.append(plain[variant.label])
-                continue
-            tries = self._tries(variant)
-            best = self._best_try(tries, results)
-            members = tries if best is None else self._repeated(variant, best)
+            members = tuple(self._members(variant, results))
             found = tuple(results[trial.name] for trial in members)
-            groups.append(TrialGroup(variant.label, tuple(members), found))
+            groups.append(TrialGroup(variant.label, members, found))
         return groups
 
     def conclude(self, results: Results) -> Findings:
         """Each variant against the base, with the spread over seeds."""
         base, *others = self.groups(results)
-        own: dict[str, Column] = {
-            "spread": lambda each: (
-                f"{each.spread:.4f}" if each.is_whole and len(each.bits) > 1 else None
+        table = group_table(
+            "Variants",
+            (base, *others),
+            "variant",
+            "bits per byte",
+            ("spread", lambda g: f"{g.spread:.4f}" if g.is_whole and len(g.bits) > 1 else None),
+            (
+                "against the base",
+                lambda g: against(g, base) if base.is_whole and g is not base else None,
             ),
-            "against the base": lambda each: (
-                against(each, base) if base.is_whole and each is not base else None
-            ),
-            "learning rate": lambda each: f"{each.config.optimizer.lr:g}",
-        }
-        names = ("bits per byte", *own, "parameters", "ms a step")
-        table = group_table("Variants", (base, *others), "variant", names, own)
+            ("learning rate", lambda g: f"{g.config.optimizer.lr:g}"),
+            "parameters",
+            "ms a step",
+        )
         if not base.is_whole:
             answer = f"The base itself {base.standing}: begin from a smaller optimizer.lr."
             return Findings(answer, (table,))
         several = len(base.bits) > 1
         whole = [each for each in others if each.is_whole]
         same = [each for each in whole if several and is_chance(each, base)]
-        # The most different first.
-        differing = sorted(
-            (each for each in whole if each not in same), key=lambda r: -abs(r.mean - base.mean)
-        )
-        by = {each.label: f"{each.label} ({each.mean - base.mean:+.3f})" for each in differing}
+        gaps = [(each, each.mean - base.mean) for each in whole if each not in same]
+        gaps.sort(key=lambda pair: -abs(pair[1]))  # the most different first
         said = {
-            "worse are": [by[each.label] for each in differing if each.mean > base.mean],
-            "better are": [by[each.label] for each in differing if each.mean <= base.mean],
+            "worse are": [f"{each.label} ({gap:+.3f})" for each, gap in gaps if gap > 0],
+            "better are": [f"{each.label} ({gap:+.3f})" for each, gap in gaps if gap <= 0],
             "no different beyond the spread of their or its seeds:": [e.label for e in same],
             "diverged:": [each.label for each in others if "diverged" in each.states],
         }
@@ -205,19 +167,21 @@ class Ablations(Question):
         ]
         if not several:
             notes.append("One seed each: how much of a difference is chance is not known.")
-        notes += _bad_beginnings(others, base)
+        notes += _high_first_losses(others, base)
         return Findings("; ".join(parts) + ".", (table,), notes=tuple(notes))
 
 
-def _bad_beginnings(groups: list[TrialGroup], base: TrialGroup) -> list[str]:
-    """What is said of variants whose loss was far above the base's before anything was learned."""
+def _short(label: str) -> str:
+    return label.partition(",")[0]
+
+
+def _high_first_losses(groups: list[TrialGroup], base: TrialGroup) -> list[str]:
+    """Name the variants whose loss was far above the base's before the first update."""
     usual = max(_first_losses(base), default=math.inf)
-    far: dict[ModelConfig, tuple[str, set[float]]] = {}  # at several rates, it begins the same
+    far: dict[ModelConfig, tuple[str, set[float]]] = {}  # the rate does not change the first loss
     for each in groups:
-        losses = {loss for loss in _first_losses(each) if loss > FAR_ABOVE * usual}
-        model = each.config.model
-        if losses:
-            far.setdefault(model, (each.label.partition(",")[0], set()))[1].update(losses)
+        if losses := {loss for loss in _first_losses(each) if loss > FAR_ABOVE * usual}:
+            far.setdefault(each.config.model, (_short(each.label), set()))[1].update(losses)
     notes = []
     for model, (name, losses) in far.items():
         said = " to ".join(f"{loss:,.0f}" for loss in sorted({min(losses), max(losses)}))

@@ -1,8 +1,8 @@
-"""`batch-size`: how many sequences to learn from at once.
+"""`batch-size`: how many sequences to train on per step.
 
-From 1 to what memory allows, twice: every size sees equally many tokens; then every size gets the
-wall-clock time that the base took, in the speed that the first run of its size had. The learning
-rate follows a rule that is stated: it grows with the square root of the batch.
+From 1 to the largest size that fits in memory, twice: first every size sees equally many tokens;
+then every size gets the wall-clock time of the base, at the speed measured in the first run. The
+learning rate grows with the square root of the batch size.
 """
 
 from dataclasses import replace
@@ -17,22 +17,11 @@ from tilth.config.overrides import changed
 from tilth.config.training import TrainingConfig
 from tilth.formatting import format_duration
 from tilth.lab.question import Findings, Question
-from tilth.lab.trials import (
-    Column,
-    PlannedTrial,
-    Results,
-    TrialGroup,
-    best_of,
-    group_table,
-    groups_of,
-)
-from tilth.report.lab_file import Chart, Line
+from tilth.lab.trials import PlannedTrial, Results, TrialGroup, best_of, group_table, groups_of
 
 SIZES = (1, 4, 16, 64, 128, 256, 512)
-FEWEST_STEPS = 8
-"""A run of fewer updates is all warm-up."""
-SPREAD = 0.1
-"""From the shortest to the longest of equal times: what is more is said."""
+FEWEST_STEPS = 8  # a run of fewer updates is all warm-up
+SPREAD = 0.1  # longest over shortest of the equal times, minus one: a larger spread is reported
 
 
 class BatchSize(Question):
@@ -54,9 +43,8 @@ class BatchSize(Question):
         return 2 * super().cost()
 
     def _configs(self) -> dict[int, TrainingConfig]:
-        """By size, at equal tokens."""
-        base = self.base
-        configs = {}
+        """The configs by size, at equal tokens."""
+        base, configs = self.base, {}
         for size in sorted({*SIZES, base.batch_size}):
             steps = round(base.tokens / (size * base.model.context_length))
             needed = training_memory(base.model, size, base.optimizer.name).peak_bytes
@@ -71,105 +59,67 @@ class BatchSize(Question):
         """Equal tokens first: their speed says how many steps fit into equal time."""
         configs = self._configs()
         trials = self.along_axis("tokens-{}", "{}, equal tokens", configs)
-        groups = {group.x: group for group in groups_of(trials, results).values()}
-        if len(groups) < len(configs):
+        speeds = {group.x: group.step_seconds for group in groups_of(trials, results).values()}
+        if len(speeds) < len(configs):
             return trials
-        seconds = groups[self.base.batch_size].step_seconds * self.base.known_steps
+        seconds = speeds[self.base.batch_size] * self.base.known_steps
         timed = {
-            size: replace(config, steps=max(1, round(seconds / groups[size].step_seconds)))
+            size: replace(config, steps=max(1, round(seconds / speeds[size])))
             for size, config in configs.items()
-            if seconds and groups[size].step_seconds  # else it failed, for lack of memory
+            if seconds and speeds[size]  # else it failed, for lack of memory
         }
         return trials + self.along_axis("time-{}", "{}, equal time", timed)
 
     def conclude(self, results: Results) -> Findings:
-        """The best of each comparison, and where larger stops being better."""
+        """The best size of each comparison, and where larger stops being better."""
         groups = self.groups(results)
         kinds = {
             kind: [group for group in groups if group.label.endswith(kind)]
             for kind in ("equal tokens", "equal time")
         }
-        said = [
-            f"at {kind} {best.x:g} is best ({best.mean:.4f} bits per byte)"
-            for kind, members in kinds.items()
-            if (best := best_of(members))
-        ]
-        answer = "No batch size could be trained to the end."
-        if said:
-            answer = f"Of the batch sizes, {', '.join(said)}."
-        lines = tuple(
-            Line(kind, tuple((each.x, each.mean) for each in members if each.is_whole))
-            for kind, members in kinds.items()
+        whole = {kind: [each for each in kinds[kind] if each.is_whole] for kind in kinds}
+        bests = [(kind, best) for kind in kinds if (best := best_of(whole[kind]))]
+        said = [f"at {kind} {b.x:g} is best ({b.mean:.4f} bits per byte)" for kind, b in bests]
+        answer = f"Of the batch sizes, {', '.join(said)}."
+        bits = {kind: [(each.x, each.mean) for each in whole[kind]] for kind, _ in bests}
+        text = (
+            "At equal tokens a larger batch means fewer updates; at equal time it means more "
+            "tokens, as long as the machine works on more of them in the same time."
         )
         tokens = self.base.model.context_length
-        speeds = tuple(
-            (each.x, each.x * tokens / each.step_seconds)
-            for each in kinds["equal tokens"]
-            if each.step_seconds
-        )
+        timed = [each for each in kinds["equal tokens"] if each.step_seconds]
+        speeds = {"tokens per second": [(g.x, g.x * tokens / g.step_seconds) for g in timed]}
         charts = (
-            Chart(
-                "Bits per byte over the batch size",
-                "batch size",
-                "bits per byte",
-                tuple(line for line in lines if line.points),
-                x_scale="log",
-                text="At equal tokens a larger batch means fewer updates; at equal time it means "
-                "more tokens, as long as the machine works on more of them in the same time.",
-            ),
-            Chart(
-                "Speed over the batch size",
-                "batch size",
-                "tokens per second",
-                (Line("tokens per second", speeds),),
-                x_scale="log",
-            ),
+            self.chart("Bits per byte", "bits per byte", bits, text),
+            self.chart("Speed", "tokens per second", speeds),
         )
-        names = ("bits per byte", "steps", "tokens", "learning rate", "ms a step")
-        own: dict[str, Column] = {"learning rate": lambda each: f"{each.config.optimizer.lr:.3g}"}
-        table = group_table("Batch sizes", groups, "batch size", names, own)
-        return Findings(answer, (table,), charts, tuple(self._notes(kinds)))
-
-    def _notes(self, kinds: dict[str, list[TrialGroup]]) -> list[str]:
+        rate = ("learning rate", lambda each: f"{each.config.optimizer.lr:.3g}")
+        columns = ("bits per byte", "steps", "tokens", rate, "ms a step")
+        table = group_table("Batch sizes", groups, self.axis, *columns)
         notes = [
             "The learning rate follows a rule: the base's, times the square root of the batch over "
-            f"the base's batch of {self.base.batch_size}. Another rule could move the best size."
+            f"the base's batch of {self.base.batch_size}. Another rule could move the best size.",
+            *(_trend(kind, best, kinds[kind][-1], whole[kind]) for kind, best in bests),
+            *self._inequalities(whole["equal time"]),
         ]
-        for kind, members in kinds.items():
-            whole = [each for each in members if each.is_whole]
-            best = best_of(whole)
-            if best is None or len(whole) < 3:
-                continue
-            below = whole[: whole.index(best) + 1]
-            falls = all(small.mean >= large.mean for small, large in pairwise(below))
-            said = f"At {kind}, {best.x:g} is best"
-            if len(below) > 1 and falls:
-                said = f"At {kind}, larger was better up to {best.x:g}"
-            if best is members[-1]:
-                notes.append(f"{said}, the largest that was tried.")
-            elif best is not whole[-1]:
-                loss = whole[-1].mean - best.mean
-                notes.append(f"{said}; {whole[-1].x:g} ends {loss:.4f} bits per byte above it.")
-        notes += self._inequalities(kinds["equal time"])
         if left_out := [size for size in SIZES if size not in self._configs()]:
             notes.append(
                 f"Left out: {', '.join(map(str, left_out))}, which would make fewer than "
                 f"{FEWEST_STEPS} updates of these tokens, or not fit into memory."
             )
-        return notes
+        if not said:
+            answer = "No batch size could be trained to the end."
+        return Findings(answer, (table,), charts, tuple(filter(None, notes)))
 
     def _inequalities(self, timed: list[TrialGroup]) -> list[str]:
-        """How far what was to be equal is not."""
+        """How far apart the equal tokens and the equal times are."""
         notes = []
         tokens = [config.tokens for config in self._configs().values()]
         largest = max(abs(each / self.base.tokens - 1) for each in tokens)
         if largest >= 0.0005:
             notes.append(f"Steps are whole, so equal tokens differ by up to {largest:.1%}.")
-        seconds = {each.x: each.seconds for each in timed if each.is_whole and each.seconds}
-        if seconds:
-            said = ", ".join(
-                f"{size:g} took {format_duration(took)}" for size, took in seconds.items()
-            )
+        if seconds := {each.x: each.seconds for each in timed if each.seconds}:
+            said = ", ".join(f"{x:g} took {format_duration(took)}" for x, took in seconds.items())
             spread = max(seconds.values()) / min(seconds.values()) - 1
             far = f": they differ by {spread:.0%}, which favours those that took longer"
             notes.append(
@@ -178,13 +128,26 @@ class BatchSize(Question):
         return notes
 
 
+def _trend(kind: str, best: TrialGroup, largest: TrialGroup, whole: list[TrialGroup]) -> str:
+    """Say up to where larger was better; empty where too few finished to tell."""
+    below = whole[: whole.index(best) + 1]
+    falls = all(small.mean >= large.mean for small, large in pairwise(below))
+    said = f"At {kind}, {best.x:g} is best"
+    if len(below) > 1 and falls:
+        said = f"At {kind}, larger was better up to {best.x:g}"
+    if len(whole) < 3 or (best is whole[-1] and best is not largest):
+        return ""
+    if best is largest:
+        return f"{said}, the largest that was tried."
+    return f"{said}; {whole[-1].x:g} ends {whole[-1].mean - best.mean:.4f} bits per byte above it."
+
+
 def _machine_bytes(device: str | None) -> int:
-    """Three quarters of the memory of the machine, or of its GPU."""
+    """Return three quarters of the memory of the machine, or of its GPU."""
     if device is not None and device.startswith("cuda"):
-        total: int = torch.cuda.get_device_properties(device).total_memory
-    else:
-        total = host_memory_bytes()
-        limit = Path("/sys/fs/cgroup/memory.max")  # of a container
-        if limit.exists() and (said := limit.read_text().strip()).isdecimal():
-            total = min(total, int(said))
+        return int(torch.cuda.get_device_properties(device).total_memory) * 3 // 4
+    total = host_memory_bytes()
+    limit = Path("/sys/fs/cgroup/memory.max")  # of a container
+    if limit.exists() and (said := limit.read_text().strip()).isdecimal():
+        total = min(total, int(said))
     return total * 3 // 4

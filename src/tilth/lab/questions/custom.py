@@ -19,7 +19,6 @@ optimizer.warmup_steps = 0
 import itertools
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,7 +28,7 @@ from tilth.config.training import TrainingConfig
 from tilth.files import FileError, StrPath, read_toml
 from tilth.formatting import join_words
 from tilth.lab.question import MAX_SEEDS, Findings, Question
-from tilth.lab.trials import Column, PlannedTrial, Results, against, best_of, group_table
+from tilth.lab.trials import PlannedTrial, Results, against, best_of, group_table, setting_label
 from tilth.schema import Length, Range, check, flat, read, short_repr
 
 MOST_TRIALS = 10_000  # of a file; a grid of ten lists could name any number
@@ -37,10 +36,9 @@ MOST_TRIALS = 10_000  # of a file; a grid of ten lists could name any number
 
 @dataclass(frozen=True)
 class CustomFile:
-    """The content of the file of a question."""
+    """The content of a question's file; `name` is the name of the file without its suffix."""
 
     name: str
-    """That of the file, without its ending."""
     asks: str = "How do these settings compare?"
     recipe: str = "small"
     seeds: Annotated[int, Range(at_least=1, at_most=MAX_SEEDS)] = 1
@@ -52,8 +50,9 @@ class CustomFile:
         check(self)
         for trial in self.trials:
             if not isinstance(trial.get("label"), str):
-                raise ValueError(f"there is a trial without a label ({short_repr(trial)}); give it one.")
-        if "seed" in self.grid or any("seed" in trial for trial in self.trials):
+                shown = short_repr(trial)
+                raise ValueError(f"there is a trial without a label ({shown}); give it one.")
+        if self.varies("seed"):
             raise ValueError("it varies the seed; say seeds = 3.")
         if not self.grid and not self.trials:
             raise ValueError("there is neither a grid nor trials; say what to compare.")
@@ -61,27 +60,30 @@ class CustomFile:
         if number > MOST_TRIALS:
             raise ValueError(f"it has {number:,} trials; give at most {MOST_TRIALS:,}.")
 
-    @property
-    def varies_steps(self) -> bool:
-        """Whether it says itself how long some trials are."""
-        return any("steps" in changes for changes in (self.grid, *self.trials))
+    def varies(self, name: str) -> bool:
+        """Whether some trials set this field."""
+        return any(name in changes for changes in (self.grid, *self.trials))
 
 
 def read_custom(path: StrPath) -> CustomFile:
-    """Read a file, and check what can be checked without data."""
+    """Read a file, and check it as far as that needs no data."""
     values = read_toml(path)
     try:
         if "name" in values:
             raise ValueError("'name' is not a key of a question; name the file.")
-        # model.d_model = … makes a table of its own in TOML
+        # TOML makes nested tables of dotted names
         for name in values.keys() & {"base", "grid"}:
-            values[name] = flat(values[name]) if isinstance(values[name], dict) else values[name]
+            values[name] = _flat(values[name])
         if isinstance(trials := values.get("trials"), list):
-            values["trials"] = [flat(t) if isinstance(t, dict) else t for t in trials]
+            values["trials"] = [_flat(trial) for trial in trials]
         return read(CustomFile, {"name": Path(path).stem, **values}, "a question")
     except ValueError as error:
         problem = f"is no question ({str(error).rstrip('.')})"
         raise FileError(path, problem, "mend it") from None
+
+
+def _flat(table: Any) -> Any:  # noqa: ANN401, checked later
+    return flat(table) if isinstance(table, dict) else table
 
 
 class Custom(Question):
@@ -90,31 +92,29 @@ class Custom(Question):
     def __init__(self, own: CustomFile, base: TrainingConfig, seeds: int | None = None) -> None:
         super().__init__(base, own.seeds if seeds is None else seeds)
         self.name, self.asks = own.name, own.asks
-        grid = own.grid
         self.changes: dict[str, dict[str, Any]] = {}
-        for chosen in itertools.product(*grid.values()) if grid else ():
-            changes = dict(zip(grid, chosen, strict=True))
-            self.changes[_label(changes)] = changes
+        for chosen in itertools.product(*own.grid.values()) if own.grid else ():
+            changes = dict(zip(own.grid, chosen, strict=True))
+            label = ", ".join(setting_label(name, value) for name, value in changes.items())
+            self.changes[label] = changes
         for trial in own.trials:
             changes = dict(trial)
             label = changes.pop("label")
             if label in self.changes:
                 raise ValueError(f"the label {label!r} is there twice; give each trial its own.")
             self.changes[label] = changes
-        self.places: dict[str, float] = {}
-        if len(grid) == 1 and not own.trials:  # one number that varies makes an axis
-            (name, values) = next(iter(grid.items()))
-            if all(type(value) in (int, float) for value in values):
-                self.axis = name
-                self.places = {_label({name: value}): value for value in values}
-        self.trials({})  # so that an impossible value is said before anything is trained
+        values = [value for values in own.grid.values() for value in values]
+        if len(own.grid) == 1 and not own.trials and all(type(v) in (int, float) for v in values):
+            self.axis = next(iter(own.grid))  # one number that varies makes an axis
+        self.trials({})  # so that an impossible value is an error before any training
 
     def trials(self, results: Results) -> list[PlannedTrial]:
         """Each change, over seeds."""
         trials: list[PlannedTrial] = []
         for label, changes in self.changes.items():
+            name = re.sub(r"[^\w.+-]+", "-", label).strip("-.") or "trial"
             config = changed(self.base, changes)
-            trials += self.over_seeds(_folder_name(label), label, config, self.places.get(label))
+            trials += self.over_seeds(name, label, config, changes.get(self.axis))
         return trials
 
     def conclude(self, results: Results) -> Findings:
@@ -123,28 +123,12 @@ class Custom(Question):
         best = best_of(groups)
         if best is None:
             return Findings("No trial could be trained to the end.")
-        ranked = sorted(groups, key=lambda r: (not r.is_whole, r.mean if r.is_whole else 0.0))
-        own: dict[str, Column] = {
-            "against the best": lambda each: None if each is best else against(each, best)
-        }
-        names = ("bits per byte", *own)
-        table = group_table("Trials, the best first", ranked, "trial", names, own)
+        ranked = sorted(groups, key=lambda g: (not g.is_whole, g.mean if g.is_whole else 0.0))
+        gap = ("against the best", lambda each: None if each is best else against(each, best))
+        table = group_table("Trials, the best first", ranked, "trial", "bits per byte", gap)
         answer = f"Best is {best.label}, with {best.mean:.4f} bits per byte on validation."
         if len(ranked) > 1 and ranked[1].is_whole:
             answer = f"{answer[:-1]}; next is {ranked[1].label}: {against(ranked[1], best)}."
         if lost := [each.label for each in groups if not each.is_whole]:
             answer += f" Not finished: {join_words(lost)}."
         return Findings(answer, (table,))
-
-
-def _label(changes: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{name.split('.')[-1]} {value:g}"
-        if isinstance(value, float)
-        else f"{name.split('.')[-1]} {value}"
-        for name, value in changes.items()
-    )
-
-
-def _folder_name(label: str) -> str:
-    return re.sub(r"[^\w.+-]+", "-", label).strip("-.") or "trial"

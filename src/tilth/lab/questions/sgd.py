@@ -1,7 +1,7 @@
 """The smallest experiment on the learning rate: SGD on mean(w**2).
 
 The minimum is at w = 0, and a step of SGD multiplies every entry of the 10 x 10 matrix w by
-1 - lr / (50 sqrt(t + 1)): too small a rate hardly moves, a larger one reaches 0 sooner, and one far
+1 - lr / (50 sqrt(t + 1)). Too small a rate hardly moves, a larger one reaches 0 sooner, and one far
 beyond 100 overshoots by more than it gains.
 
 >>> losses = descend(lr=10.0)
@@ -27,6 +27,7 @@ from tilth.optim import SGD
 from tilth.report.lab_file import Cell, Chart, Lab, Line, Table
 
 RATES = (1.0, 10.0, 100.0, 1000.0)
+Losses = dict[float, list[float]]  # by learning rate
 
 
 def descend(lr: float, steps: int = 10, seed: int = 0) -> list[float]:
@@ -40,7 +41,6 @@ def descend(lr: float, steps: int = 10, seed: int = 0) -> list[float]:
     generator = torch.Generator().manual_seed(seed)
     weight = torch.nn.Parameter(5.0 * torch.randn(10, 10, generator=generator))
     optimizer = SGD([weight], lr=lr)
-
     losses = []
     for _ in range(steps):
         optimizer.zero_grad()
@@ -51,23 +51,23 @@ def descend(lr: float, steps: int = 10, seed: int = 0) -> list[float]:
     return [*losses, (weight**2).mean().item()]
 
 
-def as_text(losses: dict[float, list[float]]) -> str:
-    """The losses of each learning rate as a table, and the curve below it."""
+def as_text(losses: Losses) -> str:
+    """Return a table of the losses of each learning rate, with the curve below it."""
     lines = ["step" + "".join(f"{f'lr {lr:g}':>12}" for lr in losses)]
     for step, row in enumerate(zip(*losses.values(), strict=True)):
         lines.append(f"{step:4}" + "".join(f"{loss:12.4g}" for loss in row))
     return "\n".join([*lines, "", curve(losses)])
 
 
-def curve(losses: dict[float, list[float]], height: int = 13) -> str:
+def curve(losses: Losses, height: int = 13) -> str:
     """Draw the losses of each learning rate over the steps, on a logarithmic scale.
 
-    It shows three powers of ten above and below the first loss. What leaves them stays at the
-    edge, since a rate that diverges would press all others into one line.
+    It covers three powers of ten above and below the first loss. Values beyond stay at the edge: a
+    divergent rate would squeeze all others into one line.
     """
     first = math.log10(next(iter(losses.values()))[0])
     row_decades = 6.0 / (height - 1)
-    width = max(len(line) for line in losses.values())
+    width = max(map(len, losses.values()))
     rows = [[" "] * width for _ in range(height)]
     marks = dict(zip(string.ascii_letters, losses, strict=False))
     for mark, lr in marks.items():
@@ -82,50 +82,39 @@ def curve(losses: dict[float, list[float]], height: int = 13) -> str:
         for number, row in reversed(list(enumerate(rows)))
     ]
     names = "   ".join(f"{mark}: lr {lr:g}" for mark, lr in marks.items())
-    lines += [
-        "         +" + "-" * (2 * width),
-        f"           {' '.join(str(step % 10) for step in range(width))}   step",
-        f"{names}   *: several",
-    ]
-    return "\n".join(lines) + "\n"
+    axis = f"           {' '.join(str(step % 10) for step in range(width))}   step"
+    return "\n".join([*lines, f"         +{'--' * width}", axis, f"{names}   *: several\n"])
 
 
-def as_lab(losses: dict[float, list[float]]) -> Lab:
-    """The same as a question with its answer, for a report."""
+def as_lab(losses: Losses) -> Lab:
+    """Return the losses as a question with its answer, for a report."""
+    names = {lr: f"lr {lr:g}" for lr in losses}
     steps = len(next(iter(losses.values()))) - 1
-    last = {lr: line[-1] for lr, line in losses.items()}
-    falling = {lr: loss for lr, loss in last.items() if loss < losses[lr][0]}  # NaN is not
-    growing = [lr for lr in losses if lr not in falling]
+    falling = {lr: line[-1] for lr, line in losses.items() if line[-1] < line[0]}  # NaN is not
     answer = f"No rate brings the loss down in {steps} steps."
     if falling:
         best = min(falling, key=lambda lr: (falling[lr], -lr))
-        answer = f"After {steps} steps the loss is lowest with lr {best:g}: {falling[best]:.3g}."
-    if growing:
-        answer += f" With {', '.join(f'lr {lr:g}' for lr in growing)} it grows instead."
+        answer = f"After {steps} steps the loss is lowest with {names[best]}: {falling[best]:.3g}."
+    if growing := [names[lr] for lr in losses if lr not in falling]:
+        answer += f" With {', '.join(growing)} it grows instead."
     lines = tuple(
-        Line(f"lr {lr:g}", tuple((step, y) for step, y in enumerate(line) if 0 < y < math.inf))
+        Line(names[lr], tuple((step, y) for step, y in enumerate(line) if 0 < y < math.inf))
         for lr, line in losses.items()
     )
-    chart = Chart(
-        "Loss over steps",
-        "step",
-        "mean(w**2)",
-        lines,
-        y_scale="log",
-        text="A straight line down is a loss that falls by the same factor at every step.",
-    )
-    rows: tuple[tuple[Cell, ...], ...] = tuple(
+    text = "A straight line down is a loss that falls by the same factor at every step."
+    chart = Chart("Loss over steps", "step", "mean(w**2)", lines, y_scale="log", text=text)
+    rows: list[tuple[Cell, ...]] = [
         (step, *(f"{line[step]:.4g}" for line in losses.values())) for step in range(steps + 1)
+    ]
+    note = (
+        "A step multiplies every entry of w by 1 - lr / (50 sqrt(t + 1)): the loss falls the "
+        "faster the larger the rate is, until the factor leaves -1 to 1."
     )
-    table = Table("Losses", ("step", *(f"lr {lr:g}" for lr in losses)), rows)
     return Lab(
         "sgd",
         "What does a learning rate that is too small, or too large, do?",
         answer,
         charts=(chart,),
-        tables=(table,),
-        notes=(
-            "A step multiplies every entry of w by 1 - lr / (50 sqrt(t + 1)): the loss falls the "
-            "faster the larger the rate is, until the factor leaves -1 to 1.",
-        ),
+        tables=(Table("Losses", ("step", *names.values()), tuple(rows)),),
+        notes=(note,),
     )

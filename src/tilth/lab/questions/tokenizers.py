@@ -74,9 +74,25 @@ class _Measured:
         low, high = np.percentile(self.sizes / self.tokens, edges)
         return f"{low:.2f} to {high:.2f}"
 
-    def of(self, places: Counts) -> "_Measured":
-        """Some of the documents."""
-        return _Measured(self.sizes[places], self.tokens[places])
+
+@dataclass(frozen=True)
+class _Comparison:
+    """All that is measured: each text by each tokenizer, speeds, and bytes per token by size."""
+
+    corpora: Sequence[_Corpus]
+    measured: Mapping[Pair, _Measured]
+    speeds: Mapping[str, Speed]
+    by_size: Mapping[int, Mapping[Pair, float]]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the texts."""
+        return [corpus.name for corpus in self.corpora]
+
+    def penalty(self, pair: Pair) -> float:
+        """The share of additional tokens of a text by another tokenizer than its own."""
+        text, _ = pair
+        return float(self.measured[pair].tokens.sum() / self.measured[text, text].tokens.sum()) - 1
 
 
 def compare_tokenizers(
@@ -89,11 +105,15 @@ def compare_tokenizers(
 ) -> Lab:
     """Encode the text of each data folder with the tokenizer of each, and train some of any size.
 
-    Of each split, the first `max_bytes` are read. `seed` chooses the sampled documents; `tell`
-    hears a line when a stage begins.
+    Of each split, the first `max_bytes` are read. `seed` chooses the sampled documents; `tell` is
+    called with a line when a stage begins.
     """
     names = _names(folders)
-    sizes = _checked_sizes(sizes)
+    if not sizes or min(sizes) < 257:
+        raise ValueError(
+            f"The vocabulary sizes are {list(sizes)}; give one or more, each of 257 (the bytes and "
+            "the end token) or above."
+        )
     if max_bytes < 1:
         raise ValueError(f"max_bytes is {max_bytes}; read one byte or more.")
     corpora = []
@@ -108,29 +128,29 @@ def compare_tokenizers(
     }
     tell("Timing the tokenizers.")
     speeds = {corpus.name: _speed(corpus, max_bytes) for corpus in corpora}
-    by_size: dict[int, dict[Pair, float]] = {}  # bytes per token
+    by_size: dict[int, dict[Pair, float]] = {}
     for by in corpora:
-        tell(f"Training a tokenizer of {sizes[-1]:,} on {by.name}, and counting with its parts.")
+        tell(f"Training a tokenizer of {max(sizes):,} on {by.name}, and counting with its parts.")
         for size, tokenizer in _tokenizers(by, sizes, max_bytes).items():
             for text in corpora:
                 found = _measure(text, tokenizer, by.data.end_token)
                 by_size.setdefault(size, {})[text.name, by.name] = found.bytes_per_token
 
-    by_size = dict(sorted(by_size.items()))
+    compared = _Comparison(corpora, measured, speeds, dict(sorted(by_size.items())))
     return Lab(
         name="tokenizers",
         asks=f"How far do the tokenizers of {join_words(names)} compress each other's text?",
-        answer=_answer(corpora, measured),
+        answer=_answer(compared),
         tables=(
             _table_of_texts(corpora, max_bytes),
-            *_tables_of_bytes_per_token(corpora, measured, np.random.default_rng(seed)),
+            *_tables_of_bytes_per_token(compared, np.random.default_rng(seed)),
             _table_of_longest(corpora),
             _table_of_shared(corpora),
             _table_of_speeds(speeds),
-            _table_of_sizes(names, by_size),
+            _table_of_sizes(compared),
         ),
-        notes=tuple(_notes(corpora, measured, speeds, by_size, sizes)),
-        charts=(_chart_of_sizes(names, by_size),),
+        notes=tuple(_notes(compared, max(sizes))),
+        charts=(_chart_of_sizes(compared),),
     )
 
 
@@ -144,15 +164,6 @@ def _names(folders: Sequence[StrPath]) -> list[str]:
         raise ValueError("A comparison takes two data folders or more, each once; name them.")
     names = [path.name for path in paths]
     return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
-
-
-def _checked_sizes(sizes: Sequence[int]) -> list[int]:
-    if not sizes or min(sizes) < 257:
-        raise ValueError(
-            f"The vocabulary sizes are {list(sizes)}; give one or more, each of 257 (the bytes and "
-            "the end token) or above."
-        )
-    return sorted(set(sizes))
 
 
 def _open(name: str, folder: StrPath, max_bytes: int) -> _Corpus:
@@ -200,12 +211,6 @@ def _tokenizers(corpus: _Corpus, sizes: Sequence[int], max_bytes: int) -> dict[i
     }
 
 
-def _penalty(measured: Mapping[Pair, _Measured], pair: Pair) -> float:
-    """The share of tokens that a text has more by another tokenizer than by its own."""
-    text, _ = pair
-    return float(measured[pair].tokens.sum() / measured[text, text].tokens.sum()) - 1
-
-
 def _shared(one: Tokenizer, other: Tokenizer) -> float:
     """The share of merges that two tokenizers have in common, of as many as there could be."""
     return shared_merges(one, other) / max(1, min(len(one.merges), len(other.merges)))
@@ -227,30 +232,29 @@ def _table_of_texts(corpora: Sequence[_Corpus], max_bytes: int) -> Table:
 
 
 def _tables_of_bytes_per_token(
-    corpora: Sequence[_Corpus], measured: Mapping[Pair, _Measured], chance: np.random.Generator
+    compared: _Comparison, random: np.random.Generator
 ) -> tuple[Table, Table]:
-    """Of all documents and of sampled ones, then each of the sampled."""
+    """A table of all documents and of sampled ones, and one of each sampled document."""
     summary, single = [], []
-    for text in corpora:
-        num_documents = len(text.documents)
-        most = min(SAMPLED_DOCUMENTS, num_documents)
-        sampled = np.sort(chance.choice(num_documents, most, replace=False))
+    for text in compared.corpora:
+        most = min(SAMPLED_DOCUMENTS, len(text.documents))
+        sampled = np.sort(random.choice(len(text.documents), most, replace=False))
         ratios = []
-        for by in corpora:
-            pair = (text.name, by.name)
-            all_of_it, part = measured[pair], measured[pair].of(sampled)
+        for by in compared.names:
+            pair = (text.name, by)
+            whole = compared.measured[pair]
+            part = _Measured(whole.sizes[sampled], whole.tokens[sampled])
             ratios.append((part.sizes / part.tokens).tolist())
-            whole = (all_of_it.bytes_per_token, all_of_it.spread(90))
-            more = None if text is by else f"{_penalty(measured, pair):+.1%}"
-            summary.append((*pair, *whole, part.bytes_per_token, part.spread(100), more))
+            more = None if text.name == by else f"{compared.penalty(pair):+.1%}"
+            numbers = (whole.bytes_per_token, whole.spread(90), part.bytes_per_token)
+            summary.append((*pair, *numbers, part.spread(100), more))
         for place, *row in zip(sampled.tolist(), *ratios, strict=True):
             single.append((text.name, place + 1, int(text.sizes[place]), *row))
     columns = (
         *("text", "tokenizer of", "bytes per token", "nine documents in ten"),
         *("of the sampled", "each of these", "tokens more than by its own"),
     )
-    names = tuple(f"by {by.name}" for by in corpora)
-    sampled_columns = ("text", "document", "bytes", *names)
+    sampled_columns = ("text", "document", "bytes", *(f"by {name}" for name in compared.names))
     return (
         Table("Bytes per token, by each tokenizer", columns, tuple(summary)),
         Table("Bytes per token of sampled documents", sampled_columns, tuple(single)),
@@ -297,21 +301,18 @@ def _table_of_speeds(speeds: Mapping[str, Speed]) -> Table:
     return Table.by("Encoding text for the first time, on one thread", speeds, columns)
 
 
-def _table_of_sizes(names: Sequence[str], by_size: Mapping[int, dict[Pair, float]]) -> Table:
-    pairs = list(product(names, names))
-    rows = tuple((size, *map(found.get, pairs)) for size, found in by_size.items())
+def _table_of_sizes(compared: _Comparison) -> Table:
+    pairs = list(product(compared.names, compared.names))
+    rows = tuple((size, *map(found.get, pairs)) for size, found in compared.by_size.items())
     columns = ("vocabulary", *map(_said, pairs))
     return Table("Bytes per token, by the size of the vocabulary", columns, rows)
 
 
-def _chart_of_sizes(names: Sequence[str], by_size: Mapping[int, dict[Pair, float]]) -> Chart:
-    lines = (
-        Line(
-            _said(pair),
-            tuple((size, found[pair]) for size, found in by_size.items() if pair in found),
-        )
-        for pair in product(names, names)
-    )
+def _chart_of_sizes(compared: _Comparison) -> Chart:
+    lines = []
+    for pair in product(compared.names, compared.names):
+        points = ((size, found[pair]) for size, found in compared.by_size.items() if pair in found)
+        lines.append(Line(_said(pair), tuple(points)))
     return Chart(
         "What a larger vocabulary gains",
         "tokens in the vocabulary",
@@ -336,12 +337,12 @@ def _shown(token: bytes) -> str:
 # --- the sentences --------------------------------------------------------------------------------
 
 
-def _answer(corpora: Sequence[_Corpus], measured: Mapping[Pair, _Measured]) -> str:
-    names = [corpus.name for corpus in corpora]
-    pairs = sorted(permutations(names, 2), key=lambda pair: -_penalty(measured, pair))
+def _answer(compared: _Comparison) -> str:
+    corpora, measured = compared.corpora, compared.measured
+    pairs = sorted(permutations(compared.names, 2), key=lambda pair: -compared.penalty(pair))
     clauses = []
     for text, by in (pairs[0], pairs[-1]):  # of two texts, these are all
-        penalty = _penalty(measured, (text, by))
+        penalty = compared.penalty((text, by))
         own, foreign = measured[text, text].bytes_per_token, measured[text, by].bytes_per_token
         clauses.append(
             f"by the tokenizer of {by}, {text} takes {abs(penalty):.1%} "
@@ -357,15 +358,9 @@ def _answer(corpora: Sequence[_Corpus], measured: Mapping[Pair, _Measured]) -> s
     return sentence[0].upper() + sentence[1:]
 
 
-def _notes(
-    corpora: Sequence[_Corpus],
-    measured: Mapping[Pair, _Measured],
-    speeds: Mapping[str, Speed],
-    by_size: Mapping[int, dict[Pair, float]],
-    sizes: Sequence[int],
-) -> list[str]:
-    """How to read the numbers."""
-    names = [corpus.name for corpus in corpora]
+def _notes(compared: _Comparison, largest: int) -> list[str]:
+    """How to read the numbers; `largest` is the largest vocabulary size that was asked for."""
+    corpora, names = compared.corpora, compared.names
     notes = [
         "Bytes per token are the bytes of a text over its tokens: the more, the shorter the "
         "sequences, and the fewer steps through the same text. Whether a model learns more of it "
@@ -383,16 +378,16 @@ def _notes(
             f"The tokenizers cut text by different patterns ({join_words(patterns)}), which has "
             "its part in every difference."
         )
-    is_each = all(_penalty(measured, pair) > 0 for pair in permutations(names, 2))
+    is_each = all(compared.penalty(pair) > 0 for pair in permutations(names, 2))
     notes.append(f"{'Each' if is_each else 'Not each'} text is shortest by its own tokenizer.")
     longest = [_shown(longest_tokens(corpus.tokenizer, 1)[0][1]) for corpus in corpora]
     shown = [f"{token} of {name}" for name, token in zip(names, longest, strict=True)]
     notes.append(f"The longest tokens ({join_words(shown)}) show what a text repeats.")
-    hours = [f"{speed.hours_for_the_pile:.1f}" for speed in speeds.values()]
+    hours = [f"{speed.hours_for_the_pile:.1f}" for speed in compared.speeds.values()]
     notes.append(f"One thread of this machine would encode 825 GB in {join_words(hours)} hours.")
     for name in names:
-        pair = (name, name)
-        own = {size: found[pair] for size, found in by_size.items() if pair in found}
+        pairs = ((size, found.get((name, name))) for size, found in compared.by_size.items())
+        own = {size: ratio for size, ratio in pairs if ratio is not None}
         steps = list(pairwise(own))
         gains = [
             f"{own[high] / own[low] - 1:.1%} from {low:,} to {high:,} tokens"
@@ -400,9 +395,8 @@ def _notes(
         ]
         if gains:
             notes.append(f"On {name}, bytes per token grow by {join_words(gains)}.")
-        if max(own) < sizes[-1]:
+        if max(own) < largest:
             notes.append(
-                f"The train text of {name} has pairs for {max(own):,} tokens, not for "
-                f"{sizes[-1]:,}."
+                f"The train text of {name} has pairs for {max(own):,} tokens, not for {largest:,}."
             )
     return notes

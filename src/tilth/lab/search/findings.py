@@ -16,11 +16,10 @@ from itertools import accumulate
 from typing import Any
 
 from tilth.formatting import join_words
-from tilth.lab.search.space import Range, Varied, said, shown
-from tilth.lab.trials import TrialResult
+from tilth.lab.search.space import Range, Varied, settings_label
+from tilth.lab.trials import TrialResult, setting_value
 from tilth.report.lab_file import Cell, Chart, Lab, Line, Table, Trial
 
-ASKS = "Which values of {} are best?"
 BITS = "bits per byte on validation"
 MOST_ROWS = 10
 RUNNING = TrialResult("running")
@@ -28,16 +27,17 @@ RUNNING = TrialResult("running")
 
 @dataclass(frozen=True)
 class SearchTrial:
-    """A trial of a search, begun or done."""
+    """A trial of a search, begun or done.
+
+    `values` are those of the searched fields, by dotted name. The first trial `is_default`: it has
+    the values of the base. `reason` says why a trial failed.
+    """
 
     number: int
     values: Mapping[str, Any]
-    """Of what is varied, by dotted name."""
     result: TrialResult = RUNNING
     is_default: bool = False
-    """Whether it is the first one, which changes nothing."""
     reason: str = ""
-    """Why it failed."""
 
     @property
     def name(self) -> str:
@@ -47,59 +47,64 @@ class SearchTrial:
     @property
     def label(self) -> str:
         """Its name in a report."""
-        return said(self.values)
+        return settings_label(self.values)
 
     @property
     def bits(self) -> float | None:
-        """Bits per byte that can be compared; None unless it finished."""
+        """Bits per byte; None unless it finished."""
         return self.result.bits_per_byte if self.result.state == "finished" else None
 
 
 def lab_of(
     trials: Sequence[SearchTrial],
     space: Sequence[Varied],
-    *,
-    base: dict[str, Any],
-    command: Sequence[str] = (),
-    notes: Sequence[str] = (),
     importances: Mapping[str, float] | None = None,
     is_over: bool = True,
 ) -> Lab:
-    """All that is known, for `lab.json`; without an answer while trials are to come."""
+    """Return the lab of the trials so far; without an answer while trials are to come."""
+    names = [varied.name for varied in space]
     numeric = [varied for varied in space if _points(trials, varied.name)]
     axis = numeric[0].name if len(space) == len(numeric) == 1 else ""
     labels = [trial.label for trial in trials]
-    tables = [_best_table(trials, space)]
+    rows: list[tuple[Cell, ...]] = []
+    for bits, trial in _ranked(trials)[:MOST_ROWS]:
+        suffix = " (the recipe's own)" if trial.is_default else ""
+        values = [setting_value(trial.values[name]) for name in names]
+        rows.append((trial.name + suffix, *values, bits, trial.result.steps))
+    tables = [Table("The best trials", ("trial", *names, "bits per byte", "steps"), tuple(rows))]
     if importances:
         title = "How much each field decides whether a trial is among the best"
-        rows = tuple((name, f"{share:.0%}") for name, share in importances.items())
-        tables.append(Table(title, ("field", "share"), rows))
+        shares = tuple((name, f"{share:.0%}") for name, share in importances.items())
+        tables.append(Table(title, ("field", "share"), shares))
+    charts = [_field_chart(trials, varied) for varied in numeric]
+    if best := [(trial.number, trial.bits) for trial in trials if trial.bits is not None]:
+        lowest = accumulate((bits for _, bits in best), min)
+        points = tuple(zip((number for number, _ in best), lowest, strict=True))
+        line, text = Line("best so far", points), "Trial 0 has the recipe's own values."
+        charts.append(Chart("The best so far", "trial", BITS, (line,), text=text))
     return Lab(
         "search",
-        ASKS.format(join_words([varied.name for varied in space])),
+        f"Which values of {join_words(names)} are best?",
         answer_of(trials) if is_over else None,
-        tuple(command),
-        axis,
-        tuple(
+        axis=axis,
+        trials=tuple(
             Trial(
                 trial.name,
                 trial.label,
-                # Its own: two trials of equal labels are no seeds of one.
+                # By name if the labels are equal: two such trials are not seeds of one.
                 trial.label if labels.count(trial.label) == 1 else trial.name,
                 trial.values[axis] if axis else None,
                 trial.result.state,
             )
             for trial in trials
         ),
-        tuple(tables),
-        tuple(notes),
-        (*(_field_chart(trials, varied) for varied in numeric), *_progress_chart(trials)),
-        base,
+        tables=tuple(tables),
+        charts=tuple(charts),
     )
 
 
 def answer_of(trials: Sequence[SearchTrial]) -> str:
-    """Which values are best, and how they compare with those of the recipe."""
+    """Return the best values, compared with those of the recipe."""
     ranked = _ranked(trials)
     if not ranked:
         return f"None of {len(trials)} trials came to its end: search elsewhere, or for longer."
@@ -119,29 +124,14 @@ def answer_of(trials: Sequence[SearchTrial]) -> str:
 
 
 def best_trial(trials: Sequence[SearchTrial]) -> SearchTrial | None:
-    """The trial with the fewest bits per byte among those that finished."""
-    ranked = _ranked(trials)
-    return ranked[0][1] if ranked else None
+    """Return the trial with the fewest bits per byte among those that finished."""
+    return next((trial for _, trial in _ranked(trials)), None)
 
 
 def _ranked(trials: Sequence[SearchTrial]) -> list[tuple[float, SearchTrial]]:
     """The trials that finished with their bits per byte, the best first."""
     finished = [(trial.bits, trial) for trial in trials if trial.bits is not None]
     return sorted(finished, key=lambda pair: pair[0])
-
-
-def _best_table(trials: Sequence[SearchTrial], space: Sequence[Varied]) -> Table:
-    names = [varied.name for varied in space]
-    rows: tuple[tuple[Cell, ...], ...] = tuple(
-        (
-            trial.name + (" (the recipe's own)" if trial.is_default else ""),
-            *(shown(trial.values[name]) for name in names),
-            bits,
-            trial.result.steps,
-        )
-        for bits, trial in _ranked(trials)[:MOST_ROWS]
-    )
-    return Table("The best trials", ("trial", *names, "bits per byte", "steps"), rows)
 
 
 def _field_chart(trials: Sequence[SearchTrial], varied: Varied) -> Chart:
@@ -161,18 +151,6 @@ def _field_chart(trials: Sequence[SearchTrial], varied: Varied) -> Chart:
 
 def _points(trials: Sequence[SearchTrial], name: str) -> list[tuple[float, float]]:
     """The values of a field and the bits per byte, if all of its values are numbers."""
-    values = [trial.values[name] for trial in trials]
-    if not all(type(value) in (int, float) for value in values):
+    if not all(type(trial.values[name]) in (int, float) for trial in trials):
         return []
     return [(trial.values[name], bits) for bits, trial in _ranked(trials)]
-
-
-def _progress_chart(trials: Sequence[SearchTrial]) -> tuple[Chart, ...]:
-    """The best so far, trial by trial."""
-    found = [(trial.number, trial.bits) for trial in trials if trial.bits is not None]
-    if not found:
-        return ()
-    lowest = accumulate((bits for _, bits in found), min)
-    line = Line("best so far", tuple(zip((number for number, _ in found), lowest, strict=True)))
-    text = "Trial 0 has the recipe's own values."
-    return (Chart("The best so far", "trial", BITS, (line,), text=text),)

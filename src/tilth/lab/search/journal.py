@@ -1,9 +1,9 @@
-"""Optuna's study in a journal file, as far as a search needs it."""
+"""The Optuna study of a search, in a journal file."""
 
 import fcntl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -12,6 +12,7 @@ import numpy as np
 from tilth.config.training import Count, CountOrZero, MachineConfig
 from tilth.errors import import_extra
 from tilth.files import FileError, checked, open_lock
+from tilth.lab.search.claims import locked
 from tilth.lab.search.findings import SearchTrial
 from tilth.lab.search.space import Choice, Values, Varied
 from tilth.lab.trials import TrialResult
@@ -20,18 +21,20 @@ from tilth.report.lab_file import Real, State
 JOURNAL, STUDY = "search.journal", "search"
 FEWEST_FINISHED = 5  # trials, before one can be worse than half of them
 FEWEST_FOR_IMPORTANCE = 20  # finished trials: with fewer it says little
+HINT = "restore a copy, or name another --out"
 
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """What all trials have in common, decided by the first process."""
+    """The steps and machine of all trials, decided by the first process.
+
+    `flops` and `seconds` are expected for all trials to their ends, in one process.
+    """
 
     steps: Count
     machine: MachineConfig
     flops: float
-    """Of all trials to their ends, expected."""
     seconds: float
-    """Of all trials to their ends, in one process, expected."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class _Study:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """How a trial ended, as the journal has it."""
+    """The result of a trial, as the journal has it."""
 
     state: State | Literal["repeated"]
     bits_per_byte: Real | None = None
@@ -54,10 +57,12 @@ class _Outcome:
 
 @dataclass(frozen=True)
 class _Attributes:
-    """The attributes of a trial."""
+    """The attributes of a trial.
+
+    `values` are by dotted name; {} until they are drawn, or if they repeat those of another trial.
+    """
 
     values: dict[str, Any] = field(default_factory=dict)
-    """Of what is varied, by dotted name; {} until they are drawn, or if they repeat others."""
     outcome: _Outcome | None = None
     is_default: bool = False
 
@@ -70,10 +75,10 @@ class Journal:
         self._optuna = import_extra("optuna", "A search")
         self._optuna.logging.set_verbosity(self._optuna.logging.WARNING)
         journal = self._optuna.storages.journal
-        lock = _JournalLock(path)
-        _mend(path, lock)
+        _truncate_torn_line(path)
         with self._reading():
-            self._storage = journal.JournalStorage(journal.JournalFileBackend(str(path), lock))
+            backend = journal.JournalFileBackend(str(path), _JournalLock(path))
+            self._storage = journal.JournalStorage(backend)
             self._study = self._optuna.create_study(
                 storage=self._storage, study_name=STUDY, direction="minimize", load_if_exists=True
             )
@@ -81,18 +86,18 @@ class Journal:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Optuna trusts its journal; a damaged one fails in any way."""
+        """Optuna trusts its journal; a damaged one raises anything."""
         try:
             yield
         except OSError:
             raise
         except Exception as error:
             problem = f"is not the journal of a search ({type(error).__name__}: {error})"
-            raise FileError(self.path, problem, "restore a copy, or name another --out") from error
+            raise FileError(self.path, problem, HINT) from error
 
     def begun(self) -> tuple[dict[str, Any], SearchPlan] | None:
-        """What was asked for and what was decided, if the search has begun."""
-        # All of it is there once the first trial is.
+        """Return the settings and the plan, if the search has begun."""
+        # Both are complete once the first trial exists.
         if not self.trials():
             return None
         study = checked(_Study, self._study.user_attrs, self.path)
@@ -100,7 +105,7 @@ class Journal:
         return study.asked, study.plan
 
     def begin(self, asked: Values, plan: SearchPlan, first: Values) -> None:
-        """Write down what is asked for, and have the first trial wait."""
+        """Save the settings and the plan, and enqueue the first trial."""
         self._study.set_user_attr("asked", dict(asked))
         self._study.set_user_attr("plan", asdict(plan))
         self._prune(plan.steps)
@@ -114,86 +119,77 @@ class Journal:
         )
 
     def trials(self) -> list[Any]:
-        """All of Optuna's trials, by number."""
+        """Return all Optuna trials, by number."""
         with self._reading():
             found: list[Any] = self._study.get_trials(deepcopy=False)
         return found
 
     def attributes(self, frozen: Any) -> _Attributes:  # noqa: ANN401, Optuna's trial
-        """The attributes of a trial, checked."""
+        """Return the attributes of a trial, checked."""
         found = checked(_Attributes, frozen.user_attrs, self.path)
         if found.values and found.values.keys() != {varied.name for varied in self.space}:
             problem = f"has other values in trial {frozen.number} than are searched"
-            raise FileError(self.path, problem, "restore a copy, or name another --out")
+            raise FileError(self.path, problem, HINT)
         return found
 
     def searched(self) -> list[SearchTrial]:
-        """All trials that have values, those that only repeated another left out."""
+        """Return all trials that have values; a trial that only repeated another has none."""
         found = []
         for frozen in self.trials():
             known = self.attributes(frozen)
+            trial = SearchTrial(frozen.number, known.values, is_default=known.is_default)
+            if (end := known.outcome) is not None:
+                state: State = "failed" if end.state == "repeated" else end.state
+                result = TrialResult(state, bits_per_byte=end.bits_per_byte, steps=end.steps)
+                trial = replace(trial, result=result, reason=end.reason)
             if known.values:
-                trial = SearchTrial(frozen.number, known.values, is_default=known.is_default)
-                found.append(trial if known.outcome is None else _ended(trial, known.outcome))
+                found.append(trial)
         return found
 
     def trial(self, number: int, seed: int) -> Any:  # noqa: ANN401, Optuna's trial
-        """A trial that runs, to go on with."""
-        # Random numbers of its own: else two processes, or one that is called again, would draw the
-        # same values for several trials.
+        """Return a running trial, to continue with."""
+        # A seed per trial: else two processes, or one that is called again, would draw the same
+        # values for several trials.
         own = np.random.SeedSequence([seed, number]).generate_state(1)
         self._study.sampler = self._optuna.samplers.TPESampler(seed=int(own[0]))
         trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
         return self._optuna.Trial(self._study, trial_id)
 
     def suggest(self, trial: Any) -> dict[str, Any]:  # noqa: ANN401, Optuna's trial
-        """Values for a trial, drawn by Optuna."""
+        """Draw values for a trial by Optuna."""
         return {varied.name: varied.at(_suggest(trial, varied)) for varied in self.space}
 
     def ask(self) -> int:
-        """The number of the trial that waits, or of a new one."""
+        """Return the number of the enqueued trial, or of a new one."""
         return int(self._study.ask().number)
 
     def enqueue(self, parameters: Values) -> None:
-        """Have a trial with these values wait."""
+        """Enqueue a trial with these parameters."""
         self._study.enqueue_trial(dict(parameters))
 
-    def end(
-        self,
-        trial: Any,  # noqa: ANN401, Optuna's
-        outcome: Values,
-        state: str,
-        value: float | None = None,
-    ) -> None:
-        """Write down how a trial ended."""
+    def end(self, trial: Any, outcome: Values, state: str, value: float | None = None) -> None:  # noqa: ANN401
+        """Save the outcome of a trial."""
         trial.set_user_attr("outcome", dict(outcome))
         states = self._optuna.trial.TrialState
         self._study.tell(trial, value if state == "COMPLETE" else None, states[state])
 
     def end_searched(self, trial: Any, ended: SearchTrial) -> None:  # noqa: ANN401, Optuna's trial
-        """Write down how a trial of the search ended."""
+        """Save the result of a trial of the search."""
         result = ended.result
         outcome = _Outcome(result.state, result.bits_per_byte, result.steps, ended.reason)
         # A trial that diverged counts as pruned: Optuna ranks those behind all others, and so
-        # leaves their part of the space; of one that failed it knows nothing.
+        # leaves their part of the space. It ignores a failed trial.
         told = {"finished": "COMPLETE", "pruned": "PRUNED", "diverged": "PRUNED"}
         is_outside = ended.is_default and not trial.params
         state = "FAIL" if is_outside else told.get(result.state, "FAIL")
         self.end(trial, asdict(outcome), state, result.bits_per_byte)
 
     def importances(self) -> dict[str, float]:
-        """How much each field decides whether a trial is among the best, if it can be told."""
+        """Return the share of each field in the result; {} with too few finished trials."""
         finished = [trial for trial in self.trials() if trial.state.name == "COMPLETE"]
         if len(finished) < FEWEST_FOR_IMPORTANCE:
             return {}
-        found: dict[str, float] = self._optuna.importance.get_param_importances(self._study)
-        return found
-
-
-def _ended(trial: SearchTrial, outcome: _Outcome) -> SearchTrial:
-    state: State = "failed" if outcome.state == "repeated" else outcome.state
-    result = TrialResult(state, bits_per_byte=outcome.bits_per_byte, steps=outcome.steps)
-    return SearchTrial(trial.number, trial.values, result, trial.is_default, outcome.reason)
+        return dict(self._optuna.importance.get_param_importances(self._study))
 
 
 def _suggest(trial: Any, varied: Varied) -> Any:  # noqa: ANN401, Optuna's trial
@@ -205,9 +201,9 @@ def _suggest(trial: Any, varied: Varied) -> Any:  # noqa: ANN401, Optuna's trial
 
 
 class _JournalLock:
-    """Optuna's interface of a lock, on the journal itself.
+    """A lock on the journal itself, with Optuna's interface.
 
-    Optuna's own locks are files beside it: after a kill they delay the next process by 30 s, and a
+    Optuna's own locks are separate files. After a kill they delay the next process by 30 s, and a
     dangling link in their place is waited for without end.
     """
 
@@ -222,18 +218,15 @@ class _JournalLock:
         return True
 
     def release(self) -> None:
-        """Give it up."""
+        """Release the lock."""
         if self._file is not None:
             self._file.close()
 
 
-def _mend(path: Path, lock: _JournalLock) -> None:
-    """Cut off a line that a killed process or a full disk left torn: Optuna would fail on it."""
-    lock.acquire()
-    try:
+def _truncate_torn_line(path: Path) -> None:
+    """Remove a line that a killed process or a full disk left torn: Optuna would fail on it."""
+    with locked(path):
         content = path.read_bytes()
         if content and not content.endswith(b"\n"):
             with path.open("r+b") as file:
                 file.truncate(content.rfind(b"\n") + 1)
-    finally:
-        lock.release()

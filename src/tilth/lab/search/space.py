@@ -1,12 +1,11 @@
-"""What a search varies: words like `optimizer.lr=1e-4..1e-1` to ranges and choices of values.
+"""The space of a search: words like `optimizer.lr=1e-4..1e-1` to ranges and choices of values.
 
-What enters: words, and the config that they change. What leaves: a `Range` or a `Choice` for each,
-held against the config, so that a value that could never be trained is refused before the first.
+All values are checked against the config before the first trial.
 
 >>> space = read_space(["optimizer.lr=1e-4..1e-1", "model.num_layers=2,4,6", "seed=0..9"])
 >>> print(*space, sep="; ")
 optimizer.lr from 0.0001 to 0.1, by its logarithm; model.num_layers 2, 4 or 6; seed from 0 to 9
->>> said({"optimizer.lr": 0.00316, "model.num_layers": 4, "optimizer.name": "muon"})
+>>> settings_label({"optimizer.lr": 0.00316, "model.num_layers": 4, "optimizer.name": "muon"})
 'lr 0.00316, 4 layers, muon'
 """
 
@@ -20,22 +19,23 @@ import numpy as np
 
 from tilth.config.overrides import field_names
 from tilth.config.training import TrainingConfig
+from tilth.lab.trials import setting_label
 
 FORMS = "NAME=LOW..HIGH or NAME=A,B,C"
-DRAWS = 100  # of all values together: enough to find one that goes well with others, if any does
-# What a search cannot compare, and what says how a run is watched instead of how it learns.
+DRAWS = 100  # of all values together: enough to find values that fit with others, if any do
+# Fields whose values cannot be compared, or that do not change the training.
 NOT_SEARCHED = ("data", "recipe", "budget_seconds", "watch.")
 UNITS = {"model.num_layers": "layer", "model.num_heads": "head"}
 
 Values = Mapping[str, Any]
 """By dotted name, as `changed` takes them."""
 Build = Callable[[Values], TrainingConfig]
-"""The config of a trial; ValueError where there can be none."""
+"""The config of a trial; ValueError or TypeError if the values do not fit together."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """All numbers from one to another, or the whole ones."""
+    """A range of numbers, or of whole numbers."""
 
     name: str
     low: float
@@ -48,33 +48,32 @@ class Range:
 
     @property
     def is_logarithmic(self) -> bool:
-        """Whether 0.001 to 0.01 is as long as 0.01 to 0.1: over more than a decade."""
+        """Whether it is searched by its logarithm: it spans more than a decade."""
         return not self.is_whole and 0 < 10 * self.low < self.high
 
     @property
     def ends(self) -> tuple[Any, ...]:
-        """The values that show whether all can be trained."""
+        """The values to check before a search."""
         return self.low, self.high
 
-    def has(self, value: object) -> bool:
-        """Whether a value of a config lies in it."""
-        kinds = int if self.is_whole else (int, float)
-        is_number = isinstance(value, kinds) and not isinstance(value, bool)
-        return is_number and self.low <= value <= self.high  # type: ignore[operator]
+    def parameter(self, value: Any) -> Any:  # noqa: ANN401, any value of a config
+        """Return the Optuna parameter of a value; None if the value is outside."""
+        kinds = (int,) if self.is_whole else (int, float)
+        return value if type(value) in kinds and self.low <= value <= self.high else None
 
     def at(self, parameter: float) -> float:
-        """The value to train with: three digits, as a label can show all of them."""
+        """Return the value to train with: three digits, as a label shows all of them."""
         if self.is_whole:
             return int(parameter)
         return min(max(float(f"{parameter:.3g}"), self.low), self.high)
 
-    def draw(self, chance: np.random.Generator) -> float:
-        """Any of them, for a look at what a search will meet."""
+    def draw(self, random: np.random.Generator) -> float:
+        """Draw a parameter."""
         if self.is_whole:
-            return int(chance.integers(int(self.low), int(self.high), endpoint=True))
+            return int(random.integers(int(self.low), int(self.high), endpoint=True))
         if self.is_logarithmic:
-            return float(np.exp(chance.uniform(np.log(self.low), np.log(self.high))))
-        return float(chance.uniform(self.low, self.high))
+            return float(np.exp(random.uniform(np.log(self.low), np.log(self.high))))
+        return float(random.uniform(self.low, self.high))
 
     def __str__(self) -> str:
         how = ", by its logarithm" if self.is_logarithmic else ""
@@ -90,26 +89,21 @@ class Choice:
 
     @property
     def ends(self) -> tuple[Any, ...]:
-        """The values that show whether all can be trained: all of them."""
+        """The values to check before a search: all of them."""
         return tuple(map(_value, self.words))
 
-    def has(self, value: object) -> bool:
-        """Whether a value of a config is one of them."""
-        return self.word(value) is not None
-
-    def word(self, value: object) -> str | None:
-        """The word of a value."""
+    def parameter(self, value: object) -> str | None:
+        """Return the word of a value; None if it has none."""
         plain = list(value) if isinstance(value, tuple) else value
-        same = (word for word in self.words if _value(word) == plain)
-        return next(same, None)
+        return next((word for word in self.words if _value(word) == plain), None)
 
     def at(self, parameter: str) -> Any:  # noqa: ANN401, any value of a config
-        """The value to train with."""
+        """Return the value to train with."""
         return _value(parameter)
 
-    def draw(self, chance: np.random.Generator) -> str:
-        """Any of the words."""
-        return self.words[int(chance.integers(len(self.words)))]
+    def draw(self, random: np.random.Generator) -> str:
+        """Draw a word."""
+        return self.words[int(random.integers(len(self.words)))]
 
     def __str__(self) -> str:
         *first, last = self.words
@@ -120,8 +114,8 @@ Varied = Range | Choice
 
 
 def read_space(words: Sequence[str]) -> tuple[Varied, ...]:
-    """Read what is to vary; each field once."""
-    space = tuple(_read(word) for word in words)
+    """Parse the space of a search, with each field once."""
+    space = tuple(map(_read, words))
     if not space:
         raise ValueError(f"a search has to vary something; write {FORMS}.")
     names = [varied.name for varied in space]
@@ -136,19 +130,19 @@ def _read(words: str) -> Varied:
         raise ValueError(f"{words!r} varies nothing; write {FORMS}.")
     if name.startswith(NOT_SEARCHED):
         raise ValueError(f"{name} is nothing to search for: its values cannot be compared.")
-    if (ends := values.split(".."))[1:]:
-        low, high = (_value(end) for end in (ends[0], "..".join(ends[1:])))
+    if ".." in values:
+        low, high = map(_value, values.split("..", 1))
         if not all(type(end) in (int, float) for end in (low, high)) or not low < high:
             raise ValueError(f"{words!r} is no range; write two numbers, the lower one first.")
         return Range(name, low, high)
     chosen = [word.strip() for word in re.findall(r"\[[^]]*\]|[^,]+", values)]
-    if len(dict.fromkeys(map(str, map(_value, chosen)))) < max(2, len(chosen)):
+    if len({str(_value(word)) for word in chosen}) < max(2, len(chosen)):
         raise ValueError(f"{words!r} is no choice; write two values or more, each once.")
     return Choice(name, tuple(chosen))
 
 
 def _value(word: str) -> Any:  # noqa: ANN401, any value of a config
-    """A whole number, a number, true, false, a list in brackets, or text."""
+    """Parse a whole number, a number, true, false, a list in brackets, or text."""
     if word in ("true", "false"):
         return word == "true"
     if word.startswith("[") and word.endswith("]"):
@@ -160,57 +154,49 @@ def _value(word: str) -> Any:  # noqa: ANN401, any value of a config
 
 
 def check_space(space: Sequence[Varied], build: Build, seed: int = 0) -> float:
-    """Refuse a value that no trial could have; return the share of trials that can be trained."""
+    """Refuse values that no trial could have; return the share of trials that can be trained."""
     for varied in space:
         if varied.name not in field_names():
             build({varied.name: None})  # which says so, with a hint
     drawn = list(draw_values(space, DRAWS, seed))
-    good = [values for values in drawn if _can_be_trained(values, build)]
     for varied in space:
         for value in varied.ends:
             # With the other values of the base; or else with some others that are searched.
             alone = {varied.name: value}
-            if not any(_can_be_trained({**values, **alone}, build) for values in ({}, *drawn)):
+            if not any(fits({**values, **alone}, build) for values in ({}, *drawn)):
                 _refuse(alone, build)
-    return len(good) / len(drawn)
+    return sum(fits(values, build) for values in drawn) / len(drawn)
 
 
 def _refuse(values: Values, build: Build) -> None:
     try:
         build(values)
-    except TypeError:  # a text, say, where a number is reckoned with
+    except TypeError:  # for example text in place of a number
         name, value = next(iter(values.items()))
         raise ValueError(f"{name} cannot be {value!r}; give values of another kind.") from None
 
 
-def _can_be_trained(values: Values, build: Build) -> bool:
-    try:
+def fits(values: Values, build: Build) -> bool:
+    """Whether values fit together."""
+    with suppress(ValueError, TypeError):
         build(values)
-    except (ValueError, TypeError):
-        return False
-    return True
+        return True
+    return False
 
 
 def draw_values(space: Sequence[Varied], number: int, seed: int) -> Iterable[dict[str, Any]]:
-    """Values at random."""
-    chance = np.random.default_rng(seed)
+    """Draw values at random."""
+    random = np.random.default_rng(seed)
     for _ in range(number):
-        yield {varied.name: varied.at(varied.draw(chance)) for varied in space}  # type: ignore[arg-type]
+        yield {varied.name: varied.at(varied.draw(random)) for varied in space}  # type: ignore[arg-type]
 
 
-def said(values: Values) -> str:
-    """Values as people say them."""
-    return ", ".join(_said(name, value) for name, value in values.items())
+def settings_label(values: Values) -> str:
+    """Return the label of a trial with these values."""
+    return ", ".join(_label(name, value) for name, value in values.items())
 
 
-def _said(name: str, value: object) -> str:
+def _label(name: str, value: object) -> str:
     if name in UNITS:
         return f"{value} {UNITS[name]}{'' if value == 1 else 's'}"
-    if name == "optimizer.name":
-        return str(value)
-    return f"{name.rpartition('.')[2]} {shown(value)}"
-
-
-def shown(value: object) -> str:
-    """A value as people write it."""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return str(value) if name == "optimizer.name" else setting_label(name, value)
