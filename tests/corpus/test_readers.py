@@ -284,10 +284,10 @@ def test_bad_lines(tmp_path, ending):
     file.write_bytes(compressed(b"\n".join(lines), ending, 30))
     bad = [
         "is not JSON (Expecting property name enclosed in double quotes at column 2) on line 3;",
-        "has a list instead of an object on line 4;",
+        "has an array instead of an object on line 4;",
         "has no field 'text' (the fields are: 'txt', 'n') on line 5;",
-        "has null in the field 'text' instead of a text on line 6;",
-        "has a list in the field 'text' instead of a text on line 7;",
+        "has null in the field 'text' instead of a string on line 6;",
+        "has an array in the field 'text' instead of a string on line 7;",
         "is not UTF-8 on line 9;",
         "is nested too deeply on line 10;",
         "is not JSON that can be read (Exceeds the limit (4300 digits)",
@@ -451,7 +451,7 @@ def test_a_file_that_is_no_longer_the_same(tmp_path, name):
     with pytest.raises(FileError, match=f"{name} has changed since it was listed .* 20 now"):
         list(blocks)
     file.unlink()
-    with pytest.raises(FileError, match=f"{name} has vanished since it was listed"):
+    with pytest.raises(FileError, match=f"{name} was removed since it was listed"):
         list(corpus)
 
 
@@ -524,7 +524,7 @@ def test_paths_that_are_no_corpus(tmp_path):
         Corpus([tmp_path / "stories.txt", tmp_path / "story.txt"])
     with pytest.raises(FileNotFoundError, match=r"z\.jsonl does not exist; check the path"):
         Corpus(tmp_path / "z.jsonl")
-    with pytest.raises(FileNotFoundError, match=r"there is no folder .*nowhere"):
+    with pytest.raises(FileNotFoundError, match=r"the folder .*nowhere does not exist"):
         Corpus(tmp_path / "nowhere" / "a.txt")
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileError, match="empty has no files"):
@@ -547,7 +547,7 @@ def test_links_are_followed_and_circles_are_not(tmp_path):
     (tmp_path / "b").symlink_to(tmp_path / "a" / "one")
     assert list(Corpus(tmp_path)) == ["one", "one"]
     (tmp_path / "c").symlink_to(tmp_path / "nothing")
-    with pytest.raises(FileError, match="c is a link that leads nowhere"):
+    with pytest.raises(FileError, match="c is a broken link"):
         Corpus(tmp_path)
 
 

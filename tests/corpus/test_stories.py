@@ -432,7 +432,7 @@ def test_a_malformed_section():
         compiler.section(section("one <b>"))
     with pytest.raises(FileError, match="has the unknown phrase <g> in 'a' on line 2"):
         compiler.section(section("one <e>"))
-    with pytest.raises(FileError, match="has no space beside"):
+    with pytest.raises(FileError, match="has no space next to"):
         compiler.section(section("one[two|]three"))
 
 

@@ -145,7 +145,7 @@ def opened(file: ListedFile) -> Iterator[BinaryIO]:
         if file.path.exists():
             raise
         hint = "put it back, or leave it out"
-        raise FileError(file.path, "has vanished since it was listed", hint) from None
+        raise FileError(file.path, "was removed since it was listed", hint) from None
     with raw:
         _check_unchanged(file, raw)
         yield raw

@@ -1,22 +1,21 @@
-"""Paths to sources: what stands there, of which kind, how large, and when it last changed.
+"""List the sources of a corpus: paths to files with their kind, size and modification time.
 
-What enters: paths of files and folders. What leaves: a `Source` for each, checked before anything
-is read. The name of a file says what it holds; `.gz` and `.zst` may follow:
+The suffix of a file determines its kind; `.gz` or `.zst` may follow it:
 
-| name | kind | its documents |
+| name | kind | documents |
 |---|---|---|
 | `.jsonl`, `.ndjson`, `.json` | "json lines" | a field of the object on each line |
 | `.parquet` | "parquet" | the rows of a column |
-| any other | "text" | what stands between separators |
+| any other | "text" | the texts between separators |
 | a folder | "folder" | its text files, one document each |
 
-Files of a folder that are not text become sources of their own, behind it.
+Files of a folder that are not text become separate sources after it.
 
 >>> import tempfile
 >>> with tempfile.TemporaryDirectory() as folder:
 ...     for name in ("b.txt", "a.txt.gz", "c.jsonl", ".hidden"):
 ...         _ = Path(folder, name).write_bytes(b"")
-...     [(source.kind, [file.path.name for file in source.files]) for source in listed(folder)]
+...     [(source.kind, [f.path.name for f in source.files]) for source in list_sources(folder)]
 [('folder', ['a.txt.gz', 'b.txt']), ('json lines', ['c.jsonl'])]
 """
 
@@ -34,8 +33,8 @@ from tilth.formatting import nearest_name
 Kind = Literal["text", "json lines", "parquet", "folder"]
 
 KINDS: dict[str, Kind] = {
-    # A .json that is one large object is refused at its first line; read as text, it would teach a
-    # model commas and brackets without a word.
+    # A .json that is one large object is an error at its first line; read as text, it would
+    # silently teach a model JSON syntax.
     ".json": "json lines",
     ".jsonl": "json lines",
     ".ndjson": "json lines",
@@ -52,13 +51,13 @@ class ListedFile(NamedTuple):
 
 
 def kind_of(path: Path) -> Kind:
-    """Return the kind of documents that the name of a file stands for."""
+    """Return the kind of a file by its suffix."""
     path = path.with_suffix("") if compression_of(path) else path
     return KINDS.get(path.suffix.lower(), "text")
 
 
 def compression_of(path: Path) -> str:
-    """Return the compression that the name of a file stands for: "gz", "zst" or ""."""
+    """Return the compression of a file by its suffix: "gz", "zst" or ""."""
     suffix = path.suffix.lower()
     return suffix[1:] if suffix in {".gz", ".zst"} else ""
 
@@ -73,11 +72,11 @@ class Source:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes on disk."""
+        """The size on disk."""
         return sum(file.size_bytes for file in self.files)
 
     def stamp(self) -> str:
-        """Another text when another file, size or time of change was listed."""
+        """Return a digest of the names, sizes and modification times of the files."""
         digest = hashlib.sha256()
         for path, size_bytes, modified_ns in self.files:
             name = os.fsencode(path.relative_to(self.path))
@@ -85,8 +84,8 @@ class Source:
         return digest.hexdigest()
 
 
-def listed(paths: StrPath | Iterable[StrPath]) -> tuple[Source, ...]:
-    """The sources at `paths`, in order; the first path that cannot be one is an error."""
+def list_sources(paths: StrPath | Iterable[StrPath]) -> tuple[Source, ...]:
+    """Return the sources at `paths`, in order; a path that cannot be read is an error."""
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
     sources = [source for path in paths for source in _sources_at(path)]
@@ -97,7 +96,7 @@ def listed(paths: StrPath | Iterable[StrPath]) -> tuple[Source, ...]:
 
 def _sources_at(given: StrPath) -> Iterator[Source]:
     if not isinstance(given, str | os.PathLike):
-        raise ValueError(f"A path is a string or a Path, but one is {given!r}.")
+        raise ValueError(f"A path must be a string or a Path, not {given!r}.")
     path = Path(given)
     if path.is_dir():
         files = [_described(file) for file in sorted(_files_under(path))]
@@ -113,7 +112,7 @@ def _sources_at(given: StrPath) -> Iterator[Source]:
 
 
 def _files_under(folder: Path) -> Iterator[Path]:
-    """Every file that is not hidden, through links too, each folder once."""
+    """Yield the files that are not hidden; links are followed, each folder is visited once."""
     seen = set()
 
     def fail(error: OSError) -> None:
@@ -121,7 +120,7 @@ def _files_under(folder: Path) -> Iterator[Path]:
         raise FileError(error.filename, f"cannot be listed ({error.strerror})", hint) from None
 
     for parent, folders, names in os.walk(folder, followlinks=True, onerror=fail):
-        # A link may lead back to a folder above it.
+        # A link may lead to one of its parents.
         real = os.path.realpath(parent)
         folders[:] = [] if real in seen else sorted(n for n in folders if not n.startswith("."))
         if real not in seen:
@@ -134,13 +133,13 @@ def _described(path: Path) -> ListedFile:
         found = path.stat()
     except FileNotFoundError:
         if path.is_symlink():
-            raise FileError(path, "is a link that leads nowhere", "mend it or remove it") from None
+            raise FileError(path, "is a broken link", "repair or remove it") from None
         raise FileNotFoundError(f"{path} does not exist; {_suggestion(path)}") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = getattr(error, "strerror", None) or error
         hint = "check the path and its permissions"
         raise FileError(path, f"cannot be read ({reason})", hint) from None
-    if not stat.S_ISREG(found.st_mode):  # it has no places to go on from, and no end to trust
+    if not stat.S_ISREG(found.st_mode):  # no position to resume from
         raise FileError(path, "is a pipe or a device", "copy it to a file")
     if kind_of(path) == "parquet" and compression_of(path):
         raise FileError(path, "is a compressed Parquet file", "decompress it")
@@ -151,6 +150,6 @@ def _suggestion(path: Path) -> str:
     try:
         siblings = [sibling.name for sibling in path.parent.iterdir()]
     except OSError:
-        return f"there is no folder {path.parent} that can be read"
+        return f"the folder {path.parent} does not exist or cannot be read"
     nearest = nearest_name(path.name, siblings)
     return f"did you mean {path.with_name(nearest)}?" if nearest else "check the path"

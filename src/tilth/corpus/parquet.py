@@ -1,7 +1,7 @@
 """Read the rows of one column of a Parquet file with pyarrow, a few at a time.
 
 Only this column is read, and never more than a few pages of a row group at once. The headers,
-which are read first (`parquet_headers.py`), bound what pyarrow allocates for them.
+which are read first (`parquet_headers.py`), bound the memory that pyarrow allocates for them.
 """
 
 from collections.abc import Iterator

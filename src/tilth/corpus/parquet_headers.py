@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeAlias
 MAX_BATCH_ROWS = 256
 MAX_BATCH_BYTES = 256 << 20  # of one batch, if it has more than one row
 # pyarrow holds a page decompressed, decoded and in a batch, and writes pages of 1,024 rows or more,
-# so that one of long documents has some hundred megabytes. Values that rows can share are short.
+# so a page of long documents has some hundred megabytes. Values that rows can share are short.
 MAX_PAGE_BYTES = 1 << 30
 MAX_SHARED_PAGE_BYTES = 256 << 20
 PAGE_HEADER_BYTES = [
@@ -35,7 +35,7 @@ MAX_FOOTER_ELEMENTS = 1 << 20  # of lists: a column of a row group takes 1 kB in
 
 MAGIC = b"PAR1"
 DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
-# By kind of page: the field of its own header, and the field of the encoding in that.
+# By kind of page: the field of the header of this kind, and the field of its encoding.
 PAGE_FIELDS = {DATA_PAGE: (5, 2), DICTIONARY_PAGE: (7, 2), DATA_PAGE_V2: (8, 4)}
 DELTA_LENGTHS, DELTA_STRINGS = 6, 7  # encodings: DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY
 
@@ -170,7 +170,7 @@ class _Reader(BytesIO):
             value = None if head & 15 in {1, 2} else self._value(head & 15, kept, depth)
             if kept is not None:
                 if field in struct:
-                    raise ValueError("a field that stands twice")
+                    raise ValueError("a repeated field")
                 struct[field] = value
         return struct
 

@@ -26,7 +26,7 @@ from itertools import filterfalse, islice
 from typing import Any, NamedTuple
 
 from tilth.corpus.compression import count_lines, read_parts, read_whole
-from tilth.corpus.listing import ListedFile, Source, compression_of, listed
+from tilth.corpus.listing import ListedFile, Source, compression_of, list_sources
 from tilth.corpus.parquet import open_column, read_column
 from tilth.errors import import_extra
 from tilth.files import FileError, StrPath
@@ -105,7 +105,7 @@ class Corpus:
             raise ValueError(f"The field {field!r} is not a string; name one, such as 'text'.")
         encoded = _encoded_separator(separator)
         self._reading = _Reading(encoded, field, skips, block_bytes, max_document_bytes)
-        self.sources: tuple[Source, ...] = listed(paths)
+        self.sources: tuple[Source, ...] = list_sources(paths)
         self.size_bytes = sum(source.size_bytes for source in self.sources)  # on disk
         for source in self.sources:
             if any(compression_of(file.path) == "zst" for file in source.files):
@@ -181,7 +181,7 @@ class _Cut(NamedTuple):
         return self.data.removeprefix(BYTE_ORDER_MARK) if self.start == 0 else self.data
 
     def first_line(self) -> int:
-        """Return the number of its first line; if nobody counted, the file is read once more."""
+        """Return the number of its first line; the file is read once more if it is unknown."""
         if self.lines_before is None:
             return 1 + count_lines(self.file, self.start)
         return 1 + self.lines_before
@@ -313,7 +313,7 @@ def _field_of(decoder: json.JSONDecoder, line: bytes, field: str) -> bytes:
         raise ValueError(f"has no field {field!r} (the fields are: {names})", hint)
     text = record[field]
     if not isinstance(text, str):
-        raise ValueError(f"has {_json_name(text)} in the field {field!r} instead of a text", hint)
+        raise ValueError(f"has {_json_name(text)} in the field {field!r} instead of a string", hint)
     try:
         return text.encode()
     except UnicodeEncodeError:  # a lone surrogate, which JSON can spell and UTF-8 cannot hold
@@ -321,7 +321,7 @@ def _field_of(decoder: json.JSONDecoder, line: bytes, field: str) -> bytes:
 
 
 def _json_name(value: object) -> str:
-    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false"}
+    names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean"}
     return "null" if value is None else names.get(type(value), "a number")
 
 

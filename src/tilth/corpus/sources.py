@@ -1,8 +1,8 @@
 """Named corpora from the Hugging Face hub, downloaded to a folder.
 
 A download gathers under a hidden name in the folder and stays there when it is interrupted; the
-next fetch continues it. (`hf_hub_download` discards what it has, and 2 GB take long to download
-twice.) A complete file is compared with the hub's size and SHA-256.
+next fetch continues it. (`hf_hub_download` discards a partial download, and 2 GB take long to
+download twice.) A complete file is compared with the hub's size and SHA-256.
 
 >>> sorted(NAMED)
 ['openwebtext', 'tinystories']
@@ -106,7 +106,7 @@ def _fetch_file(hub: Any, remote: _RemoteFile, target: Path, tell: Callable[[int
         if not try_lock(file):
             hint = "wait for it, or stop it"
             raise FileError(partial_path, "is being written by another fetch", hint)
-        if file.tell() > remote.size_bytes:  # no fetch of ours has left that
+        if file.tell() > remote.size_bytes:  # not left by a fetch
             file.truncate(0)
             file.seek(0)
         with _explained(hub, remote.name, remote.url):
@@ -114,7 +114,7 @@ def _fetch_file(hub: Any, remote: _RemoteFile, target: Path, tell: Callable[[int
                 remote.url,
                 file,
                 resume_size=file.tell(),
-                # Compressed on the way, a file has no places to go on from.
+                # A compressed transfer cannot be resumed.
                 headers={**hub.utils.build_hf_headers(), "Accept-Encoding": "identity"},
                 expected_size=remote.size_bytes,
                 tqdm_class=partial(_Bar, tell),
@@ -149,7 +149,7 @@ class _Bar:
 @contextmanager
 def _explained(hub: Any, name: str, url: str) -> Iterator[None]:  # noqa: ANN401
     """Turn an error of the network, the hub or the disk into one sentence."""
-    # The root of the errors of the HTTP client, of which the hub's package has changed the name.
+    # The base error of the HTTP client; the hub's package has changed the client.
     refused, offline = hub.errors.HfHubHTTPError, hub.errors.OfflineModeIsEnabled
     network_error = next(kind for kind in refused.__mro__ if kind.__name__ == "HTTPError")
     host = urlsplit(url).netloc

@@ -5,7 +5,8 @@ and where in the corpus that ends. It is renamed into place after the arrays are
 it never claims bytes that are not there; bytes after its claim are truncated.
 
 The journal is trusted like the rest of the user's folder: its checksum carries no key, and a forged
-position in the corpus would skip text. Only what contradicts the arrays or the corpus is detected.
+position in the corpus would skip text. Only a contradiction to the arrays or the corpus is
+detected.
 """
 
 import logging
@@ -115,7 +116,7 @@ def _lock_of(partial: Path) -> Iterator[None]:
                     raise ValueError(f"Another process is tokenizing into {out}; {hint}")
             except OSError:
                 log.warning("%s cannot be locked: run no second process on it.", out)
-            # A lock on a file that was removed meanwhile excludes nobody: then try again.
+            # A lock on a file that was removed meanwhile has no effect: then try again.
             is_there = False
             with suppress(FileNotFoundError):
                 is_there = os.path.samestat((partial / LOCK).stat(), os.fstat(lock.fileno()))

@@ -287,7 +287,7 @@ def save_checked(path: Path, kind: str, content: dict[str, Any]) -> None:
 
 
 def load_checked(path: Path, kind: str, schema: type[T]) -> T:
-    """Load what `save_checked` wrote; another checksum or spelling is a FileError."""
+    """Load a manifest of `save_checked`; a wrong checksum or another spelling is a FileError."""
     content = load_manifest(path, kind=kind, version=VERSION)
     # The bytes too: the checksum does not see another spelling of a number.
     is_same = read_bytes(path) == manifest_bytes(content, kind=kind, version=VERSION)

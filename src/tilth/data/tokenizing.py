@@ -151,7 +151,7 @@ class _Job:
         return sum(source.size_bytes for source in self.sources)
 
     def work(self) -> Work:
-        """Return what decides the bytes of the arrays; the number of threads does not."""
+        """Return the parameters that determine the arrays; the number of threads does not."""
         num_sources = [len(part.corpus.sources) for part in self.parts]
         shares = [part.valid_share for part in self.parts]
         identity = {
@@ -191,7 +191,7 @@ def _check_target(job: _Job, out: Path, overwrite: bool) -> None:
 
 
 def _check_kind(out: Path) -> None:
-    """Raise FileError for a folder of another kind, such as a run; a torn manifest may go."""
+    """Raise FileError for a folder of another kind, such as a run; a truncated manifest passes."""
     try:
         content = json.loads(read_bytes(out / MANIFEST))
     except (ValueError, RecursionError):  # no such file too

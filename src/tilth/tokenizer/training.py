@@ -16,7 +16,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from tilth.config.threads import checked_threads
-from tilth.corpus.listing import compression_of, kind_of, listed
+from tilth.corpus.listing import compression_of, kind_of, list_sources
 from tilth.corpus.readers import Corpus
 from tilth.files import Progress, StrPath
 from tilth.tokenizer._core import MAX_TOKENS, Trainer
@@ -148,7 +148,7 @@ def _plain_and_others(
             continue
         files.append(path)
         if not path.exists():
-            listed(path)  # raises, with the nearest name as a hint
+            list_sources(path)  # raises, with the nearest name as a hint
         # Fail now, not after an hour of counting. A pipe is not opened: its writer would see the
         # first reader close it.
         if path.is_file():

@@ -1,26 +1,24 @@
-"""Short stories for children, without end: the corpus that tilth brings along.
+"""Generated short stories for children: the built-in corpus.
 
-What enters: a number and a seed. What leaves: a story, always the same one, on every machine and
-every Python; `stories` counts on from there and `write_stories` fills a file.
+A story depends only on its number and the random seed, on every machine and Python version.
+`stories` is an endless iterator, `write_stories` fills a file.
 
 >>> story(0) == next(stories(seed=0))
 True
 
-How a story comes about:
+How a story is made:
 
-1. A generator of random numbers is made from (seed, number). Nothing else decides anything.
-2. It draws a plot and the world it plays in (of children, of animals, or a tale about a thing),
-   those in front of the lists more often: so it is with all words and names (`_by_rank`).
-3. It draws the cast: a dictionary from slots, `{hero}`, `{he}`, `{a_thing}`, to words. There is one
+1. (seed, number) seeds a random number generator, the only source of randomness.
+2. It draws a plot and a world (children, animals, or a tale about a thing). The first entries of a
+   list are drawn most often, as for all words and names (`_by_rank`).
+3. It draws the cast: a dictionary from slots (`{hero}`, `{he}`, `{a_thing}`) to words. There is one
    for the whole story, so names, pronouns and things stay the same from beginning to end.
-4. The plot is a text in which `[one|two]` offers a choice and `<happy>` is a choice of all the
-   phrases of that name. From beginning to end, every choice is decided; an option may hold more
-   choices, and so the story branches.
-5. What was chosen is joined, with the words of the cast in its slots.
+4. In a plot, `[one|two]` is a choice and `<happy>` a choice of all phrases of that name. Every
+   choice is drawn, from beginning to end; an option may contain choices.
+5. The chosen texts are joined, with the words of the cast in the slots.
 
-The plots, phrases and words are text files in this package, and `plots/either.txt` explains the
-language of all of them: `texts.py` reads the files, `grammar.py` compiles the language, `casts.py`
-knows who plays.
+Plots, phrases and words are text files in this package; `plots/either.txt` explains their language.
+`texts.py` reads the files, `grammar.py` compiles the language, `casts.py` builds the casts.
 """
 
 import itertools
@@ -31,18 +29,18 @@ from tilth.corpus.stories.casts import draw_cast, scripts
 from tilth.corpus.stories.grammar import Part
 from tilth.files import StrPath, atomic_write
 
-REPORT_BYTES = 1 << 20  # progress is told each time that so much has been written
+REPORT_BYTES = 1 << 20  # between two reports of progress
 
 
 def story(number: int, seed: int = 0) -> str:
-    """Story `number` (from 0) of a `seed`."""
+    """Return story `number` (from 0) of a random seed."""
     if not 0 <= number < 1 << 64 or seed < 0:
         raise ValueError(
             f"there is no story {number} of seed {seed}; "
             "count stories from 0 to 2**64 - 1 and use a seed of 0 or more"
         )
-    # Of `random`, Python promises for ever only that random() repeats itself for the same seed.
-    random = Random(seed << 64 | number).random  # noqa: S311, as nothing here is a secret
+    # Of the module `random`, Python guarantees only the sequence of random() for a seed.
+    random = Random(seed << 64 | number).random  # noqa: S311, not for cryptography
     choices = scripts()
     script = choices[int(random() * len(choices))]
     cast = draw_cast(script, random)
@@ -52,7 +50,7 @@ def story(number: int, seed: int = 0) -> str:
 
 
 def stories(seed: int = 0, start: int = 0) -> Iterator[str]:
-    """All stories of a `seed`, from number `start` on."""
+    """Yield the stories of a random seed from number `start` on, without end."""
     for number in itertools.count(start):
         yield story(number, seed)
 
@@ -66,9 +64,9 @@ def write_stories(
     overwrite: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> int:
-    """Write stories until they are `size_bytes` or more, and return their number.
+    """Write at least `size_bytes` of stories, and return their number.
 
-    Each is followed by a line that holds the `separator`.
+    A line with the `separator` follows each story.
     """
     if size_bytes < 1:
         raise ValueError(f"cannot write {size_bytes} bytes of stories; ask for 1 or more")
@@ -92,7 +90,7 @@ def write_stories(
 
 
 def _decide(sequence: list[Part], random: Callable[[], float], pieces: list[str]) -> None:
-    """Append the pieces of `sequence`, with every choice in it decided by `random`."""
+    """Append the texts of `sequence` to `pieces`; `random` draws every choice in it."""
     for part in sequence:
         while isinstance(part, tuple):
             part = part[int(random() * len(part))]  # noqa: PLW2901

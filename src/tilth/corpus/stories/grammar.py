@@ -141,7 +141,7 @@ def _tidy(option: list[Part]) -> Part:
             option[index] = tuple([" ", part] if part else "" for part in choice)
             option[index - 1] = before[:-1]
         else:
-            raise GrammarError(f"no space beside {choice}")
+            raise GrammarError(f"no space next to {choice}")
     option = [part for part in option if part != ""]
     if len(option) == 1 and isinstance(option[0], str):
         return option[0]

@@ -116,7 +116,7 @@ def read_sections(name: str, keys: tuple[str, ...] = ()) -> dict[str, Section]:
 
 
 class Plot(NamedTuple):
-    """A plot: its text, and what a story draws for it.
+    """A plot: its text, and its options.
 
     `worlds` are those it can play in; every slot of its text exists in each. `draws` maps its own
     slots to the groups of nouns or places that fill them. `weather` is a name in weather.txt,
