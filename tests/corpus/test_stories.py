@@ -279,7 +279,9 @@ def test_an_animal_keeps_its_kind():
         for cast in script.heroes
     }
     assert len(kinds) == len({name for name, _, _ in kinds}) == 50
-    assert {kind for _, kind, _ in kinds} == {row[0] for row in load_words()["animals"].rows(4)}
+    assert {kind for _, kind, _ in kinds} == {
+        row["kind"] for row in load_words()["animals"].table()
+    }
 
 
 def test_everything_can_be_drawn():
@@ -418,11 +420,11 @@ def test_a_malformed_file(text, problem):
 
 def test_a_malformed_section():
     def section(text):
-        (section,) = texts.parse_sections(f"\n== a\n{text}", "a.txt", ["worlds"])
+        (section,) = texts.parse_sections(f"\n== a\n{text}", "a.txt", ["worlds", "columns"])
         return section
 
     with pytest.raises(FileError, match=r"a\.txt has 'x, y' instead of 3 items in 'a' on line 2"):
-        section("a, b, c\nx, y").rows(3)
+        section("columns: i, j, k\na, b, c\nx, y").table()
     with pytest.raises(FileError, match="has 1 paragraphs instead of 2 in 'a' on line 2"):
         section("a\nb").paragraphs(2)
     with pytest.raises(FileError, match="has an unknown world"):

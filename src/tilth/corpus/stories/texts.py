@@ -49,18 +49,14 @@ class Section(NamedTuple):
         """Return the items of the body, which are separated by commas."""
         return [" ".join(item.split()) for item in self.body.split(",")]
 
-    def rows(self, size: int) -> list[list[str]]:
-        """Return the lines of the body, each of `size` items."""
+    def table(self) -> list[dict[str, str]]:
+        """Return the lines of the body as dictionaries; the key `columns` has their keys."""
+        columns = self.keys["columns"].split(", ")
         rows = [line.split(", ") for line in self.body.splitlines()]
         for row in rows:
-            if len(row) != size:
-                raise self.error(f"has {', '.join(row)!r} instead of {size} items")
-        return rows
-
-    def table(self) -> list[dict[str, str]]:
-        """Return the lines of the body as dictionaries with the key `columns` as their keys."""
-        columns = self.keys["columns"].split(", ")
-        return [dict(zip(columns, row, strict=True)) for row in self.rows(len(columns))]
+            if len(row) != len(columns):
+                raise self.error(f"has {', '.join(row)!r} instead of {len(columns)} items")
+        return [dict(zip(columns, row, strict=True)) for row in rows]
 
     def paragraphs(self, size: int | None = None) -> list[str]:
         """Return the parts between empty lines, exactly `size` if given."""
