@@ -93,7 +93,7 @@ def test_controls(lab_page, open_page):
     assert layout("xaxis.title.text") == "step"
     assert layout("yaxis.range")[1] < 10  # a divergence is outside
     form.get_by_label("time").check()
-    assert layout("xaxis.title.text") == "time of training, minutes"
+    assert layout("xaxis.title.text") == "training time (minutes)"
     assert page.evaluate(f"Math.max(...{CURVES}.data.flatMap(t => t.x))") == pytest.approx(200 / 60)
     form.get_by_label("tokens").check()
     assert page.evaluate(f"Math.max(...{CURVES}.data.flatMap(t => t.x))") == 400 * 256

@@ -52,8 +52,8 @@ def test_sgd_as_json():
 def test_sgd_refuses_in_one_sentence():
     for words, part in (
         (["--lr=-1"], "lr is -1.0"),
-        (["--steps", "0"], "at least one"),
-        (["--lr=1e40"], "leave the numbers"),
+        (["--steps", "0"], "steps must be at least 1"),
+        (["--lr=1e40"], "lr must be at most 1e+30"),
     ):
         done = lab("sgd", *words)
         assert done.returncode == 2
@@ -162,7 +162,7 @@ def test_a_question_is_answered_reported_and_not_trained_again(data, tmp_path, c
     assert "of 2" not in again.err
     with pytest.raises(ValueError, match=r"begun with optimizer\.lr = .* name another --out"):
         here(capsys, *words, "--data", other, "--optimizer.lr", "0.5")
-    with pytest.raises(ValueError, match="begun with steps = 4, and 5 is asked for"):
+    with pytest.raises(ValueError, match="begun with steps = 4, not 5; give the same"):
         here(capsys, *words[:-4], "--steps", 5, "--out", out, "--data", other)
 
 
@@ -285,7 +285,7 @@ def test_a_folder_of_others_is_refused_and_stays_as_it_was(data, tmp_path, capsy
         "tokenizers": ("--data", data.folder),
         "corpora": ("--data", data.folder, "--data", data.folder, *SMALL, "--steps", 3),
     }.get(question, ("--data", data.folder, *SMALL, "--steps", 3))
-    with pytest.raises(FileExistsError, match="is not empty, and holds no lab"):
+    with pytest.raises(FileExistsError, match="is not empty and not a lab directory"):
         here(capsys, question, *words, "--out", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["report.md"]
     assert (tmp_path / "report.md").read_text() == "theirs"

@@ -40,15 +40,15 @@ def test_two_runs_of_one_seed(entries):
     found = entries(a=(config_of(1e-2), 2.5), b=(config_of(1e-3), 2.0))
     assert answer_of(found) == (
         "Best is b: 2.0000 bits per byte on validation, 0.5000 (20.0%) less than a. "
-        "Each has one seed, so how much of that is chance is not known."
+        "Each has one seed, so the noise between seeds is unknown."
     )
 
 
 @pytest.mark.parametrize(
     ("spread", "said"),
     [
-        (0.1, "That is more than the spread over seeds, 0.2000."),
-        (0.3, "That is no more than the spread over seeds, 0.6000: it may be chance."),
+        (0.1, "That exceeds the spread over seeds (0.2000)."),
+        (0.3, "That is within the spread over seeds (0.6000) and may be noise."),
     ],
 )
 def test_seeds(entries, spread, said):
@@ -68,8 +68,8 @@ def test_seeds(entries, spread, said):
 def test_only_seeds(entries):
     found = entries(a=(config_of(seed=0), 2.5), b=(config_of(seed=1), 2.0))
     assert answer_of(found) == (
-        "a and 1 more differ in the seed alone, and reach 2.0000 to 2.5000 bits per byte on "
-        "validation, 2.2500 on average."
+        "a and 1 more differ only in the seed and reach 2.0000 to 2.5000 bits per byte on "
+        "validation (mean 2.2500)."
     )
 
 
@@ -97,7 +97,7 @@ def test_a_diverged_run_is_not_the_best(tmp_path):
     assert [entry.state for entry in found] == ["finished", "diverged", "stopped"]
     assert answer_of(found) == "good reaches 2.5000 bits per byte on validation."
     assert notes_of(found) == [
-        "Diverged, and so not compared: bad.",
+        "Diverged, not compared: bad.",
         "Stopped before the last step: half.",
     ]
 
@@ -116,9 +116,8 @@ def test_unequal_conditions_are_said(tmp_path):
     make_run(tmp_path / "a", [record(40, 3.0, bits=2.0)], long)
     make_run(tmp_path / "b", [record(20, 3.0, bits=2.1)], short)
     assert notes_of(entries_of([tmp_path / "a", tmp_path / "b"])) == [
-        "The runs were validated on different amounts of text.",
-        "The last evaluations came after 5,120 to 10,240 tokens of training, not after equally "
-        "many.",
+        "The runs were evaluated on different numbers of tokens.",
+        "The last evaluations came after different numbers of training tokens: 5,120 to 10,240.",
     ]
 
 

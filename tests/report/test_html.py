@@ -82,7 +82,7 @@ def test_it_says_all(page, report):
         assert section.asks in text
         assert all(note in text for note in section.notes)
         assert all(command in text for command in section.commands)
-    for part in ("Edge", "Samples", "What it costs", "temperature 0.8", "weight_decay = 0.1"):
+    for part in ("Edge", "Samples", "Compute and memory", "temperature 0.8", "weight_decay = 0.1"):
         assert part in text
 
 
@@ -120,7 +120,7 @@ def test_a_lab_without_runs(tmp_path):
         "Nothing yet",
         "Learning curves",
         "Runs",
-        "What it costs",
+        "Compute and memory",
         "validation",
         "Samples",
     ):
@@ -128,7 +128,7 @@ def test_a_lab_without_runs(tmp_path):
     save_lab(tmp_path, replace(lab, charts=(), command=()))
     page = Page(page_of(read_report([tmp_path])))
     assert not {"figure", "noscript"} & {name for name, _ in page.tags}
-    assert "To repeat it" not in page.texts
+    assert "Reproduce" not in page.texts
 
 
 def test_several_labs(tmp_path):

@@ -38,8 +38,8 @@ def test_it_says_all(text):
     assert "```sh\ntilth lab lr --out lab/lr\n```" in text
     assert headings(text) == [
         *("# Which learning rate is best?", "## Final bits per byte by learning rate"),
-        *("## Learning curves", "## Edge", "## Runs", "## Samples", "## What it costs"),
-        "## To repeat it",
+        *("## Learning curves", "## Edge", "## Runs", "## Samples", "## Compute and memory"),
+        "## Reproduce",
     ]
 
 
@@ -50,7 +50,7 @@ def test_a_lab_without_runs(tmp_path):
     shown = headings(text)
     assert shown[:2] == ["# How large may a step be?", "## The loss by step"]
     assert shown[2].startswith("## By rate ")
-    assert shown[3:] == ["## Losses", "## To repeat it"]
+    assert shown[3:] == ["## Losses", "## Reproduce"]
     pages = RENDER(text)
     assert re.search(r'<img src="a-chart-1.png" alt="The loss by step" /></p>\n<p>Lower is', pages)
     assert f'<img src="a-chart-2.png" alt="{plain(pages, "h2")[1]}" />' in unescape(pages)
@@ -62,9 +62,9 @@ def test_several_labs_have_a_heading_each(tmp_path):
     make_lab(tmp_path / "b")
     text = markdown_of(read_report([tmp_path / "a", tmp_path / "b"]), [{}, {}])
     assert [each for each in headings(text) if not each.startswith("### ")] == [
-        *("# A report of tilth", "## How large may a step be?", "## Which learning rate is best?")
+        *("# tilth report", "## How large may a step be?", "## Which learning rate is best?")
     ]
-    assert headings(text)[2:4] == ["### Losses", "### To repeat it"]
+    assert headings(text)[2:4] == ["### Losses", "### Reproduce"]
 
 
 def test_every_row_has_the_cells_of_its_table(text):

@@ -48,7 +48,7 @@ def test_a_folder_of_runs_and_a_lab(tmp_path):
     for name in "ba":
         make_run(tmp_path / "runs" / name, [record(1, 5.0, bits=2.0)])
     report = read_report([tmp_path / "runs", tmp_path / "lab", tmp_path / "runs" / "a"])
-    assert report.title == "A report of tilth"
+    assert report.title == "tilth report"
     assert [section.asks for section in report.sections] == [
         *("Which learning rate is best?", "How do these runs compare?")
     ]
@@ -61,7 +61,7 @@ def test_nothing_to_report(tmp_path):
         read_report([tmp_path])
     with pytest.raises(FileError, match="is neither a run nor a lab"):
         read_report([tmp_path / "missing"])
-    with pytest.raises(ValueError, match="nothing to report on"):
+    with pytest.raises(ValueError, match="nothing to report; name run"):
         read_report([])
 
 
@@ -106,7 +106,7 @@ def test_a_damaged_run_is_named_and_hides_no_other(tmp_path, damage, named):
         save_report(read_report([tmp_path / "a", tmp_path / "b"]), tmp_path / "report.html")
     (section,) = read_report([tmp_path]).sections
     assert [entry.label for entry in section.entries] == ["a", "c"]
-    assert section.notes[-1].startswith(f"Left out, as it cannot be read: {tmp_path / 'b'}/")
+    assert section.notes[-1].startswith(f"Skipped, because it cannot be read: {tmp_path / 'b'}/")
     save_report(read_report([tmp_path]), tmp_path / "report.html")
 
 
@@ -118,7 +118,7 @@ def test_a_damaged_trial_is_named_and_hides_no_other(tmp_path, damage, named):
     (section,) = read_report([tmp_path]).sections
     assert len(section.runs) == 4
     assert len(section.entries) == len(lab.trials)
-    assert section.notes[-1].startswith("Left out, as it cannot be read: ")
+    assert section.notes[-1].startswith("Skipped, because it cannot be read: ")
     save_report(read_report([tmp_path]), tmp_path / "report.html")
 
 

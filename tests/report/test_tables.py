@@ -43,7 +43,7 @@ def test_runs(two):
     assert row_of(table, 0) == {
         **{"run": "a", "state": "finished", "steps": "40 of 40", "tokens": "10,240"},
         **{"time": "20 s", "tokens/s": "512", "train loss": "2.5000", "bits/byte": "2.2500"},
-        **{"valid loss": "3.1192", "lowest": "2.7726", "model.d_model": "16"},
+        **{"valid loss": "3.1192", "best valid loss": "2.7726", "model.d_model": "16"},
         "optimizer.lr": "0.001",
     }
     assert row_of(table, 1)["optimizer.lr"] == "0.01"

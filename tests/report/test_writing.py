@@ -127,10 +127,10 @@ def test_more_groups_than_colours(tmp_path, monkeypatch):
 
 def test_a_caption_says_what_is_outside(tmp_path):
     make_run(tmp_path / "a", [record(1, 6.0), record(2, 2.0)])
-    assert "outside" not in curves_caption(read_report([tmp_path]).sections[0])
+    assert "cut off" not in curves_caption(read_report([tmp_path]).sections[0])
     make_run(tmp_path / "b", [record(1, 7e7), record(2, 9e9)], config_of(1.0))
     assert curves_caption(read_report([tmp_path]).sections[0]).endswith(
-        " Losses above 6.4 are outside."
+        " Losses above 6.4 are cut off."
     )
 
 

@@ -1,4 +1,4 @@
-"""Reports: run and lab directories to HTML, Markdown and PNG.
+"""Reports on run and lab directories, as HTML, Markdown and PNG.
 
 >>> from tilth.report import Lab, Trial
 >>> Lab("lr", "Which learning rate is best?", trials=(Trial("a", "1e-3", "lr 1e-3"),)).answer

@@ -1,7 +1,7 @@
-"""The numbers of a section's charts, as plain values for a page's script or for matplotlib.
+"""Chart data of a section, as plain values for the script of a page and for matplotlib.
 
-What enters: a section. What leaves: thinned curves of each run at several smoothings, the spread of
-each group of seeds, the final bits per byte along the lab's axis, and the lab's own charts.
+It has the downsampled curves of each run at several smoothings, the spread of each group of seeds,
+the final bits per byte along the axis of the lab, and the charts of the lab.
 """
 
 import math
@@ -21,20 +21,17 @@ from tilth.report.tables import cell_text
 
 Style = dict[str, str]
 """The colour and the dash of a line."""
-WINDOWS = (1, 10, 50, 200, 1000)  # steps that a smoothed loss is the mean of
-DASHES = ("solid", "dash", "dot")  # of a colour that comes again
-LEAST_GAP = 0.095  # of an axis, between two ticks: less, and their names would touch
-MAX_MARKED = 60  # points of a line that are marked; more would touch
-AXIS_CAPTION = (
-    "A dot is a run, the line the mean over seeds; a cross is a run that diverged, drawn above all "
-    "others."
-)
-DIGITS = 6  # of a number in a page; more would be larger, and no screen could show them
+WINDOWS = (1, 10, 50, 200, 1000)  # smoothing windows, in steps
+DASHES = ("solid", "dash", "dot")  # for repeated colours
+LEAST_GAP = 0.095  # between ticks, as a share of the axis: closer labels would overlap
+MAX_MARKED = 60  # markers of a line; more would overlap
+AXIS_CAPTION = "Dots: runs. Line: mean over seeds. Crosses: diverged runs, drawn above all others."
+DIGITS = 6  # significant digits of a number in a page; a screen shows no more
 
 
 @dataclass(frozen=True)
 class AxisPoint:
-    """Where a trial ended, on the axis of its lab."""
+    """The final result of a trial, on the axis of its lab."""
 
     name: str
     group: str
@@ -42,14 +39,14 @@ class AxisPoint:
     bits: float
     """Per byte, on validation."""
     is_diverged: bool
-    """Then the bits are where the mark stands, above all others."""
+    """Then `bits` is the position of the marker, above all others."""
 
 
 def axis_points(section: Section) -> list[AxisPoint]:
-    """Where all runs that have ended, and have a place on the axis, are on it.
+    """The results of all ended runs that have a value on the axis, sorted by it.
 
-    Bits per byte, not losses: where tokenizers differ, these tell more about the tokenizer.
-    No points where groups share a place: the line would be the mean of two experiments.
+    Bits per byte, because losses per token are not comparable between tokenizers. Empty if groups
+    share an x value: the line would average two experiments.
     """
     placed = [(entry, entry.x) for entry in section.entries if entry.x is not None]
     good = [e.bits_per_byte for e, _ in placed if e.is_comparable and e.bits_per_byte is not None]
@@ -66,7 +63,7 @@ def axis_points(section: Section) -> list[AxisPoint]:
 
 
 def axis_line(points: list[AxisPoint]) -> tuple[list[float], list[float]]:
-    """The mean at each place, of those that did not diverge."""
+    """The mean at each x value, without diverged runs."""
     at: dict[float, list[float]] = {}
     for point in points:
         if not point.is_diverged:
@@ -75,7 +72,7 @@ def axis_line(points: list[AxisPoint]) -> tuple[list[float], list[float]]:
 
 
 def axis_title(section: Section) -> str:
-    """What the chart along the lab's axis shows."""
+    """The title of the chart along the axis of the lab."""
     return f"Final bits per byte by {section.axis or 'trial'}"
 
 
@@ -106,10 +103,9 @@ def scale_of(values: list[float]) -> Scale:
 
 
 def ticks_of(values: Iterable[float], *, are_chosen: bool) -> list[float]:
-    """Where a log axis has ticks, or none: then it is long enough for powers of ten.
+    """The ticks of a log axis; empty if it is long enough for powers of ten.
 
-    Values that were chosen are ticks themselves, if their names have room: batch sizes of 1, 2, 4
-    are read badly between powers of ten.
+    Chosen values (batch sizes 1, 2, 4) are ticks themselves, if their labels do not overlap.
     """
     places = sorted(set(values))
     if len(places) < 2:
@@ -130,27 +126,27 @@ def ticks_of(values: Iterable[float], *, are_chosen: bool) -> list[float]:
 def named_ticks(
     values: Iterable[float], scale: Scale, *, are_chosen: bool
 ) -> dict[str, list[Any]] | None:
-    """The ticks of an axis and their names; None if the axis chooses its own."""
+    """The ticks of an axis and their labels; None for the default ticks."""
     ticks = ticks_of(values, are_chosen=are_chosen) if scale == "log" else []
     return {"tickvals": ticks, "ticktext": [cell_text(tick) for tick in ticks]} if ticks else None
 
 
 def windows_of(section: Section) -> tuple[list[int], int]:
-    """The smoothings that make sense for these runs, and the one to begin with."""
+    """The smoothing windows for runs of this length, and the default one."""
     steps = max((run.config.steps for run in section.runs), default=1)
     windows = [window for window in WINDOWS if window == 1 or window <= steps // 5]
     return windows, max(window for window in windows if window == 1 or window <= steps // 50)
 
 
 def shown_losses(section: Section) -> tuple[float, float] | None:
-    """The losses to show, where a divergence would press all others into a line; else None."""
+    """The y range that excludes diverged losses; None if nothing diverged."""
     curves = [entry.curves.train_loss for entry in section.entries]
     finite = [values for c in curves if len(values := c.values[np.isfinite(c.values)])]
     if not finite:
         return None
     firsts = [float(values[0]) for values in finite]
-    # What has learned nothing has about the log of its vocabulary, and such logs differ by less
-    # than a factor of two; a loss above that has run away before the first step.
+    # An untrained model has a loss of about log(vocab_size), and these differ by less than a factor
+    # of two. A higher first loss has diverged before the first step.
     first = max(each for each in firsts if each <= 2 * min(firsts))
     if max(float(values.max()) for values in finite) <= 2 * first:
         return None
@@ -160,7 +156,7 @@ def shown_losses(section: Section) -> tuple[float, float] | None:
 
 
 def unit_of_time(section: Section) -> tuple[str, int]:
-    """The unit in which the longest run is read best, and its seconds."""
+    """The time unit for the longest run, and its seconds."""
     seconds = [entry.curves.train_loss.seconds for entry in section.entries]
     longest = float(np.concatenate([[0.0], *seconds]).max())
     if longest > 2 * 3600:
@@ -169,7 +165,7 @@ def unit_of_time(section: Section) -> tuple[str, int]:
 
 
 def spreads_of(section: Section, name: str) -> dict[str, Spread]:
-    """The spread of each group that has several seeds, of the curve with this name."""
+    """The spread of a curve, by name, for each group with several seeds."""
     spreads = {}
     for group, entries in groups_of(section.entries).items():
         curves = [getattr(entry.curves, name) for entry in entries if entry.run]
@@ -179,17 +175,17 @@ def spreads_of(section: Section, name: str) -> dict[str, Spread]:
 
 
 def curves_caption(section: Section) -> str:
-    """What is to be seen in the picture of the curves."""
+    """The caption of the PNG of the curves."""
     _, window = windows_of(section)
-    mean = f", the mean of {window} steps" if window > 1 else ""
-    bands = "; bands reach over the seeds" if spreads_of(section, "valid_loss") else ""
+    mean = f" (mean of {window} steps)" if window > 1 else ""
+    bands = "; bands span the seeds" if spreads_of(section, "valid_loss") else ""
     losses = shown_losses(section)
-    outside = f" Losses above {losses[1]:.3g} are outside." if losses is not None else ""
-    return f"Thin: the loss in training{mean}. Thick: on validation{bands}.{outside}"
+    outside = f" Losses above {losses[1]:.3g} are cut off." if losses is not None else ""
+    return f"Thin: training loss{mean}. Thick: validation loss{bands}.{outside}"
 
 
 def chart_data(section: Section) -> dict[str, Any]:
-    """All that the script of a page draws."""
+    """The data that the script of a page draws."""
     groups = groups_of(section.entries)
     names, styles = list(groups), group_styles(section)
     windows, _ = windows_of(section)
@@ -280,5 +276,5 @@ def _short(value: float) -> float:
 
 
 def _plotly_text(text: str) -> str:
-    """A name that plotly shows as it is: it takes a few tags for markup."""
+    """Escape a name for plotly, which interprets some HTML tags."""
     return cell_text(text).replace("&", "&amp;").replace("<", "&lt;").replace("\n", " ")

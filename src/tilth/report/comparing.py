@@ -1,4 +1,4 @@
-"""Runs to an answer: which differ only in the seed, which is best, and whether that is chance."""
+"""Comparison of runs: groups of seeds, the best group, and whether its lead exceeds seed noise."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,12 +14,12 @@ from tilth.runs.metrics import SampleRecord
 from tilth.runs.run import Run
 from tilth.schema import flat
 
-MAX_NAMED = 3  # values in the name of a group; more are hard to read
+MAX_NAMED = 3  # values in the name of a group
 
 
 @dataclass(frozen=True)
 class ReportedRun:
-    """A run in a report; a trial that has not begun, or cannot be read, has no `run`."""
+    """A run in a report; `run` is None for a trial that has not started or cannot be read."""
 
     label: str
     group: str
@@ -27,27 +27,27 @@ class ReportedRun:
     run: Run | None = None
     curves: Curves = NO_CURVES
     x: float | None = None
-    """Its place on the axis of its lab."""
+    """Value on the axis of the lab."""
     samples: tuple[SampleRecord, ...] = ()
 
     @property
     def bits_per_byte(self) -> float | None:
-        """Of the last evaluation."""
+        """From the last evaluation."""
         return last_value(self.curves.valid_bits)
 
     @property
     def valid_loss(self) -> float | None:
-        """Of the last evaluation."""
+        """From the last evaluation."""
         return last_value(self.curves.valid_loss)
 
     @property
     def is_comparable(self) -> bool:
-        """Whether its last evaluation says how good it is."""
+        """Whether it has an evaluation and did not end early."""
         return self.bits_per_byte is not None and self.state not in ("diverged", "pruned", "failed")
 
 
 def labels_of(paths: Sequence[Path]) -> list[str]:
-    """The shortest ends of paths that still differ."""
+    """Return the shortest distinct suffixes of paths."""
     parts = [path.resolve().parts for path in paths]
     for length in range(1, max(map(len, parts), default=0)):
         labels = ["/".join(each[-length:]) for each in parts]
@@ -57,8 +57,8 @@ def labels_of(paths: Sequence[Path]) -> list[str]:
 
 
 def group_names(runs: Sequence[Run], labels: Sequence[str], varying: list[str]) -> list[str]:
-    """The group of each run: runs that differ only in the seed have the same."""
-    # The data by its fingerprint too: a folder may be filled again, with another text.
+    """Return the group of each run: equal for runs that differ only in the seed."""
+    # With the fingerprint: the same data directory may have been written again from another text.
     keys = [(replace(run.config, seed=0), run.manifest.data_fingerprint) for run in runs]
     names: dict[Any, str] = {}
     for key, number in Counter(keys).items():
@@ -73,7 +73,7 @@ def group_names(runs: Sequence[Run], labels: Sequence[str], varying: list[str]) 
 
 
 def axis_places(runs: Sequence[Run], varying: list[str]) -> list[float | None]:
-    """The values of the runs on an axis, where a single number varies and has three or more."""
+    """Return the x values of runs that vary in a single number with three or more values."""
     if len(varying) == 1:
         values = [flat(run.config.to_dict()).get(varying[0]) for run in runs]
         if all(type(value) in (int, float) for value in values) and len(set(values)) >= 3:
@@ -82,7 +82,7 @@ def axis_places(runs: Sequence[Run], varying: list[str]) -> list[float | None]:
 
 
 def varying_values(configs: Sequence[ResolvedConfig]) -> list[str]:
-    """The dotted names of values that differ, without derived ones.
+    """Return the dotted names of config values that differ, without derived ones.
 
     `min_lr`, for example, is a hundredth of the learning rate by default.
     """
@@ -92,7 +92,7 @@ def varying_values(configs: Sequence[ResolvedConfig]) -> list[str]:
 
 
 def _decided(config: ResolvedConfig) -> set[str]:
-    """The names of values that are not the ones that would be derived."""
+    """Return the names of values that differ from the ones that would be derived."""
     tables = {
         "optimizer": ("min_lr", "warmup_steps", "decay_steps"),
         "watch": ("evaluate_every", "save_every", "norms_every", "sample_every"),
@@ -104,8 +104,8 @@ def _decided(config: ResolvedConfig) -> set[str]:
 
 
 def shown_value(name: str, value: object) -> str:
-    """A value of a config as people write it."""
-    if name == "data":  # the rest of its path says more about a machine than about the run
+    """Format a config value."""
+    if name == "data":  # only its name: the path depends on the machine
         return Path(str(value)).name
     return f"{value:g}" if isinstance(value, float) else str(value)
 
@@ -114,7 +114,7 @@ def shown_value(name: str, value: object) -> str:
 
 
 class OverSeeds(Protocol):
-    """Bits per byte of trials that differ only in the seed: their mean and spread."""
+    """Statistics of bits per byte over seeds."""
 
     @property
     def bits(self) -> list[float]:
@@ -127,17 +127,17 @@ class OverSeeds(Protocol):
 
     @property
     def spread(self) -> float:
-        """The difference between the best and the worst seed."""
+        """Maximum minus minimum over seeds."""
         return max(self.bits) - min(self.bits)
 
 
 def is_chance(one: OverSeeds, other: OverSeeds) -> bool:
-    """Whether two means differ by no more than the seeds of either do."""
+    """Return whether two means differ by no more than the larger spread over seeds."""
     return abs(one.mean - other.mean) <= max(one.spread, other.spread)
 
 
 class _RunGroup(OverSeeds):
-    """The runs of a group that can be compared."""
+    """The comparable runs of a group."""
 
     def __init__(self, name: str, runs: Sequence[ReportedRun]) -> None:
         self.name, self.runs = name, runs
@@ -152,7 +152,7 @@ class _RunGroup(OverSeeds):
 
 
 def groups_of(entries: Iterable[ReportedRun]) -> dict[str, list[ReportedRun]]:
-    """Entries by their group, in the order in which they come."""
+    """Return the entries of each group, in order."""
     groups: dict[str, list[ReportedRun]] = {}
     for entry in entries:
         groups.setdefault(entry.group, []).append(entry)
@@ -160,7 +160,7 @@ def groups_of(entries: Iterable[ReportedRun]) -> dict[str, list[ReportedRun]]:
 
 
 def answer_of(entries: Sequence[ReportedRun]) -> str:
-    """Which run is best on validation, by how much, and whether that is more than chance."""
+    """Say which group is best on validation, by how much, and whether that exceeds seed noise."""
     comparable = groups_of(entry for entry in entries if entry.is_comparable)
     groups = [_RunGroup(name, group) for name, group in comparable.items()]
     if not groups:
@@ -170,8 +170,8 @@ def answer_of(entries: Sequence[ReportedRun]) -> str:
         if len(best.bits) == 1:
             return f"{best.name} reaches {best.mean:.4f} bits per byte on validation."
         return (
-            f"{best.name} differ in the seed alone, and reach {min(best.bits):.4f} to "
-            f"{max(best.bits):.4f} bits per byte on validation, {best.mean:.4f} on average."
+            f"{best.name} differ only in the seed and reach {min(best.bits):.4f} to "
+            f"{max(best.bits):.4f} bits per byte on validation (mean {best.mean:.4f})."
         )
     second = others[0]
     gap = second.mean - best.mean
@@ -181,23 +181,23 @@ def answer_of(entries: Sequence[ReportedRun]) -> str:
     )
     spreads = [group.spread for group in (best, second) if len(group.bits) > 1]
     if not spreads:
-        return f"{said} Each has one seed, so how much of that is chance is not known."
-    spread = f"the spread over seeds, {max(spreads):.4f}"
+        return f"{said} Each has one seed, so the noise between seeds is unknown."
+    spread = f"the spread over seeds ({max(spreads):.4f})"
     if is_chance(best, second):
-        return f"{said} That is no more than {spread}: it may be chance."
-    return f"{said} That is more than {spread}."
+        return f"{said} That is within {spread} and may be noise."
+    return f"{said} That exceeds {spread}."
 
 
 def notes_of(entries: Sequence[ReportedRun]) -> list[str]:
-    """Caveats of a comparison, a sentence each."""
+    """Return the caveats of a comparison, a sentence each."""
     notes = []
     for state, said in (
-        ("diverged", "Diverged, and so not compared"),
-        ("pruned", "Stopped early, as others were better by then, and so not compared"),
-        ("failed", "Failed, and so not compared"),
+        ("diverged", "Diverged, not compared"),
+        ("pruned", "Pruned because others were better by then, not compared"),
+        ("failed", "Failed, not compared"),
         ("running", "Still running"),
         ("stopped", "Stopped before the last step"),
-        ("planned", "Not begun"),
+        ("planned", "Not started"),
     ):
         if names := [entry.label for entry in entries if entry.state == state]:
             notes.append(f"{said}: {', '.join(names)}.")
@@ -205,15 +205,15 @@ def notes_of(entries: Sequence[ReportedRun]) -> list[str]:
     runs = [entry.run for entry in comparable if entry.run is not None]
     if len({run.manifest.data_fingerprint for run in runs}) > 1:
         notes.append(
-            "The runs have different data, so their losses differ by the text as well as by the "
+            "The runs used different data, so their losses depend on the text as well as on the "
             "model."
         )
     if len({run.config.watch.evaluation_tokens for run in runs}) > 1:
-        notes.append("The runs were validated on different amounts of text.")
+        notes.append("The runs were evaluated on different numbers of tokens.")
     tokens = [int(entry.curves.valid_bits.tokens[-1]) for entry in comparable]
     if len(set(tokens)) > 1:
         notes.append(
-            f"The last evaluations came after {min(tokens):,} to {max(tokens):,} tokens of "
-            "training, not after equally many."
+            f"The last evaluations came after different numbers of training tokens: "
+            f"{min(tokens):,} to {max(tokens):,}."
         )
     return notes

@@ -1,4 +1,4 @@
-"""The losses of a run over steps, tokens and seconds: read, smoothed, thinned, over seeds.
+"""Loss curves of a run over steps, tokens and seconds: reading, smoothing, downsampling.
 
 >>> steps = np.arange(1.0, 10_001.0)
 >>> loss = 5.0 + np.sin(steps)
@@ -25,7 +25,7 @@ MAX_POINTS = 1000
 
 @dataclass(frozen=True)
 class Curve:
-    """Values over the steps at which they were measured; NaN where one was not finite."""
+    """Values over the steps at which they were measured; NaN where a value was not finite."""
 
     steps: "Array"
     tokens: "Array"
@@ -33,7 +33,7 @@ class Curve:
     values: "Array"
 
     def at(self, indices: "np.ndarray[tuple[int], np.dtype[np.intp]]") -> "Curve":
-        """The curve at some of its points."""
+        """Return the curve at these points."""
         return Curve(*(column[indices] for column in vars(self).values()))
 
 
@@ -46,12 +46,12 @@ class Curves:
     valid_bits: Curve
     """Bits per byte."""
     ends_badly: bool
-    """Whether the last step was skipped, or its loss far above what it had been."""
+    """Whether the last step was skipped or its loss was diverging."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The lowest, the mean and the highest value of several seeds, where all have one."""
+    """Minimum, mean and maximum over seeds, at the steps that all of them have."""
 
     mean: Curve
     low: "Array"
@@ -59,7 +59,7 @@ class Spread:
 
 
 def read_curves(run: Run) -> Curves:
-    """The losses of a run, from its log."""
+    """Read the curves of a run from its metrics log."""
     records = run.metrics()
     evaluated = [(record, record.evaluation) for record in records if record.evaluation]
     at = [record for record, _ in evaluated]
@@ -84,25 +84,25 @@ NO_CURVES = Curves(_curve([], []), _curve([], []), _curve([], []), ends_badly=Fa
 
 
 def smoothed(curve: Curve, window: int) -> Curve:
-    """The mean of the `window` steps around each (at the ends, of those there are).
+    """Return the centred moving average over `window` steps, truncated at the ends.
 
-    Around, not before: a mean of the steps before lags, and a falling loss would seem too high.
+    A trailing average would lag and show a falling loss too high.
     """
     finite = np.isfinite(curve.values)
     sums = np.cumsum(np.concatenate([[0.0], np.where(finite, curve.values, 0.0)]))
     counts = np.cumsum(np.concatenate([[0], finite]))
     begins = np.arange(len(finite)) - window // 2
     begins, ends = np.maximum(begins, 0), np.minimum(begins + window, len(finite))
-    with np.errstate(invalid="ignore"):  # 0 / 0: no value in the window was finite
+    with np.errstate(invalid="ignore"):  # 0 / 0 where no value in the window is finite
         means = (sums[ends] - sums[begins]) / (counts[ends] - counts[begins])
     return replace(curve, values=means)
 
 
 def thinned(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
-    """At most `max_points` of a curve's points, none of its peaks and gaps being lost.
+    """Downsample a curve to at most `max_points`, keeping its peaks and gaps.
 
-    The curve is cut into parts; of each stay the lowest and the highest value and, where one was
-    not finite, a gap. So a spike of one step is seen, as it would not be among every tenth.
+    Of each of equal parts, the minimum, the maximum and the first NaN remain. A spike of one step
+    stays visible, which taking every tenth point would lose.
     """
     length = len(curve.values)
     if length <= max_points:
@@ -119,11 +119,11 @@ def thinned(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
         [0, length - 1],
     )
     indices = np.unique(np.concatenate(kept))
-    return curve.at(indices[indices < length])  # behind the end of the last part is no gap
+    return curve.at(indices[indices < length])  # the padding of the last part is not a gap
 
 
 def spread_of(curves: list[Curve]) -> Spread:
-    """What lies between several seeds, at the steps that all of them have."""
+    """Return the spread of several seeds, at the steps that all of them have."""
     common = curves[0].steps
     for curve in curves[1:]:
         common = np.intersect1d(common, curve.steps)
@@ -135,6 +135,6 @@ def spread_of(curves: list[Curve]) -> Spread:
 
 
 def last_value(curve: Curve) -> float | None:
-    """The last value that is finite."""
+    """Return the last finite value, or None."""
     finite = curve.values[np.isfinite(curve.values)]
     return float(finite[-1]) if len(finite) else None

@@ -1,12 +1,12 @@
 "use strict";
-// Draws the charts of a report from the numbers that stand in the page, in the page's own colours.
+// Draws the charts of a report from the JSON in the page, in the colours of the page.
 
 const sections = JSON.parse(document.getElementById("numbers").textContent);
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const options = {
   responsive: true,
   displaylogo: false,
-  typesetMath: false, // a name with two dollars is still a name
+  typesetMath: false, // names may contain dollars
   modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
 };
 
@@ -23,7 +23,7 @@ function layoutOf(x, y) {
     modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--soft"), activecolor: colour("--accent") },
     legend: { orientation: "h", x: 0, xanchor: "left", yref: "container", y: 0, yanchor: "bottom" },
     xaxis: { ...axis, ...x },
-    yaxis: { ...axis, ...y, title: { ...y.title, standoff: 12 } }, // else long ticks touch it
+    yaxis: { ...axis, ...y, title: { ...y.title, standoff: 12 } }, // else long tick labels overlap it
   };
 }
 
@@ -34,10 +34,10 @@ function drawCurves(figure, section) {
   const chosen = (name) => form.elements[name].value;
   const on = (name) => form.elements[name].checked;
   const [unit, unitSeconds] = section.time;
-  const places = { steps: "step", seconds: `time of training, ${unit}`, tokens: "tokens of training" };
+  const places = { steps: "step", seconds: `training time (${unit})`, tokens: "training tokens" };
   const place = chosen("x");
   const isBits = chosen("y") === "valid_bits";
-  const hasTrain = on("train") && !isBits; // bits per byte are measured on validation alone
+  const hasTrain = on("train") && !isBits; // bits per byte are only measured on validation
   const hasValid = on("valid") || isBits;
   const xOf = (curve) => (place === "seconds" ? curve.seconds.map((s) => s / unitSeconds) : curve[place]);
   const seeds = new Set(section.spreads[chosen("y")].map((spread) => spread.group));
@@ -89,17 +89,17 @@ function drawCurves(figure, section) {
     traces.push(line(spread.mean, name, spread.group, "validation, mean", 2.6, 1));
   }
   section.groups.forEach((group, index) => {
-    if (!section.runs.some((run) => run.group === index)) return; // not begun
+    if (!section.runs.some((run) => run.group === index)) return; // not started
     const mark = { color: group.colour, dash: group.dash, width: 3 };
     traces.push({ x: [null], y: [null], mode: "lines", line: mark, name: group.name, legendgroup: String(index) });
   });
 
   const layout = layoutOf(
     { title: { text: places[place] }, type: on("logx") ? "log" : "linear" },
-    { title: { text: isBits ? "bits per byte" : "loss, nats per token" }, type: on("logy") ? "log" : "linear" },
+    { title: { text: isBits ? "bits per byte" : "loss (nats per token)" }, type: on("logy") ? "log" : "linear" },
   );
   if (section.shown_losses !== null && !isBits && !on("logy")) layout.yaxis.range = section.shown_losses;
-  // A zoom stays while the axes stay what they are.
+  // The zoom stays until an axis changes.
   layout.uirevision = [place, isBits, on("logx"), on("logy")].join();
   for (const name of ["train", "valid", "window"]) {
     for (const input of form.querySelectorAll(`[name=${name}]`)) input.disabled = isBits;
@@ -107,7 +107,7 @@ function drawCurves(figure, section) {
   Plotly.react(figure.querySelector(".chart"), traces, layout, options);
 }
 
-// --- final bits per byte along the lab's axis --------------------------------------------------
+// --- final bits per byte along the axis of the lab --------------------------------------------
 
 function drawAxis(figure, section) {
   const axis = section.axis;
@@ -128,12 +128,12 @@ function drawAxis(figure, section) {
   ];
   const layout = layoutOf(
     { title: { text: axis.label }, type: axis.scale, exponentformat: "e", ...axis.ticks },
-    { title: { text: "bits per byte on validation" } },
+    { title: { text: "validation bits per byte" } },
   );
   Plotly.react(figure.querySelector(".chart"), traces, layout, options);
 }
 
-// --- the lab's own charts ----------------------------------------------------------------------
+// --- charts of the lab file --------------------------------------------------------------------
 
 function drawLines(figure, section) {
   const chart = section.charts[figure.dataset.chart];

@@ -1,7 +1,7 @@
-"""A report as one page that needs no network, no other file and no server.
+"""A report as a single HTML page that works offline.
 
-The page is `html.jinja`, which escapes everything that comes from runs (names, values, generated
-text); its content security policy forbids to load anything.
+The template `html.jinja` escapes everything that comes from runs (names, values, generated text).
+The content security policy of the page forbids all requests.
 """
 
 import json
@@ -14,11 +14,11 @@ from tilth.errors import import_extra
 from tilth.report import charts, tables
 from tilth.report.reading import Report
 
-WIDE_CHARACTERS = 40  # from which on a cell may break its line
+WIDE_CHARACTERS = 40  # longer cells may wrap
 
 
 def page_of(report: Report) -> str:
-    """The whole page."""
+    """Render the page."""
     here = Path(__file__)
     numbers = [charts.chart_data(section) for section in report.sections]
     return rendered(
@@ -39,7 +39,7 @@ def page_of(report: Report) -> str:
 def rendered(
     template: Path, filters: Mapping[str, object], *, is_html: bool, **values: object
 ) -> str:
-    """A template with its values; it may call the functions of `charts` and `tables`."""
+    """Render a template, which may call the functions of `charts` and `tables`."""
     jinja2 = import_extra("jinja2", "A report")
     environment = jinja2.Environment(autoescape=is_html, keep_trailing_newline=True)
     environment.filters |= filters
@@ -49,11 +49,11 @@ def rendered(
 
 
 def _json(value: object) -> str:
-    # A browser ends a script at the first `</script`, and knows no other escape there than JSON's.
+    # A browser ends a script at the first `</script`; inside it, only JSON escapes work.
     return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 def _kind(column: list[str]) -> str:
-    """The class of the cells of a column."""
+    """The CSS class of the cells of a column."""
     is_wide = max(map(len, column), default=0) > WIDE_CHARACTERS
     return "number" if tables.is_numeric(column) else "wide" if is_wide else ""

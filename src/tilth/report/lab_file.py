@@ -1,4 +1,4 @@
-"""A lab folder: `lab.json` (the question, its trials, the answer) beside `runs/NAME/` per trial.
+"""Lab directories: `lab.json` (question, trials, answer) and `runs/NAME/`, a run per trial.
 
 >>> import tempfile
 >>> trial = Trial("lr-1e-3", label="1e-3", group="lr 1e-3", x=1e-3, state="finished")
@@ -21,7 +21,7 @@ from tilth.schema import FileName, Pattern, Range, check, plain, read
 
 LAB, RUNS, LOCK = "lab.json", "runs", "lock"
 KIND, VERSION = "lab", 1
-LARGEST = 1e100  # matplotlib overflows on axes of hundreds of decades
+LARGEST = 1e100  # matplotlib overflows on axes that span hundreds of decades
 State = Literal["planned", "running", "finished", "diverged", "pruned", "failed"]
 Whole = Annotated[int, Range(at_least=-LARGEST, at_most=LARGEST)]
 Real = Annotated[float, Range(at_least=-LARGEST, at_most=LARGEST)]
@@ -37,13 +37,13 @@ class Trial:
     """A run of a lab."""
 
     name: TrialName
-    """The name of its run directory in `runs/`."""
+    """Name of its run directory in `runs/`."""
     label: str
-    """Its name in a report."""
+    """Name in a report."""
     group: str
-    """The same for trials that differ only in the seed."""
+    """Equal for trials that differ only in the seed."""
     x: Number | None = None
-    """Its place on the lab's axis."""
+    """Value on the axis of the lab."""
     state: State = "planned"
 
     def __post_init__(self) -> None:
@@ -69,7 +69,7 @@ class Table:
 
     @classmethod
     def by(cls, title: str, items: Iterable[T], columns: Mapping[str, Callable[[T], Cell]]) -> Self:
-        """A row per item; `columns` are functions of an item, by the name of the column."""
+        """A row per item; `columns` maps the name of a column to a function of an item."""
         rows = tuple(tuple(column(item) for column in columns.values()) for item in items)
         return cls(title, tuple(columns), rows)
 
@@ -80,7 +80,7 @@ class Line:
 
     name: str
     points: tuple[tuple[Number, Number], ...]
-    """(x, y), in the order in which the line joins them."""
+    """(x, y), in drawing order."""
 
     def __post_init__(self) -> None:
         check(self)
@@ -97,7 +97,7 @@ class Chart:
     x_scale: Scale = "linear"
     y_scale: Scale = "linear"
     text: str = ""
-    """A caption: how to read it."""
+    """Caption."""
 
     def __post_init__(self) -> None:
         check(self)
@@ -105,63 +105,63 @@ class Chart:
             values = [point[axis] for line in self.lines for point in line.points]
             if scale == "log" and min(values, default=1) <= 0:
                 raise ValueError(
-                    f"the chart {self.title!r} has {name} = {min(values)}, which no log scale "
-                    f"has a place for; leave it out, or make {name}_scale linear."
+                    f"the chart {self.title!r} has {name} = {min(values)}, which a log scale "
+                    f"cannot show; drop the point, or make {name}_scale linear."
                 )
 
 
 @dataclass(frozen=True)
 class Lab:
-    """A question, its trials, and the answer once there is one."""
+    """A question, its trials and its answer."""
 
     name: str
     asks: str
-    """The question, a sentence."""
+    """The question, as a sentence."""
     answer: str | None = None
     """A sentence; None while trials are running."""
     command: tuple[str, ...] = ()
-    """The words to run it again."""
+    """Command line that repeats the lab."""
     axis: str = ""
-    """The label of the axis along which the trials differ."""
+    """Label of the x axis on which the trials differ."""
     trials: tuple[Trial, ...] = ()
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
     """Further sentences."""
     charts: tuple[Chart, ...] = ()
     base: dict[str, Any] = field(default_factory=dict)
-    """The config that the trials were changed from, as its `to_dict` gave it; {} without one."""
+    """`TrainingConfig.to_dict()` of the config that the trials modify; {} without one."""
 
     def __post_init__(self) -> None:
         check(self)
         for name, count in Counter(trial.name for trial in self.trials).items():
             if count > 1:
-                raise ValueError(f"the trial {name} is there twice; give it another name.")
+                raise ValueError(f"the trial name {name} occurs twice; rename one.")
         if self.base:
-            TrainingConfig.from_dict(self.base)  # checks all of it
+            TrainingConfig.from_dict(self.base)  # raises if it is invalid
 
 
 def save_lab(folder: StrPath, lab: Lab) -> None:
-    """Write `lab.json` over the one that was there: a lab saves itself after each trial."""
+    """Write `lab.json`, replacing an earlier one: a lab is saved after each trial."""
     content = plain(asdict(lab))
     save_manifest(Path(folder) / LAB, content, kind=KIND, version=VERSION, overwrite=True)
 
 
 def load_lab(folder: StrPath) -> Lab:
-    """Read `lab.json`, and check all of it."""
+    """Read and validate `lab.json`."""
     path = Path(folder) / LAB
     if not path.is_file():
-        hint = "name a folder that `tilth lab` made"
-        raise FileError(folder, f"is no lab (it has no {LAB})", hint)
+        hint = "name a directory that `tilth lab` wrote"
+        raise FileError(folder, f"is not a lab directory (it has no {LAB})", hint)
     content = load_manifest(path, kind=KIND, version=VERSION)
     try:
         return read(Lab, content, "a lab")
     except ValueError as error:
-        problem = f"is no whole lab ({str(error).rstrip('.')})"
-        raise FileError(path, problem, "make it again, or restore a copy") from error
+        problem = f"is not a valid lab file ({str(error).rstrip('.')})"
+        raise FileError(path, problem, "run the lab again, or restore a backup") from error
 
 
 def new_lab(folder: StrPath, name: str) -> Path:
-    """The folder for a question, made if it is not there; refused if it is another's."""
+    """Create the directory of a lab, or return the existing one; raise if it is another lab's."""
     check_folder(folder, name)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -169,19 +169,19 @@ def new_lab(folder: StrPath, name: str) -> Path:
 
 
 def check_folder(folder: StrPath, name: str, parts: tuple[str, ...] = ()) -> None:
-    """Refuse a folder that holds something else; call it before long work.
+    """Raise if a directory holds anything but the lab `name`; call this before long work.
 
-    A question that consists of several has a folder for each of its parts instead of a `lab.json`.
+    A lab of several parts has one directory per part instead of a `lab.json`.
     """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
-        raise FileExistsError(f"{folder} is a file; name a folder for the lab.")
+        raise FileExistsError(f"{folder} is a file; name a directory for the lab.")
     if (folder / LAB).exists() and (other := load_lab(folder).name) != name:
         raise ValueError(f"{folder} is the lab of another question, {other}; name another --out.")
     is_ours = any((folder / part / LAB).exists() for part in ("", *parts))
     others = {path.name for path in folder.glob("[!.]*")} - {LOCK, *parts}
     if others and not is_ours:
-        raise FileExistsError(f"{folder} is not empty, and holds no lab; name another --out.")
+        raise FileExistsError(f"{folder} is not empty and not a lab directory; name another --out.")
 
 
 def trial_folder(folder: StrPath, trial: Trial) -> Path:

@@ -1,6 +1,6 @@
-"""A report as Markdown, for a page of documentation or a pull request; its charts are pictures.
+"""A report as Markdown with PNG charts, for documentation or a pull request.
 
-The text is `markdown.jinja`. What comes from runs is escaped: a name cannot end its table, nor a
+The template is `markdown.jinja`. Text from runs is escaped: a name cannot end its table, nor a
 sample its quote.
 """
 
@@ -14,24 +14,24 @@ from tilth.report.lab_file import Cell
 from tilth.report.reading import Report
 from tilth.report.tables import cell_text
 
-LINE_START = re.compile(r"^(\d*)([-+=.)])")  # what Markdown takes for a list, a rule or a heading
+LINE_START = re.compile(r"^(\d*)([-+=.)])")  # starts of a list, a rule or a heading
 
 
 def markdown_of(report: Report, pictures: Sequence[Mapping[str, str]]) -> str:
-    """The whole text; `pictures` are the file names of each section's, by "axis", "chart-1" ..."""
+    """Render the text; `pictures` has the PNG names of each section by "axis", "chart-1", ..."""
     filters = {"text": _text, "quoted": _quoted, "fenced": _fenced, "link": quote}
     template = Path(__file__).with_suffix(".jinja")
     return rendered(template, filters, is_html=False, report=report, pictures=pictures)
 
 
 def _text(value: Cell) -> str:
-    """A text in which Markdown and HTML find nothing to obey."""
+    """Escape Markdown and HTML, on one line."""
     line = " ".join(cell_text(value).split())
     return re.sub(r"([\\`*_\[\]<>|~#$&])", r"\\\1", line)
 
 
 def _quoted(text: str) -> str:
-    """A quote that keeps its lines, none of which begins a list, a heading or a rule."""
+    """A block quote that keeps line breaks; no line starts a list, a heading or a rule."""
     paragraphs = []
     for paragraph in re.split(r"\n\s*\n", cell_text(text).strip()):
         lines = [LINE_START.sub(r"\1\\\2", _text(line)) for line in paragraph.split("\n")]
@@ -40,7 +40,7 @@ def _quoted(text: str) -> str:
 
 
 def _fenced(text: str, language: str) -> str:
-    """A block that a fence within the text does not end."""
+    """A code block whose fence is longer than any in the text."""
     shown = cell_text(text).rstrip("\n")
     longest = max((len(ticks) for ticks in re.findall("`+", shown)), default=0)
     fence = "`" * max(3, longest + 1)

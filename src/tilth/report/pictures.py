@@ -1,8 +1,4 @@
-"""The charts of a section as PNG, by matplotlib, for Markdown and for paper.
-
-What enters: a section. What leaves: the bytes of a picture of its learning curves, by step and by
-time, of one of its final bits per byte, if it has an axis, and of each chart of its lab.
-"""
+"""The charts of a section as PNG, drawn by matplotlib."""
 
 from typing import Any
 
@@ -15,12 +11,12 @@ from tilth.report.lab_file import Chart
 from tilth.report.reading import Section
 from tilth.report.tables import cell_text
 
-DASHES = {"solid": "-", "dash": "--", "dot": ":"}  # plotly's, as matplotlib writes them
-MAX_NAMES = 24  # in a legend: more leave no room for the curves
+DASHES = {"solid": "-", "dash": "--", "dot": ":"}  # from plotly to matplotlib
+MAX_NAMES = 24  # in a legend; more would leave no space for the curves
 
 
 def curves_png(section: Section) -> bytes | None:
-    """Train (thin) and validation (thick) losses, by step and by time; None without any."""
+    """Training (thin) and validation (thick) losses, by step and by time; None without steps."""
     entries = section.begun
     if not entries:
         return None
@@ -43,8 +39,8 @@ def curves_png(section: Section) -> bytes | None:
             axes.plot(x, spread.mean.values, lw=2, **styles[group])
             colour = styles[group]["color"]
             axes.fill_between(x, spread.low, spread.high, color=colour, alpha=0.2, lw=0)
-    panels[0].set(xlabel="step", ylabel="loss, nats per token")
-    panels[1].set_xlabel(f"time of training, {unit}")
+    panels[0].set(xlabel="step", ylabel="loss (nats per token)")
+    panels[1].set_xlabel(f"training time ({unit})")
     if (losses := charts.shown_losses(section)) is not None:
         panels[0].set_ylim(losses)
     groups = list(groups_of(entries))
@@ -53,7 +49,7 @@ def curves_png(section: Section) -> bytes | None:
 
 
 def axis_png(section: Section) -> bytes | None:
-    """The final bits per byte along the lab's axis; None without one."""
+    """Final bits per byte along the axis of the lab; None without an axis."""
     points = charts.axis_points(section)
     if not points:
         return None
@@ -68,12 +64,12 @@ def axis_png(section: Section) -> bytes | None:
     places = [point.x for point in points]
     axes.set_xscale(charts.scale_of(places))
     _set_ticks(axes.xaxis, charts.named_ticks(places, charts.scale_of(places), are_chosen=True))
-    axes.set(xlabel=_plain(section.axis), ylabel="bits per byte on validation")
+    axes.set(xlabel=_plain(section.axis), ylabel="validation bits per byte")
     return _png(figure)
 
 
 def chart_png(section: Section, chart: Chart) -> bytes:
-    """A chart of the lab's own."""
+    """A chart of the lab file."""
     figure, axes = new_figure(7, 4, "A report")
     styles = [_style(**style) for style in charts.line_styles(section, chart)]
     for line, style in zip(chart.lines, styles, strict=True):
@@ -110,7 +106,7 @@ def _legend(figure: Any, names: list[str], styles: list[dict[str, str]]) -> None
 
 
 def _plain(text: str) -> str:
-    """A text that matplotlib takes as it is: it reads mathematics between two dollars."""
+    """Escape dollars, between which matplotlib reads mathematics."""
     return cell_text(text).replace("$", r"\$").replace("\n", " ")
 
 

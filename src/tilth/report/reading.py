@@ -1,4 +1,4 @@
-"""Folders of runs and labs to a `Report`: a section per lab, and one for all other runs."""
+"""Reading of run and lab directories: a section per lab, and one for all other runs."""
 
 import shlex
 from collections import Counter
@@ -24,15 +24,15 @@ from tilth.report.curves import read_curves
 from tilth.report.lab_file import LAB, Chart, Lab, Table, load_lab, trial_folder
 from tilth.runs.run import CONFIG, Run, open_run
 
-# Both readable on white and on black, and distinct to those who see no red (after Okabe and Ito).
+# Readable on white and on black, and safe for color blindness (after Okabe and Ito).
 COLOURS = ("#1f83c6", "#e08a00", "#0f9d74", "#c96aa0", "#d1581b", "#7a7f87")
-# From low to high, for groups that have a place on an axis.
+# From low to high, for groups with a value on an axis.
 SCALE = ((76, 111, 224), (31, 158, 137), (190, 140, 20), (217, 83, 79))
 
 
 @dataclass(frozen=True)
 class Section:
-    """A question and all that answers it."""
+    """A question, its answer, and the runs, charts and tables behind it."""
 
     asks: str
     answer: str
@@ -41,23 +41,23 @@ class Section:
     entries: tuple[ReportedRun, ...]
     commands: tuple[str, ...]
     charts: tuple[Chart, ...] = ()
-    """Of the lab."""
+    """From the lab file."""
     tables: tuple[Table, ...] = ()
-    """Of the lab."""
+    """From the lab file."""
 
     @property
     def runs(self) -> list[Run]:
-        """The runs that there are."""
+        """The runs that could be read."""
         return [entry.run for entry in self.entries if entry.run is not None]
 
     @property
     def begun(self) -> list[ReportedRun]:
-        """The entries that have a step to draw."""
+        """The entries with at least one step."""
         return [entry for entry in self.entries if len(entry.curves.train_loss.steps)]
 
     @property
     def colours(self) -> dict[str, str]:
-        """The colour of each group: its own, or its place on the axis."""
+        """The colour of each group: from the palette, or by rank on the axis."""
         places = {name: group[0].x for name, group in groups_of(self.entries).items()}
         ordered = sorted({x for x in places.values() if x is not None})
         if None in places.values() or len(ordered) < 3:
@@ -75,7 +75,10 @@ class Report:
 
 
 def read_report(paths: Sequence[Path], title: str | None = None) -> Report:
-    """Read all runs and labs; a folder of run directories stands for all of them."""
+    """Read runs and labs; a directory of run directories stands for all of them.
+
+    Labs with the same question get their directory in the heading.
+    """
     labs: list[Path] = []
     runs: dict[Path, bool] = {}
     for path in dict.fromkeys(paths):
@@ -91,9 +94,9 @@ def read_report(paths: Sequence[Path], title: str | None = None) -> Report:
     if runs:
         sections.append(_section_of_runs(runs))
     if not sections:
-        raise ValueError("There is nothing to report on; name runs or labs.")
+        raise ValueError("there is nothing to report; name run or lab directories.")
     if title is None:
-        title = sections[0].asks if len(sections) == 1 else "A report of tilth"
+        title = sections[0].asks if len(sections) == 1 else "tilth report"
     return Report(title, tuple(sections))
 
 
@@ -103,7 +106,7 @@ def _runs_in(path: Path) -> list[Path]:
     inside = sorted(config.parent for config in path.glob(f"[!.]*/{CONFIG}"))
     if not inside:
         problem = f"is neither a run nor a lab (it has no {CONFIG} and no {LAB})"
-        raise FileError(path, problem, "name a folder that `tilth train` or `tilth lab` made")
+        raise FileError(path, problem, "name a directory that `tilth train` or `tilth lab` wrote")
     return inside
 
 
@@ -125,7 +128,7 @@ def _section_of_lab(path: Path, lab: Lab) -> Section:
         notes=(*lab.notes, *notes_of(entries), *map(_left_out, errors)),
         axis=lab.axis,
         entries=tuple(entries),
-        # A lab that goes on may have empty tables and charts.
+        # A running lab may have empty tables and charts.
         charts=tuple(c for c in lab.charts if any(line.points for line in c.lines)),
         tables=tuple(table for table in lab.tables if table.rows),
         commands=(shlex.join(lab.command),) if lab.command else (),
@@ -133,7 +136,7 @@ def _section_of_lab(path: Path, lab: Lab) -> Section:
 
 
 def _section_of_runs(named: dict[Path, bool]) -> Section:
-    """A section of run directories; one that was not named itself may be unreadable."""
+    """The section of run directories; unreadable ones are skipped unless they were named."""
     found: dict[Path, ReportedRun] = {}
     errors: list[FileError] = []
     for path, is_named in named.items():
@@ -167,13 +170,13 @@ def _section_of_runs(named: dict[Path, bool]) -> Section:
 
 
 def _read_run(path: Path, entry: ReportedRun) -> ReportedRun:
-    """The entry with its run, curves and samples: this checks everything that a report shows."""
+    """Read run, curves and samples; this validates everything that a report shows."""
     run = open_run(path)
     return replace(entry, run=run, curves=read_curves(run), samples=tuple(run.samples()))
 
 
 def _left_out(error: FileError) -> str:
-    return f"Left out, as it cannot be read: {str(error).rstrip('.')}."
+    return f"Skipped, because it cannot be read: {str(error).rstrip('.')}."
 
 
 def _state_of(entry: ReportedRun) -> str:

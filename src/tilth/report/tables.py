@@ -1,4 +1,4 @@
-"""The tables and samples of a section, and how cells are written."""
+"""Tables of a section, sample captions, and the formatting of cells."""
 
 import math
 import re
@@ -20,12 +20,12 @@ from tilth.schema import flat
 
 RUN_COLUMNS = (
     *("run", "state", "steps", "tokens", "time", "tokens/s"),
-    *("train loss", "valid loss", "lowest", "bits/byte"),
+    *("train loss", "valid loss", "best valid loss", "bits/byte"),
 )
 
 
 def runs_table(section: Section) -> Table:
-    """How each run ended, and the values of its config that another has not."""
+    """The final losses of each run, and the config values that differ between runs."""
     names = varying_values([run.config for run in section.runs]) if section.runs else []
     rows = tuple(_run_row(entry, names) for entry in section.entries)
     return Table("Runs", (*RUN_COLUMNS, *names), rows)
@@ -38,7 +38,7 @@ def _run_row(entry: ReportedRun, names: list[str]) -> tuple[Cell, ...]:
     steps, tokens, seconds = (
         float(each[-1]) if len(each) else 0.0 for each in (train.steps, train.tokens, train.seconds)
     )
-    # The mean of the last twentieth: the loss of a single batch is mostly chance.
+    # The mean of the last 5% of steps: the loss of a single batch is noisy.
     tail = train.values[-max(1, len(train.values) // 20) :]
     tail, evaluated = tail[np.isfinite(tail)], valid.values[np.isfinite(valid.values)]
     values = flat(entry.run.config.to_dict())
@@ -60,7 +60,7 @@ def _run_row(entry: ReportedRun, names: list[str]) -> tuple[Cell, ...]:
 def _decimals(number: float | None) -> str | None:
     if number is None:
         return None
-    return f"{number:.4f}" if number < 1e4 else f"{number:.3e}"  # far above: a divergence
+    return f"{number:.4f}" if number < 1e4 else f"{number:.3e}"  # diverged
 
 
 def accounting_table(section: Section) -> Table:
@@ -87,10 +87,10 @@ def accounting_table(section: Section) -> Table:
             )
         )
     columns = (
-        *("runs", "layers × width", "parameters", "without embedding and head"),
-        *("FLOPs a token", "FLOPs of the run", "memory at its peak"),
+        *("runs", "shape (layers × width)", "parameters", "without embedding and head"),
+        *("FLOPs per token", "FLOPs per run", "peak memory"),
     )
-    return Table("What it costs", columns, tuple(rows))
+    return Table("Compute and memory", columns, tuple(rows))
 
 
 def versions_table(section: Section) -> Table:
@@ -117,16 +117,16 @@ def _distinct(section: Section, key: Callable[[Run], Any]) -> list[tuple[str, Ru
 
 
 def config_text(run: Run) -> str:
-    """The whole config, as TOML; of the data only the name, as other machines have other paths."""
+    """The config as TOML, with only the name of the data directory: paths differ by machine."""
     short = replace(run.config, data=shown_value("data", run.config.data))
     return tomli_w.dumps(short.to_dict())
 
 
 def changes_text(first: Run, run: Run) -> str:
-    """What a run has instead of the values of another."""
+    """The config values of a run that differ from those of the first."""
     changed = differences(first.config, run.config)
     values = (f"{name} = {shown_value(name, new)}" for name, (_, new) in changed.items())
-    return ", ".join(values) or "the same"
+    return ", ".join(values) or "no differences"
 
 
 def sample_settings(entry: ReportedRun) -> str:
@@ -138,7 +138,7 @@ def sample_settings(entry: ReportedRun) -> str:
         if (value := getattr(last, name)) is not None:
             settings.append(f"{name.replace('max_', 'max ')} {value}")
     if entry.bits_per_byte is not None:
-        settings.append(f"{entry.bits_per_byte:.3f} bits/byte at the end")
+        settings.append(f"{entry.bits_per_byte:.3f} bits/byte (final)")
     return ", ".join(settings)
 
 
@@ -164,7 +164,7 @@ NUMBER = re.compile(r"[-+]?[\d,.]+(e[-+]?\d+)?%?( of [\d,]+| [a-zA-Z]{1,7})?|–
 
 
 def shown_columns(table: Table) -> list[list[str]]:
-    """The cells of each column as texts; numbers that were measured with equally many decimals."""
+    """The formatted cells of each column; measured numbers get the same number of decimals."""
     columns = list(zip(*table.rows, strict=True)) or [()] * len(table.columns)
     decimals = [_decimals_of([c for c in column if isinstance(c, float)]) for column in columns]
     pairs = zip(columns, decimals, strict=True)
@@ -172,18 +172,18 @@ def shown_columns(table: Table) -> list[list[str]]:
 
 
 def is_numeric(column: Sequence[str]) -> bool:
-    """Whether the cells of a column are numbers, with or without a unit: they go to the right."""
+    """Whether all cells are numbers, with or without a unit, and so are aligned to the right."""
     return all(NUMBER.fullmatch(cell) for cell in column)
 
 
 def _decimals_of(numbers: list[float]) -> int | None:
-    """The decimals that suit a column: four digits of the largest; None if it is best without."""
+    """Decimals that give the largest number four significant digits; None for general format."""
     largest = max(map(abs, numbers), default=0.0)
-    # Whole numbers, and those of one or two digits (a learning rate), were chosen, not measured.
+    # Integers and numbers of one or two digits (a learning rate) were chosen, not measured.
     is_chosen = all(n.is_integer() or n == float(f"{n:.2g}") for n in numbers)
     if is_chosen or largest >= 1e9:
         return None
-    # A loss has one more, as in the table of runs: the spread of seeds is often in the fourth.
+    # A loss gets a fourth decimal, as in the table of runs: seeds often differ only there.
     decimals = 4 if 1 <= largest < 10 else max(0, 3 - math.floor(math.log10(largest)))
     smallest = min(abs(number) for number in numbers if number)
     return decimals if smallest >= 10.0 ** (1 - decimals) else None

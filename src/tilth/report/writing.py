@@ -1,9 +1,8 @@
-"""Runs and labs to a report: a page that opens offline, and Markdown with pictures.
+"""Writing of reports: an HTML page that works offline, and Markdown with PNG charts.
 
-What enters: folders of runs and labs. What leaves, beside each other: `report.html`, `report.md`,
-and the charts of the latter: `report-curves.png`, `report-axis.png` of a lab with one axis, and
-`report-chart-1.png` and so on of one with charts of its own (`report-2-curves.png`, if it is the
-second of several).
+The files are `report.html`, `report.md`, `report-curves.png`, for a lab with an axis
+`report-axis.png`, and for each chart of a lab `report-chart-1.png` and so on. With several
+sections the names have a number: `report-2-curves.png`.
 
     report = read_report([Path("runs/first"), Path("runs/second")])
     print(report.sections[0].answer)
@@ -22,16 +21,16 @@ from tilth.report.reading import Report, Section, read_report
 
 __all__ = ["Report", "read_report", "save_report"]
 
-KINDS = r"(-\d+)?-(axis|curves|chart-\d+)\.png"  # what follows the name of a report in its pictures
+KINDS = r"(-\d+)?-(axis|curves|chart-\d+)\.png"  # suffixes of the PNG files of a report
 
 
 def save_report(report: Report, out: Path, *, overwrite: bool = False) -> list[Path]:
-    """Write the page to `out` and the rest beside it; return the paths, the page's first.
+    """Write the page to `out` and the other files next to it; return all paths, the page first.
 
-    With `overwrite`, the pictures of the report that was there go with it.
+    `overwrite` also deletes the PNG files of the replaced report that the new one does not have.
     """
     if out.suffix != ".html":
-        raise ValueError(f"{out} is no page; end --out in .html.")
+        raise ValueError(f"{out} is not an HTML file; end --out in .html.")
     markdown = out.with_suffix(".md")
     names: list[dict[str, str]] = []
     pictures: dict[Path, bytes] = {}
@@ -47,7 +46,7 @@ def save_report(report: Report, out: Path, *, overwrite: bool = False) -> list[P
         markdown: markdown_of(report, names).encode("utf-8"),
         **pictures,
     }
-    for path in files:  # all or none: nothing is written if one is there already
+    for path in files:  # all or none
         check_target(path, overwrite=overwrite)
     stale = _pictures_shown(markdown, out.stem) - files.keys()
     for path, content in files.items():
@@ -65,7 +64,7 @@ def _pictures(section: Section) -> dict[str, bytes]:
 
 
 def _pictures_shown(markdown: Path, stem: str) -> set[Path]:
-    """The pictures of an earlier report; those that it does not show may be another's."""
+    """The PNG files that an earlier report shows; other files are not its own."""
     if not markdown.is_file():
         return set()
     links = re.findall(r"\]\(([^()\s]+)\)", markdown.read_text("utf-8", errors="replace"))
