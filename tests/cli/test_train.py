@@ -247,7 +247,7 @@ def test_values_come_from_flags_over_the_file_over_the_recipe(data, tmp_path):
         (["tiny", "--budget", "soon"], "The budget 'soon' is no time; write it like 90s, 8m"),
         (["tiny", "--steps", "0"], "steps must be at least 1, not 0"),
         (["tiny", "--machine.device", "abacus"], "the device abacus cannot be used"),
-        (["tiny", "--machine.dtype", "float16"], "float16 does not train on a CPU; take float32"),
+        (["tiny", "--machine.dtype", "float16"], "float16 is not supported on a CPU; use float32"),
         (["tiny", "--optimizer.lr", "-1"], "optimizer.lr is -1; it must be above 0"),
         (["tiny", "--microbatch-size", "99"], "microbatch_size 99 is more than batch_size"),
     ],

@@ -35,7 +35,7 @@ def test_docstring():
         {"min_p": 0.1},
     ],
 )
-def test_the_cache_changes_nothing_past_the_context_too(make_model, load, tokenizer, options):
+def test_cached_text_equals_uncached_text_past_the_context(make_model, load, tokenizer, options):
     """80 tokens in a context of 24: the text of the model without a cache, slide after slide."""
     model = make_model()
     stream = load(model).generate("Once", max_tokens=80, **options)
@@ -53,7 +53,7 @@ def test_equal_seeds_give_equal_text(make_model, load):
     assert len(others) == len(samples) == 4
 
 
-def test_chance_goes_on_where_a_prompt_was_cut(make_model, load):
+def test_longer_prompt_continues_the_same_random_sequence(make_model, load):
     """Position counts from the start of the prompt: the rest of a text continues its beginning."""
     ascii_alone = Tokenizer({i: bytes([i]) for i in range(128)}, [])
     model = replace(load(make_model(context_length=64)), tokenizer=ascii_alone)
@@ -61,7 +61,7 @@ def test_chance_goes_on_where_a_prompt_was_cut(make_model, load):
     assert "".join(model.generate("a" + text[:10], max_tokens=20)) == text[10:]
 
 
-def test_a_token_that_the_tokenizer_lacks_is_never_chosen(make_model, load):
+def test_ids_outside_the_tokenizer_are_never_chosen(make_model, load):
     model = make_model()  # 260 rows, of which the tokenizer has 257
     with torch.no_grad():
         hidden = model.hidden(torch.tensor([list(b"ab")]))[0, -1]
@@ -82,12 +82,12 @@ def test_a_token_that_the_tokenizer_lacks_is_never_chosen(make_model, load):
         ({"stop": ["a", ""]}, r"stop\[1\] must have at least 1 character"),
     ],
 )
-def test_bad_values_are_one_sentence(make_model, load, options, sentence):
+def test_invalid_options_are_rejected(make_model, load, options, sentence):
     with pytest.raises(ValueError, match=sentence):
         load(make_model()).generate("a", **options)
 
 
-def test_prompts_that_do_not_fit_are_one_sentence(make_model, load):
+def test_prompt_longer_than_the_context_is_rejected(make_model, load):
     model = load(make_model())
     with pytest.raises(ValueError, match="has 25 tokens, and the context length is 24; shorten it"):
         model.generate("a" * 25)
@@ -97,7 +97,7 @@ def test_prompts_that_do_not_fit_are_one_sentence(make_model, load):
 
 @pytest.mark.parametrize("quantize", [None, "int8"])
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_damaged_weights_are_one_sentence(make_model, load, bad, quantize):
+def test_weights_that_are_not_finite_are_rejected(make_model, load, bad, quantize):
     names = list(make_model(qk_norm=True).state_dict())
     assert len(names) == 2 * 11 + 3
     for name in names:
@@ -109,7 +109,7 @@ def test_damaged_weights_are_one_sentence(make_model, load, bad, quantize):
 
 @pytest.mark.parametrize("quantize", [None, "int8"])
 @pytest.mark.parametrize("names", [("q_proj", "k_proj"), ("v_proj", "output_proj"), ("w1", "w3")])
-def test_what_overflows_on_the_way_is_one_sentence(make_model, load, names, quantize):
+def test_activations_that_overflow_are_reported(make_model, load, names, quantize):
     """It comes past every comparison, of which none is true of NaN, as it does in torch."""
     model = make_model()
     for path, weight in model.state_dict().items():
@@ -129,7 +129,7 @@ def log_probabilities(model, ids, vocab_size=257):
         return model(torch.tensor([ids]))[0, :, :vocab_size].double().log_softmax(-1).numpy()
 
 
-def test_tokens_carry_their_log_probabilities(make_model, load):
+def test_tokens_have_log_probabilities(make_model, load):
     model = make_model()
     stream = load(model).generate("ab", max_tokens=15, temperature=0.5, alternatives=4).tokens
     tokens = list(stream)
@@ -146,13 +146,13 @@ def test_tokens_carry_their_log_probabilities(make_model, load):
 
 
 @pytest.mark.parametrize("integer", [np.int64, np.uint64, np.int8])
-def test_numbers_of_numpy_are_numbers(make_model, load, integer):
+def test_numpy_integers_are_accepted(make_model, load, integer):
     model, options = load(make_model()), {"seed": 5, "sample_index": 3, "max_tokens": 4}
     same = {name: integer(value) for name, value in options.items()}
     assert "".join(model.generate("a", **options)) == "".join(model.generate("a", **same))
 
 
-def test_scores_are_the_log_likelihood(make_model, load):
+def test_scores_equal_log_softmax(make_model, load):
     model = make_model()
     text = "a cat, a dog."
     scored = load(model).score(text, alternatives=2)
@@ -167,7 +167,7 @@ def test_scores_are_the_log_likelihood(make_model, load):
 
 
 @pytest.mark.parametrize("context_length", [1, 2, 5, 24, 150])
-def test_long_texts_are_scored_with_half_a_context_at_least(make_model, load, context_length):
+def test_long_texts_are_scored_after_at_least_half_a_context(make_model, load, context_length):
     model = make_model(context_length=context_length)
     text = "many words, and more. " * (4 if context_length < 100 else 12)
     ids = [256, *text.encode()]
@@ -183,7 +183,7 @@ def test_long_texts_are_scored_with_half_a_context_at_least(make_model, load, co
         assert token.log_probability == pytest.approx(exact, abs=1e-4)
 
 
-def test_without_an_end_token_the_first_is_not_scored(make_model):
+def test_first_token_is_not_scored_without_an_end_token(make_model):
     model = make_model()
     weights = {name: weight.numpy() for name, weight in model.state_dict().items()}
     tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
@@ -204,7 +204,7 @@ def test_special_tokens_are_text_unless_allowed(make_model, load):
 
 
 @pytest.mark.parametrize("backend", ["native", "torch"])
-def test_a_batch_is_its_sequences(make_model, load, tokenizer, backend):
+def test_batch_equals_single_sequences(make_model, load, tokenizer, backend):
     """Each row as if alone, with its own end, though prompts and slides come at other places."""
     model = make_model()
     with torch.no_grad():  # so that the end token comes, at different times
@@ -235,7 +235,7 @@ def test_a_batch_is_its_sequences(make_model, load, tokenizer, backend):
 # --- prompts and the end token ---
 
 
-def test_prompts_are_data(make_model, load, tokenizer):
+def test_special_tokens_in_prompts_are_text(make_model, load, tokenizer):
     model = load(make_model(context_length=99))
     assert model.prompt_ids("<|endoftext|>") == list(b"<|endoftext|>")
     assert model.prompt_ids("<|endoftext|>", allow_special=True) == [256]
@@ -247,7 +247,7 @@ def test_prompts_are_data(make_model, load, tokenizer):
         replace(model, tokenizer=Tokenizer({0: b"a"}, [])).prompt_ids("")
 
 
-def test_another_end_token_ends_and_begins_documents(make_model):
+def test_custom_end_token(make_model):
     """`</s>` beside `<|endoftext|>`: the one that the data was tokenized with counts."""
     specials = ["<|endoftext|>", "</s>"]
     tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=specials)
@@ -275,7 +275,7 @@ def test_another_end_token_ends_and_begins_documents(make_model):
 
 
 @pytest.mark.parametrize("backend", ["native", "torch"])
-def test_the_best_checkpoint_or_the_one_that_is_asked_for(run, make_model, backend):
+def test_load_reads_the_best_checkpoint_or_a_given_step(run, make_model, backend):
     ids = [1, 2, 3]
     for step, seed in ((None, 5), (5, 5), (10, 10)):
         with torch.no_grad():
@@ -309,12 +309,12 @@ def test_a_run_generates_and_scores(run):
         ({"device": "quantum"}, r"the device quantum cannot be used \(.*\); take cpu"),
     ],
 )
-def test_bad_options_of_loading_are_one_sentence(run, options, sentence):
+def test_invalid_load_options_are_rejected(run, options, sentence):
     with pytest.raises(ValueError, match=sentence):
         load_model(run, **options)
 
 
-def test_folders_that_are_no_run_are_one_sentence(run, tmp_path):
+def test_folder_without_a_run_is_rejected(run, tmp_path):
     with pytest.raises(FileError, match=r"is not a run \(it has no config.toml\)"):
         load_model(tmp_path)
     bare = tmp_path / "bare"
@@ -324,7 +324,7 @@ def test_folders_that_are_no_run_are_one_sentence(run, tmp_path):
         load_model(bare)
 
 
-def test_a_checkpoint_folder_is_loaded_within_its_run(run, tmp_path):
+def test_load_checkpoint_folder(run, tmp_path):
     for step in (5, 10):
         folder = run.folder / "checkpoints" / f"step-{step:06}"
         texts = [
@@ -368,12 +368,14 @@ def changed(run, tmp_path):
         ("context_length", 2**64, "context_length|an integer"),
     ],
 )
-def test_a_config_cannot_take_the_memory(changed, backend, name, number, sentence):
+def test_config_that_does_not_fit_the_weights_is_rejected_before_allocating(
+    changed, backend, name, number, sentence
+):
     with pytest.raises(ValueError, match=sentence):
         load_model(changed(name, number), backend=backend)
 
 
-def test_a_long_context_costs_nothing_until_it_is_read(changed):
+def test_long_context_allocates_no_memory_until_used(changed):
     model = load_model(changed("context_length", 2**24))
     assert "".join(model.generate("a", max_tokens=5))
 
@@ -388,7 +390,7 @@ def test_a_long_context_costs_nothing_until_it_is_read(changed):
         "checkpoints/step-000005/model.safetensors",
     ],
 )
-def test_a_pipe_in_place_of_a_file_is_not_waited_for(run, tmp_path, name):
+def test_named_pipe_is_rejected_without_blocking(run, tmp_path, name):
     copy = tmp_path / "copy"
     shutil.copytree(run.folder, copy)
     (copy / name).unlink()
@@ -397,7 +399,7 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(run, tmp_path, name):
         load_model(copy, step=5)
 
 
-def test_the_end_token_of_a_run(run, tmp_path):
+def test_end_token_of_a_run(run, tmp_path):
     """A run that names none was written before there was a choice."""
     assert load_model(run).end_token == "<|endoftext|>"
     copy = tmp_path / "copy"
@@ -412,23 +414,23 @@ def test_the_end_token_of_a_run(run, tmp_path):
             load_model(copy)
 
 
-def test_damage_is_named(run, tmp_path):
+def test_damaged_files_are_named(run, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(run.folder, copy)
     weights = copy / "checkpoints" / "step-000005" / "model.safetensors"
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1
     weights.write_bytes(data)
-    with pytest.raises(FileError, match=r"step-000005/model.safetensors is damaged; take another"):
+    with pytest.raises(FileError, match=r"step-000005/model.safetensors is damaged; choose another"):
         load_model(copy)
     load_model(copy, step=10)
     other = Tokenizer({i: bytes([255 - i]) for i in range(256)}, [], ["<|endoftext|>"])
     other.save(copy / "tokenizer.json", overwrite=True)
-    with pytest.raises(FileError, match="is not the tokenizer that the run began with"):
+    with pytest.raises(FileError, match="is not the tokenizer that the run was trained with"):
         load_model(open_run(copy), step=10)
 
 
-def test_a_tokenizer_that_is_too_large_is_refused(make_model):
+def test_tokenizer_larger_than_the_vocabulary_is_rejected(make_model):
     model = make_model(vocab_size=256)
     weights = {name: weight.numpy() for name, weight in model.state_dict().items()}
     tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"])
@@ -436,7 +438,7 @@ def test_a_tokenizer_that_is_too_large_is_refused(make_model):
         LanguageModel.from_weights(model.config, weights, tokenizer)
 
 
-def test_a_cpu_needs_no_torch(run):
+def test_generation_on_a_cpu_does_not_import_torch(run):
     code = f"""
 import sys
 import tilth

@@ -192,7 +192,7 @@ def test_nothing_is_changed_by_a_checkpoint_that_does_not_fit(tmp_path):
     before = model[0].weight.detach().clone()
     parameters = list(model.parameters())
     groups = [{"params": parameters[:2]}, {"params": parameters[2:]}]
-    with pytest.raises(FileError, match="is of another optimizer"):
+    with pytest.raises(FileError, match="does not fit the optimizer"):
         load_checkpoint(path, model, torch.optim.AdamW(groups))
     assert torch.equal(model[0].weight, before)
 
@@ -201,7 +201,7 @@ def test_a_model_alone(tmp_path):
     model, optimizer = trained(torch.optim.SGD)
     save_checkpoint(model, None, 3, tmp_path / "c.safetensors")
     assert load_checkpoint(tmp_path / "c.safetensors", model) == 3
-    with pytest.raises(FileError, match="holds no optimizer"):
+    with pytest.raises(FileError, match="has no optimizer state"):
         load_checkpoint(tmp_path / "c.safetensors", model, optimizer)
 
 
@@ -229,5 +229,5 @@ def test_what_cannot_be_saved_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"optimizer\.state\.0\.oracle is a object"):
         save_checkpoint(model, optimizer, 1, tmp_path / "c.safetensors")
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(ValueError, match=r"model\.weight has no plain numbers"):
+    with pytest.raises(ValueError, match=r"model\.weight is sparse or on the meta device"):
         save_checkpoint(nn.Linear(2, 2, device="meta"), None, 1, tmp_path / "c.safetensors")

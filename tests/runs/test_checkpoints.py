@@ -139,7 +139,7 @@ def test_every_flipped_byte_and_every_cut_is_refused_by_name(tmp_path, name):
 def test_the_tensors_of_another_step_are_refused(tmp_path):
     one, other = write(tmp_path, 7), write(tmp_path, 8)
     shutil.copy(other.folder / "model.safetensors", one.folder)
-    with pytest.raises(FileError, match=r"model.safetensors is damaged; take another checkpoint"):
+    with pytest.raises(FileError, match=r"model.safetensors is damaged; choose another checkpoint"):
         one.check()
 
 
@@ -147,7 +147,7 @@ def test_a_renamed_one_is_refused(tmp_path):
     folder = write(tmp_path, 7).folder
     (renamed,) = [Checkpoint(900, folder.rename(folder.with_name("step-000900")))]
     assert list_checkpoints(tmp_path) == [renamed]
-    with pytest.raises(FileError, match="step-000900 is of step 7; restore its name"):
+    with pytest.raises(FileError, match="step-000900 has the state of step 7; restore its name"):
         renamed.check()
 
 
@@ -157,7 +157,7 @@ def test_a_disk_that_fails_is_refused_by_name(tmp_path):
     checkpoint = write(tmp_path, 7)
     (checkpoint.folder / "optimizer.safetensors").unlink()
     (checkpoint.folder / "optimizer.safetensors").symlink_to("/proc/self/mem")
-    problem = r"optimizer.safetensors cannot be read \(Input/output error\); take another"
+    problem = r"optimizer.safetensors cannot be read \(Input/output error\); choose another"
     with pytest.raises(FileError, match=problem):
         checkpoint.check()
 

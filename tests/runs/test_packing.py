@@ -79,5 +79,5 @@ def test_a_state_that_fits():
     ],
 )
 def test_a_state_that_does_not_fit(found):
-    with pytest.raises(FileError, match=r"^c is of another optimizer \(.*\); hint$"):
+    with pytest.raises(FileError, match=r"^c does not fit the optimizer \(.*\); hint$"):
         check_optimizer_state("c", found, SHAPES, "hint")

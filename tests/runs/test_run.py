@@ -117,7 +117,9 @@ def test_nothing_is_overwritten(make_run, tmp_path, make, sentence):
 
 def test_a_run_is_not_overwritten(make_run, tmp_path):
     make_run()
-    with pytest.raises(FileExistsError, match=r"is a run already; go on with `tilth resume .*run`"):
+    with pytest.raises(
+        FileExistsError, match=r"is a run already; continue it with `tilth resume .*run`"
+    ):
         make_run()
 
 
@@ -140,7 +142,7 @@ def test_what_appears_meanwhile_is_not_replaced(make_run, tmp_path, monkeypatch)
         return versions()
 
     monkeypatch.setattr(run_module, "versions", versions_and_another_run)
-    with pytest.raises(OSError, match=r"cannot make the run .*run .*not empty"):
+    with pytest.raises(OSError, match=r"cannot create the run .*run .*not empty"):
         make_run()
     assert (tmp_path / "run" / "config.toml").read_text() == "of another process"
     assert names_in(tmp_path) == {"run"}
@@ -150,7 +152,7 @@ def test_a_full_disk_leaves_nothing(make_run, tmp_path):
     usual = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, usual[1]))
     try:
-        with pytest.raises(OSError, match=r"^cannot make the run .*/run \(.*File too large"):
+        with pytest.raises(OSError, match=r"^cannot create the run .*/run \(.*File too large"):
             make_run()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, usual)
@@ -214,7 +216,7 @@ def test_a_folder_that_may_not_be_written():
     if done.stdout.startswith("cannot drop"):
         pytest.skip(done.stdout)
     assert re.fullmatch(
-        r"cannot make the run .*/run \(Permission denied\); check its name, and .*\n", done.stdout
+        r"cannot create the run .*/run \(Permission denied\); check its name, and .*\n", done.stdout
     )
 
 
@@ -270,12 +272,12 @@ def test_what_is_no_run(tmp_path):
 @pytest.mark.parametrize(
     ("line", "instead", "sentence"),
     [
-        ("steps = 100", "", "config.toml has no number of steps; restore it"),
-        ("steps = 100", "budget_seconds = 60.0", "has no number of steps"),
+        ("steps = 100", "", "config.toml has no steps; restore it"),
+        ("steps = 100", "budget_seconds = 60.0", "has no steps"),
         ("steps = 100", "stesp = 100", r"\('stesp' is not a key of .*did you mean steps\?\)"),
-        ("threads = 1", "", "config.toml does not say machine.threads; restore it"),
-        ("save_every = 20", "", "config.toml does not say watch.save_every; restore it"),
-        ("min_lr = 1e-05", "", "config.toml does not say optimizer.min_lr; restore it"),
+        ("threads = 1", "", "config.toml has no machine.threads; restore it"),
+        ("save_every = 20", "", "config.toml has no watch.save_every; restore it"),
+        ("min_lr = 1e-05", "", "config.toml has no optimizer.min_lr; restore it"),
         ("d_model = 16", 'd_model = "16"', "d_model must be a whole number, not '16'"),
         ("lr = 0.001", "lr = nan", "optimizer.lr is nan; it must be finite"),
     ],
@@ -295,16 +297,16 @@ def test_another_tokenizer_is_refused(make_run, tmp_path):
     whole = path.read_bytes()
     path.write_bytes(whole + b"\n")  # the same tokenizer, in other bytes
     run.tokenizer()
-    assert dict(verify_run(run))["tokenizer.json"] == (
-        f"{path} is not as it was written; restore a copy"
-    )
+    assert dict(verify_run(run))["tokenizer.json"] == (f"{path} was changed; restore a copy")
     content = json.loads(whole)
     content["model"]["merges"] = content["model"]["merges"][:-1]
     content["model"]["vocab"].popitem()
     path.write_text(json.dumps(content))
-    with pytest.raises(FileError, match="is not the tokenizer that the run began with; restore"):
+    with pytest.raises(
+        FileError, match="is not the tokenizer that the run was trained with; restore"
+    ):
         run.tokenizer()
-    assert "began with" in dict(verify_run(run))["tokenizer.json"]
+    assert "trained with" in dict(verify_run(run))["tokenizer.json"]
     path.unlink()
     assert "does not exist" in dict(verify_run(run))["tokenizer.json"]
 
@@ -378,7 +380,7 @@ def test_what_is_missing_is_not_whole(make_run):
     with Log(metrics) as log:
         log.append(RECORD.to_dict())
         log.append(replace(second, saved="step-000002").to_dict())
-    problem = "is empty, and step-000002 was to be saved there; restore a copy, or"
+    problem = "is empty, but metrics.jsonl names step-000002; restore a copy, or"
     assert problem in dict(verify_run(run))["metrics.jsonl"]
     with run.locked():  # it may be on its way to the disk
         assert dict(verify_run(run))["metrics.jsonl"] is None

@@ -241,9 +241,9 @@ def test_an_error_of_the_thread_is_raised_by_the_next_call(make_run, make_traini
 
     monkeypatch.setattr(state.safetensors.torch, "save_file", fail)
     sentence = (
-        r"^cannot write the checkpoint .*step-000007 \(No space left on device\); the ones "
-        r"before it are whole: check the space and permissions of the folder, then `tilth resume "
-        r".*/run`$"
+        r"^cannot write the checkpoint .*step-000007 \(No space left on device\); earlier "
+        r"checkpoints are intact: check the space and permissions of the folder, then `tilth "
+        r"resume .*/run`$"
     )
     with CheckpointWriter(run.folder, 2) as writer:
         writer.save(7, *training, {}, {})
@@ -306,7 +306,9 @@ def test_a_state_that_does_not_fit_changes_nothing(make_run, make_training, conf
     model, optimizer = make_training(1)
     before = snapshot((model, optimizer))
     two_groups = torch.optim.AdamW([{"params": [p]} for p in model.parameters()])
-    with pytest.raises(FileError, match=r"is of another optimizer \(.*\); make the optimizer with"):
+    with pytest.raises(
+        FileError, match=r"does not fit the optimizer \(.*\); make the optimizer with"
+    ):
         load_state(checkpoint, checkpoint.state(), model, two_groups)
     assert_same(snapshot((model, optimizer)), before)
     other = TransformerLM(type(config.model)(**{**config.model.to_dict(), "d_ff": 32}))
@@ -324,7 +326,7 @@ def test_a_flipped_bit_of_a_weight_is_refused(make_run, make_training):
     path.write_bytes(content)
     training = make_training(1)
     before = snapshot(training)
-    with pytest.raises(FileError, match=r"model.safetensors is damaged; take another checkpoint"):
+    with pytest.raises(FileError, match=r"model.safetensors is damaged; choose another checkpoint"):
         load_state(checkpoint, checkpoint.state(), *training)
     assert_same(snapshot(training), before)
 
@@ -335,7 +337,7 @@ def test_a_flipped_bit_of_a_weight_is_refused(make_run, make_training):
 def test_a_state_that_was_never_one(make_run, make_training, packed):
     checkpoint = save(make_run(), make_training())
     rewrite(checkpoint, packed=packed)
-    with pytest.raises(FileError, match=r"holds another state than it should .*take another"):
+    with pytest.raises(FileError, match=r"has an invalid state .*choose another"):
         load_state(checkpoint, checkpoint.state(), *make_training())
 
 
@@ -347,7 +349,9 @@ def test_a_full_disk_keeps_the_last_checkpoint(make_run, make_training, of, miss
     padding = {"padding": "x" * 200_000} if of == "state.json" else {}  # the largest of the three
     checkpoint = save(run, training, content=padding)
     size = (checkpoint.folder / of).stat().st_size
-    sentence = r"cannot write the checkpoint .*step-000008 \(.*File too large.*\); the ones before"
+    sentence = (
+        r"cannot write the checkpoint .*step-000008 \(.*File too large.*\); earlier checkpoints"
+    )
     with (
         CheckpointWriter(run.folder, 2) as writer,
         largest_file(0 if missing == "all" else size - 1),
@@ -518,7 +522,9 @@ def test_moments_of_another_shape_are_refused(make_run, make_training):
     checkpoint.check()  # every byte is as its checksum says
     training = make_training(1)
     before = snapshot(training)
-    with pytest.raises(FileError, match=r"of another optimizer \(exp_avg of .* has shape \(1, 16"):
+    with pytest.raises(
+        FileError, match=r"does not fit the optimizer \(exp_avg of .* has shape \(1, 16"
+    ):
         load_state(checkpoint, checkpoint.state(), *training)
     assert_same(snapshot(training), before)
 
@@ -531,7 +537,7 @@ def test_options_of_another_type_are_refused(make_run, make_training, option, va
     packed = checkpoint.state().packed
     packed["optimizer"]["param_groups"][0][option] = value
     rewrite(checkpoint, packed=packed)
-    with pytest.raises(FileError, match=rf"of another optimizer \(its {option} is"):
+    with pytest.raises(FileError, match=rf"does not fit the optimizer \(its {option} is"):
         load_state(checkpoint, checkpoint.state(), *make_training(1))
 
 
@@ -544,7 +550,7 @@ def test_a_group_of_another_kind_is_refused(make_run, make_training):
     packed["optimizer"]["param_groups"][-1]["kind"] = "muon"
     packed["optimizer"]["state"] = {}
     rewrite(checkpoint, packed=packed)
-    with pytest.raises(FileError, match=r"of another optimizer \(its kind is 'muon'\)"):
+    with pytest.raises(FileError, match=r"does not fit the optimizer \(its kind is 'muon'\)"):
         load_state(checkpoint, checkpoint.state(), model, Muon(muon_groups(model, 0.1)))
 
 

@@ -30,7 +30,7 @@ def test_weights_of_every_float_are_read(tmp_path):
         assert np.array_equal(found, exact.numpy())
         assert tensor_infos(tmp_path / "w.safetensors")["w"].shape == (2, 2)
     safetensors.torch.save_file({"w": exact.long()}, tmp_path / "w.safetensors")
-    with pytest.raises(FileError, match="holds w as I64; save it as float32"):
+    with pytest.raises(FileError, match="has w as I64; save it as float32"):
         load_weights(tmp_path / "w.safetensors")
     (tmp_path / "w.safetensors").write_bytes(b"nothing of the kind")
     for read in (load_weights, tensor_infos):
@@ -57,6 +57,6 @@ def test_a_file_is_compared_with_its_config(tmp_path):
         ),
         ({"num_layers": 2}, r"only the checkpoint has layers\.2\.attn\.k_proj\.weight"),
     ):
-        match = rf"does not fit the config of the run \({sentence}.*\); take another checkpoint"
+        match = rf"does not fit the config of the run \({sentence}.*\); choose another checkpoint"
         with pytest.raises(FileError, match=match):
             check_model_file(path, replace(CONFIG, **changes))

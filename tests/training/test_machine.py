@@ -21,12 +21,12 @@ def test_a_device_that_is_not_there():
 def test_precision_follows_the_device(monkeypatch):
     assert resolve_dtype(None, "cpu") == "float32"
     assert resolve_dtype("float32", "cpu") == "float32"
-    with pytest.raises(ValueError, match="float16 does not train on a CPU; take float32"):
+    with pytest.raises(ValueError, match="float16 is not supported on a CPU; use float32"):
         resolve_dtype("float16", "cpu")
-    with pytest.raises(ValueError, match="not tried on mps"):
+    with pytest.raises(ValueError, match="not tested on mps"):
         resolve_dtype("bfloat16", "mps")
     monkeypatch.setattr(machine_module, "_cpu_has_bfloat16", lambda: False)
-    with pytest.raises(ValueError, match=r"no instructions for bfloat16.*29 times.*take float32"):
+    with pytest.raises(ValueError, match=r"no instructions for bfloat16.*29 times.*use float32"):
         resolve_dtype("bfloat16", "cpu")
     monkeypatch.setattr(machine_module, "_cpu_has_bfloat16", lambda: True)
     assert resolve_dtype("bfloat16", "cpu") == "bfloat16"

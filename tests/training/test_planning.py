@@ -70,7 +70,7 @@ def test_a_budget_that_is_too_short_is_one_step(config, data, monkeypatch, caplo
 
 
 def test_no_length_at_all(config, data):
-    with pytest.raises(ValueError, match="how long to train is not said; give steps, or a budget"):
+    with pytest.raises(ValueError, match="neither steps nor budget_seconds; give one"):
         plan(open_ended(config, steps=None), data)
 
 

@@ -1,7 +1,6 @@
-"""Everything that a run leaves on disk, and back.
+"""Run directories: config, tokenizer, logs and checkpoints of a training run.
 
-What enters: a config, a model and its optimizer, what happened at each step. What leaves: a run
-directory, and all of it again. Only checkpoints need torch.
+`state.py` and `checkpoint_file.py` need torch, the other modules do not.
 """
 
 from tilth.lazy import lazy_names

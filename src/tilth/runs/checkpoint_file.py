@@ -1,8 +1,7 @@
-"""A model and its optimizer in one file, without pickle: safetensors, with JSON in its header.
+"""A model and its optimizer in one safetensors file, without pickle.
 
-What enters: any `Module`, any `Optimizer`, the number of the step. What leaves: a file that any
-safetensors reader opens (weights under `model.`, the optimizer's tensors under `optimizer.`), and
-the same objects again. A weight that two names share is stored once.
+Weights are under `model.`, the optimizer's tensors under `optimizer.`, all other values are JSON in
+the header. A weight that two names share is stored once.
 
 >>> import io
 >>> import torch
@@ -36,7 +35,7 @@ VERSION = 1
 def save_checkpoint(
     model: Module, optimizer: Optimizer | None, iteration: int, out: StrPath | BinaryIO
 ) -> None:
-    """Write everything that training needs to go on; a path is replaced in one step."""
+    """Save the state dicts of a model and an optimizer; a file at the path is replaced at once."""
     tensors = TensorStore()
     content = {
         "version": VERSION,
@@ -56,7 +55,10 @@ def save_checkpoint(
 def load_checkpoint(
     src: StrPath | BinaryIO, model: Module, optimizer: Optimizer | None = None
 ) -> int:
-    """Fill a model and an optimizer that were made alike; return the number of the step."""
+    """Load a checkpoint into a model and an optimizer of the same shapes; return the iteration.
+
+    Raises FileError, and changes nothing, if the file is damaged or does not fit.
+    """
     if hasattr(src, "read"):
         name, data = str(getattr(src, "name", "the checkpoint")), src.read()
     else:
@@ -71,13 +73,13 @@ def load_checkpoint(
         )
         iteration = operator.index(content["iteration"])
         if not isinstance(model_state, dict) or not isinstance(optimizer_state, dict | None):
-            raise ValueError("there are no state dicts in it")
+            raise ValueError("it has no state dicts")
     except INVALID as error:
         problem = f"is truncated or is not a checkpoint ({error})"
-        raise FileError(name, problem, "check the path, or take an older one") from error
+        raise FileError(name, problem, "check the path, or use an older checkpoint") from error
     if version != VERSION:
-        raise FileError(name, f"is of version {version}", "use the tilth that wrote it")
+        raise FileError(name, f"has version {version}", "use the tilth that wrote it")
     if optimizer is not None and optimizer_state is None:
-        raise FileError(name, "holds no optimizer", "load the model alone")
+        raise FileError(name, "has no optimizer state", "load the model alone")
     load_state_dicts(name, model, model_state, optimizer, optimizer_state)
     return iteration

@@ -29,7 +29,7 @@ from tilth.schema import Range
 CHECKPOINTS = "checkpoints"
 MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 KIND, VERSION = "checkpoint", 1
-HINT = "take another checkpoint, or remove this one and resume the run"
+HINT = "choose another checkpoint, or remove this one and resume the run"
 LEFTOVER = r"\.step-[0-9]{6,}(?:\.removed)?\.partial"  # of a killed process
 _NAME = re.compile(r"step-([0-9]{6}|[1-9][0-9]{6,})")
 
@@ -71,7 +71,7 @@ class Checkpoint:
             raise FileError(path, "is damaged", HINT)
         state = checked(CheckpointState, content, path)
         if state.step != self.step:
-            raise FileError(self.folder, f"is of step {state.step}", "restore its name")
+            raise FileError(self.folder, f"has the state of step {state.step}", "restore its name")
         return state
 
     def check(self) -> CheckpointState:
@@ -119,13 +119,13 @@ class Checkpoint:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Turn errors about the content of the state, which may be anything, into FileError."""
+        """Turn errors about the content of the state into FileError."""
         try:
             yield
         except (*INVALID, RuntimeError) as error:
             if is_out_of_memory(error):
                 raise
-            problem = f"holds another state than it should ({error})"
+            problem = f"has an invalid state ({error})"
             raise FileError(self.folder, problem, HINT) from error
 
 

@@ -190,7 +190,7 @@ class Log:
             yield
         except OSError as error:
             raise OSError(
-                f"cannot write {self.path} ({error.strerror}); the checkpoints are whole: check "
+                f"cannot write {self.path} ({error.strerror}); the checkpoints are intact: check "
                 f"the space and permissions of the folder, then `tilth resume {self.path.parent}`"
             ) from error
 

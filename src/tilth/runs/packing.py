@@ -1,7 +1,7 @@
-"""Any state dict as JSON and named tensors, and back. No torch here.
+"""Any state dict as JSON and named tensors, and back. No torch.
 
-`pack` hands each tensor to a function that stores it under a name; `unpack` gets the tensors by
-name. What stands for a tensor is up to the caller: `check_optimizer_state` looks at shapes alone.
+`pack` calls a function that stores each tensor under a name; `unpack` takes the tensors by name.
+For `check_optimizer_state`, an object with the tensor's dtype and shape is enough.
 
 >>> packed = pack({"lr": (0.1, float("inf")), 3: None}, "state", store=lambda value, name: None)
 >>> packed
@@ -16,11 +16,11 @@ from typing import Any
 
 from tilth.files import FileError, StrPath
 
-# What JSON cannot say is an object with one key that begins with a dollar.
+# A value that JSON does not have is an object with one key that begins with a dollar.
 _TENSOR, _TUPLE, _PAIRS, _FLOAT = "$tensor", "$tuple", "$pairs", "$float"
 
-# State tensors of the optimizers here and in torch.optim that have the shape of their parameter:
-# those of the Adam family and SGD, then those of RMSprop, Adadelta, Adagrad, ASGD and Rprop.
+# State tensors with the shape of their parameter, here and in torch.optim: of the Adam family and
+# SGD, then of RMSprop, Adadelta, Adagrad, ASGD and Rprop.
 SHAPED_LIKE_PARAMETER = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer"}
 SHAPED_LIKE_PARAMETER |= {"square_avg", "grad_avg", "acc_delta", "sum", "ax", "prev", "step_size"}
 # Options of parameter groups that are a number, or for betas two; torch also takes tensors.
@@ -51,13 +51,13 @@ def pack(value: object, name: str, store: Callable[[object, str], str | None]) -
     if (stored := store(value, name)) is not None:
         return {_TENSOR: stored}
     raise ValueError(
-        f"{name} is a {type(value).__name__}, which a checkpoint does not hold; keep it "
-        "elsewhere, or as numbers, texts, lists, dicts or tensors"
+        f"{name} is a {type(value).__name__}, which a checkpoint cannot hold; use numbers, "
+        "strings, lists, dicts or tensors"
     )
 
 
-def unpack(value: object, tensors: Mapping[str, object]) -> Any:  # noqa: ANN401, what was packed
-    """Return the value that `pack` was given; ValueError if it never was one."""
+def unpack(value: object, tensors: Mapping[str, object]) -> Any:  # noqa: ANN401, any value
+    """Return the value that `pack` was given; raise ValueError for other JSON."""
     if isinstance(value, list):
         return [unpack(item, tensors) for item in value]
     if not isinstance(value, dict):
@@ -79,14 +79,14 @@ def unpack(value: object, tensors: Mapping[str, object]) -> Any:  # noqa: ANN401
 def check_optimizer_state(
     path: StrPath, state: object, shapes: Sequence[Sequence[int]], hint: str
 ) -> None:
-    """Refuse an optimizer state whose tensors do not have the shapes of the parameters.
+    """Raise FileError if state tensors do not have the shapes of their parameters.
 
-    `shapes` are those of the parameters, in the order of the groups. A fused kernel reads and
-    writes as far as the parameter goes, whatever the size of the state.
+    `shapes` are those of the parameters, in the order of the groups. Without the check, a fused
+    kernel would read and write beyond a smaller state tensor.
     """
 
     def refuse(problem: str) -> FileError:
-        return FileError(path, f"is of another optimizer ({problem})", hint)
+        return FileError(path, f"does not fit the optimizer ({problem})", hint)
 
     if not isinstance(state, dict):
         raise refuse("its state is not a table")
@@ -130,6 +130,6 @@ def is_number(value: object) -> bool:
 
 
 def shape_of(value: object) -> tuple[int, ...] | None:
-    """The shape of what stands for a tensor; None for anything else."""
+    """Return the shape of a tensor, or of an object that describes one; None for other values."""
     shape = getattr(value, "shape", None)
     return None if shape is None else tuple(shape)

@@ -1,7 +1,6 @@
-"""A run directory: everything about one training in one folder, to move, zip, resume or serve.
+"""Run directories: one folder with everything about a training run, to move, resume or serve.
 
-What enters: a resolved config and a tokenizer. What leaves: a folder that appears complete, and a
-`Run` that reads it. No torch here: who only looks at a run should not wait for it.
+No torch: reading a run does not wait for its import.
 """
 
 import fcntl
@@ -79,10 +78,10 @@ class Run:
         return self.manifest.end_token
 
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer that made the run's data."""
+        """Load the tokenizer of the run's data."""
         tokenizer = Tokenizer.load(self.folder / TOKENIZER)
         if tokenizer.fingerprint != self.manifest.tokenizer_fingerprint:
-            problem = "is not the tokenizer that the run began with"
+            problem = "is not the tokenizer that the run was trained with"
             raise FileError(self.folder / TOKENIZER, problem, "restore a copy")
         return tokenizer
 
@@ -95,11 +94,11 @@ class Run:
         return read_samples(self.folder / SAMPLES)
 
     def checkpoints(self) -> list[Checkpoint]:
-        """All checkpoints, oldest first."""
+        """Return all checkpoints, oldest first."""
         return list_checkpoints(self.folder)
 
     def checkpoint(self, step: int | None = None) -> Checkpoint:
-        """That after `step`; or else the one of lowest validation loss, or else the newest."""
+        """Return the checkpoint after `step`, by default the best, or the newest without losses."""
         checkpoints = self.checkpoints()
         if not checkpoints:
             raise FileError(self.folder, "has no checkpoint yet", "train it first")
@@ -112,10 +111,9 @@ class Run:
         return by_step[step]
 
     def read_checkpoint(self, read: Callable[[Checkpoint], Read], step: int | None = None) -> Read:
-        """What `read` makes of the best checkpoint, or of that after `step`.
+        """Return `read(checkpoint)` for the best checkpoint, or for that after `step`.
 
-        A training beside us may remove a checkpoint between its choice and its reading; then
-        another is chosen.
+        If a running training removes the checkpoint meanwhile, the next best is read.
         """
         while True:
             checkpoint = self.checkpoint(step)
@@ -127,12 +125,12 @@ class Run:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the last step has been taken and saved."""
+        """Whether there is a checkpoint of the last step."""
         return any(checkpoint.step >= self.config.steps for checkpoint in self.checkpoints())
 
     @property
     def is_running(self) -> bool:
-        """Whether a process trains it at this moment."""
+        """Whether a process is training it."""
         if (self.folder / LOCK).exists():
             try:
                 with open_regular(self.folder / LOCK) as lock:
@@ -143,7 +141,7 @@ class Run:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep every other process from training it."""
+        """Hold the lock that a training process takes; raise ValueError if another one has it."""
         with open_lock(self.folder / LOCK) as lock:
             for _ in range(25):  # `is_running` of another process holds the lock for a moment
                 if try_lock(lock):
@@ -156,7 +154,7 @@ class Run:
             yield
 
     def save_config(self, config: ResolvedConfig) -> "Run":
-        """Replace the config, for a run that is extended."""
+        """Replace the config and the README; return the run with them."""
         _save_config(self.folder, self.folder.resolve().name, config)
         return open_run(self.folder)
 
@@ -168,10 +166,10 @@ def create_run(
     data_fingerprint: str,
     end_token: str = END_TOKEN,
 ) -> Run:
-    """Make a run directory that has not begun; the folder appears when all is in it."""
+    """Create a run directory without checkpoints; the folder appears complete or not at all."""
     check_new_folder(Path(folder))
     target = Path(os.path.realpath(folder))  # a symlink is written through
-    name = target.name[:40]  # cut, as a name has at most 255 bytes
+    name = target.name[:40]  # a file name has at most 255 bytes
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(target.parent, rf"\.{re.escape(name)}\.([0-9]{{1,9}})\.partial")
@@ -190,28 +188,29 @@ def create_run(
             (partial / CHECKPOINTS).mkdir()
     except OSError as error:
         raise OSError(
-            f"cannot make the run {folder} ({error.strerror or error}); check its name, and the "
-            "space and permissions of the folder that it is in"
+            f"cannot create the run {folder} ({error.strerror or error}); check its name, and the "
+            "free space and permissions of its parent folder"
         ) from error
     return open_run(folder)
 
 
 def check_new_folder(folder: Path) -> None:
-    """Refuse a folder in which something would be lost; call it before long work."""
+    """Raise FileExistsError if a new run would replace files; part of the preflight checks."""
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"{folder} is a file; name a new folder for the run.")
     if (folder / CONFIG).exists():
         raise FileExistsError(
-            f"{folder} is a run already; go on with `tilth resume {folder}`, or name another --out."
+            f"{folder} is a run already; continue it with `tilth resume {folder}`, or choose "
+            "another --out."
         )
     if folder.exists() and any(folder.iterdir()):
         raise FileExistsError(f"{folder} is not empty; name a new folder for the run.")
-    if folder.resolve() == Path.cwd():  # it would be replaced under our feet
+    if folder.resolve() == Path.cwd():  # the rename would replace it
         raise FileExistsError(f"{folder} is the current folder; name a new one for the run.")
 
 
 def open_run(folder: StrPath) -> Run:
-    """Open a run directory, once its config and manifest are whole."""
+    """Open a run directory; raise FileError unless its config and manifest are valid."""
     folder = Path(folder)
     if not (folder / CONFIG).is_file():
         hint = "name a folder that `tilth train` made"
@@ -224,10 +223,10 @@ def open_run(folder: StrPath) -> Run:
         hint = "correct or restore it"
         raise FileError(folder / CONFIG, f"is not a training config ({error})", hint) from error
     if config.steps is None:
-        raise FileError(folder / CONFIG, "has no number of steps", "restore it")
+        raise FileError(folder / CONFIG, "has no steps", "restore it")
     resolved = config.resolve(device="cpu", dtype="float32", compile=False, threads=1)
     if undecided := differences(config, resolved):
-        raise FileError(folder / CONFIG, f"does not say {', '.join(undecided)}", "restore it")
+        raise FileError(folder / CONFIG, f"has no {', '.join(undecided)}", "restore it")
     return Run(folder, resolved, manifest)
 
 
@@ -241,12 +240,12 @@ def check_same_config(run: Run, checkpoint: Checkpoint, state: CheckpointState) 
         if not may_change and not (is_extension and name in length):
             raise ValueError(
                 f"{run.folder} was trained with {name} = {old}, and its config now says {new}; "
-                "put it back, or begin a new run."
+                "restore it, or start a new run."
             )
 
 
 def verify_run(run: Run) -> Iterator[tuple[str, str | None]]:
-    """Read every byte of a run; of each part, its name and what is wrong with it, or None."""
+    """Check the integrity of a run, byte by byte; yield each file and its problem, or None."""
     checks: dict[str, Callable[[Run], object]] = {
         CONFIG: _check_config,
         TOKENIZER: _check_tokenizer,
@@ -282,22 +281,22 @@ def _check_config(run: Run) -> None:
 
 
 def _check_metrics(run: Run) -> None:
-    checkpoints = run.checkpoints()  # before the records: a training beside us adds to both
+    checkpoints = run.checkpoints()  # before the records: a running training adds to both
     records = run.metrics()
     newest = checkpoints[-1].step if checkpoints else 0
-    # Steps increase, so the first that is not at its place follows the first that is missing.
-    places = enumerate((record.step for record in records), start=1)
-    missing = next((place for place, step in places if step != place), len(records) + 1)
+    # Steps increase by 1 unless one is missing.
+    steps = enumerate((record.step for record in records), start=1)
+    missing = next((expected for expected, step in steps if step != expected), len(records) + 1)
     if missing <= newest:
         raise FileError(run.folder / METRICS, f"has no step {missing}", "restore a copy")
     saved = [record.saved for record in records if record.saved]
-    # One that is being written is not there yet; asked again, as it may have come meanwhile.
+    # Listed again: a running training may have written the first checkpoint meanwhile.
     if saved and not run.is_running and not run.checkpoints():
-        # Killed while it was written, or removed: nobody can tell.
-        problem = f"is empty, and {saved[-1]} was to be saved there"
+        # The process was killed while it wrote the checkpoint, or the checkpoint was removed.
+        problem = f"is empty, but {METRICS} names {saved[-1]}"
         hint = "restore a copy"
         if not run.config.optimizer.begin_step:
-            hint += ", or `tilth resume` begins with the first step again"
+            hint += ", or `tilth resume` starts again from step 1"
         raise FileError(run.folder / CHECKPOINTS, problem, hint)
 
 
@@ -305,11 +304,11 @@ def _check_tokenizer(run: Run) -> None:
     path = run.folder / TOKENIZER
     run.tokenizer()
     if checksum(path) != run.manifest.checksums.get(TOKENIZER):
-        raise FileError(path, "is not as it was written", "restore a copy")
+        raise FileError(path, "was changed", "restore a copy")
 
 
 def versions() -> dict[str, str]:
-    """What the numbers of a run may depend on; a package that is not installed is left out."""
+    """Return the versions of Python and of the packages that results depend on."""
     found = {"python": platform.python_version(), "machine": platform.machine()}
     for name in ("tilth", "torch", "numpy"):
         with suppress(importlib.metadata.PackageNotFoundError):
@@ -326,13 +325,13 @@ def _save_config(folder: Path, name: str, config: ResolvedConfig) -> None:
 
 
 def readme(name: str, config: ResolvedConfig) -> str:
-    """The README of a run directory."""
+    """Return the README of a run directory."""
     model = config.model
     name = os.fsencode(name).decode("utf-8", "replace")
     rows = "".join(
         f"| `{sink}/` | the same metrics for {sink} |\n"
         for sink in config.watch.sinks
-        if sink != "trackio"  # which has a folder of its own elsewhere
+        if sink != "trackio"  # its folder is elsewhere
     )
     return f"""# {name}
 
@@ -340,20 +339,20 @@ A training run of tilth: recipe `{config.recipe}`, {model.num_layers} layers of 
 {model.d_model}, {config.steps:,} steps of
 {config.tokens_per_step:,} tokens.
 
-| file | what it is |
+| file | content |
 |---|---|
-| `{CONFIG}` | everything that was decided, enough to repeat the run |
-| `{TOKENIZER}` | the tokenizer of its data, in the format of Hugging Face |
-| `{MANIFEST}` | fingerprints of data and tokenizer, and the versions that it began with |
-| `{METRICS}` | a line of JSON for each step: loss, learning rate, speed, evaluations |
-| `{SAMPLES}` | texts that the model wrote on the way |
-| `{CHECKPOINTS}/step-000500/` | the state after step 500: weights, optimizer, everything else |
-| `{LOCK}` | held while a process trains the run |
+| `{CONFIG}` | the resolved config, enough to repeat the run |
+| `{TOKENIZER}` | the tokenizer of the data, in the Hugging Face format |
+| `{MANIFEST}` | fingerprints of data and tokenizer, versions of packages |
+| `{METRICS}` | a JSON object for each step: loss, learning rate, throughput, evaluations |
+| `{SAMPLES}` | texts that were sampled during training |
+| `{CHECKPOINTS}/step-000500/` | the state after step 500: weights, optimizer, random generators |
+| `{LOCK}` | locked while a process trains the run |
 {rows}
 ```text
-tilth resume {name}          go on where it was stopped
-tilth evaluate {name}        how well it predicts the validation set
-tilth verify {name}          whether every byte is as it was written
-tilth train --config {name}/{CONFIG} --out another   the same again
+tilth resume {name}          continue a stopped run
+tilth evaluate {name}        evaluate it on the validation set
+tilth verify {name}          check the integrity of all files
+tilth train --config {name}/{CONFIG} --out another   repeat it
 ```
 """

@@ -1,8 +1,6 @@
-"""The state of a training as a checkpoint folder, written while training goes on, and back.
+"""Saving and loading the state of a training run as a checkpoint folder.
 
-What enters: a model, its optimizer, and values that JSON or tensors can hold. What leaves: a folder
-that appears by a rename, and the same state again. Training waits for a copy of the tensors alone;
-a thread writes them.
+Training only waits while the tensors are copied; a thread writes them to the disk.
 """
 
 import os
@@ -82,12 +80,12 @@ class CheckpointWriter:
         return folder_name(step)
 
     def check(self) -> None:
-        """Raise what went wrong so far, without waiting."""
+        """Raise the error of the last save, if it has failed already; do not wait."""
         if self._pending is not None and self._pending.done():
             self.wait()
 
     def wait(self) -> None:
-        """Wait for the last save, and raise what went wrong."""
+        """Wait for the last save; raise its error."""
         if self._pending is not None:
             pending, self._pending = self._pending, None
             pending.result()
@@ -110,7 +108,7 @@ class CheckpointWriter:
         except (OSError, safetensors.SafetensorError) as error:
             reason = getattr(error, "strerror", None) or error
             raise OSError(
-                f"cannot write the checkpoint {target} ({reason}); the ones before it are whole: "
+                f"cannot write the checkpoint {target} ({reason}); earlier checkpoints are intact: "
                 f"check the space and permissions of the folder, then `tilth resume "
                 f"{self.run_folder}`"
             ) from error
@@ -153,7 +151,7 @@ def load_state(
 def load_model(
     run: Run, step: int | None = None, device: str = "cpu"
 ) -> tuple[Checkpoint, TransformerLM]:
-    """The model of a run, with the weights of its best checkpoint, or of that after `step`."""
+    """Load the model of a run's best checkpoint, or of that after `step`."""
 
     def load(checkpoint: Checkpoint) -> tuple[Checkpoint, TransformerLM]:
         check_model_file(checkpoint.folder / MODEL, run.config.model)  # before a model is built
@@ -186,7 +184,7 @@ def load_state_dicts(
     try:
         compare_shapes(shapes, sorted(expected.items()))
     except ValueError as error:
-        hint = "make the model with the config of the run"
+        hint = "make the model with the config that it was saved with"
         raise FileError(path, f"does not fit the model: {error}", hint) from None
     if optimizer is not None:
         _load_optimizer(path, optimizer, optimizer_state)
@@ -200,16 +198,16 @@ def _load_optimizer(path: StrPath, optimizer: Optimizer, state: Any) -> None:  #
     for own, saved in zip(optimizer.param_groups, state["param_groups"], strict=False):
         for name, value in saved.items():
             if name != "params" and name in own and not _is_alike(value, own[name]):
-                problem = f"is of another optimizer (its {name} is {value!r:.40})"
+                problem = f"does not fit the optimizer (its {name} is {value!r:.40})"
                 raise FileError(path, problem, hint)
     try:  # torch checks the groups before it changes anything
         optimizer.load_state_dict(state)
     except ValueError as error:
-        raise FileError(path, f"is of another optimizer ({error})", hint) from error
+        raise FileError(path, f"does not fit the optimizer ({error})", hint) from error
 
 
 def _is_alike(value: object, own: object) -> bool:
-    """Whether an option can take the place of the optimizer's own."""
+    """Return whether the value of an option may replace the optimizer's `own`."""
     if isinstance(own, list | tuple):
         return (
             type(value) is type(own) and len(value) == len(own) and all(map(_is_alike, value, own))
@@ -222,7 +220,7 @@ def _is_alike(value: object, own: object) -> bool:
 
 
 class TensorStore:
-    """Gathers the tensors of packed values in `by_name`, each once, whatever its names."""
+    """Collects the tensors of packed values in `by_name`; a shared tensor is stored once."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, Tensor] = {}
@@ -231,18 +229,20 @@ class TensorStore:
         self._storages: set[int] = set()
 
     def store(self, tensor: object, name: str) -> str | None:
-        """The name under which a tensor stands in `by_name`."""
+        """Store a tensor and return its name; None for other values."""
         if not isinstance(tensor, Tensor):
             return None
         if tensor.layout != torch.strided or tensor.is_meta:
-            raise ValueError(f"{name} has no plain numbers to save; make it dense and fill it")
+            raise ValueError(
+                f"{name} is sparse or on the meta device; make it a dense tensor with values"
+            )
         place = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
         if place in self._names:
             return self._names[place][0]
         while name in self.by_name:  # {"1": ..., 1: ...}
             name += "'"
         self._names[place] = name, tensor
-        # Safetensors stores no memory twice: another view of what is there already is copied out.
+        # Safetensors refuses shared memory: a second view of a storage is copied.
         storage = tensor.untyped_storage().data_ptr()
         plain = tensor.detach().contiguous()
         self.by_name[name] = plain.clone() if storage in self._storages else plain
@@ -258,7 +258,7 @@ def _copy(tensor: Tensor) -> Tensor:
 
 
 def random_state() -> dict[str, Any]:
-    """The state of every random generator that code in a training may draw from."""
+    """Return the states of the random generators of Python, NumPy and torch."""
     name, keys, *rest = np.random.get_state()
     return {
         "python": random.getstate(),
@@ -270,11 +270,11 @@ def random_state() -> dict[str, Any]:
 
 
 def set_random_state(state: Mapping[str, Any]) -> None:
-    """Put every random generator back where it was."""
+    """Restore the random generators; raise ValueError if NumPy's state is invalid."""
     name, keys, place, *rest = state["numpy"]
-    # NumPy reads at this place without a check of its own.
+    # NumPy reads at this index without a check.
     if keys.shape != (624,) or type(place) is not int or not 0 <= place <= 624:
-        raise ValueError("the state of NumPy's generator is not one")
+        raise ValueError("the state of NumPy's generator is invalid")
     random.setstate(state["python"])
     np.random.set_state((name, keys.numpy().astype(np.uint32), place, *rest))
     torch.set_rng_state(state["torch"])

@@ -34,8 +34,8 @@ INVALID = (
     *(ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError),
     safetensors.SafetensorError,
 )
-"""Errors of reading a state whose content may be anything."""
-HINT = "take another checkpoint with --step"
+"""Errors of reading a damaged or untrusted state."""
+HINT = "choose another checkpoint with --step"
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,12 @@ def load_weights(
         tensors = safetensors.deserialize(read_bytes(path) if data is None else data)  # type: ignore[no-untyped-call]
     for name, tensor in tensors:
         dtype = tensor["dtype"]
-        if dtype == "BF16":  # which NumPy has no name for: the upper half of a float32
+        if dtype == "BF16":  # not in NumPy: the upper half of a float32
             numbers = (np.frombuffer(tensor["data"], "<u2").astype("<u4") << 16).view("<f4")
         elif dtype in FLOATS:
             numbers = np.frombuffer(tensor["data"], FLOATS[dtype])
         else:
-            raise FileError(path, f"holds {name} as {dtype}", "save it as float32")
+            raise FileError(path, f"has {name} as {dtype}", "save it as float32")
         weights[name] = numbers.astype(np.float32, copy=False).reshape(tensor["shape"])
     return weights
 

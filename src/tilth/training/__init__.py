@@ -1,8 +1,7 @@
-"""Data and a config to a run directory: the loop, and what it is made of.
+"""Training: token files and a `TrainingConfig` to a run directory.
 
-What enters: token files and a `TrainingConfig`. What leaves: a run directory, step by step. Read
-`step.py` (one update), `evaluation.py`, `session.py` (the state between steps), then `loop.py`;
-`preflight.py` checks, and `planning.py` measures, before the first step.
+Read `step.py` (one update), `evaluation.py`, `session.py` (the state between steps), then
+`loop.py`. Before the first step, `preflight.py` checks and `planning.py` measures.
 """
 
 from tilth.lazy import lazy_names

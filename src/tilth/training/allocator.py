@@ -1,9 +1,8 @@
-"""Memory that training gives back is kept for the next step, instead of asked for anew.
+"""Let malloc keep freed memory for the next step.
 
-What enters: nothing. What leaves: whether the C library was told. Each step frees and allocates the
-same large tensors. glibc takes each of them from the kernel and gives it back, and the kernel
-clears every page again: a product into fresh memory (8,192 x 512 by 512 x 2,688) takes 1.19 times
-as long, a compiled step of the reference model 1.05 times.
+Each step frees and allocates the same large tensors. By default, glibc returns each of them to the
+kernel, which clears all pages again. A product into new memory (8,192 x 512 by 512 x 2,688) takes
+1.19 times as long, a compiled step of the reference model 1.05 times.
 
 >>> import platform
 >>> keep_freed_memory() == (platform.libc_ver()[0] == "glibc")
@@ -19,13 +18,13 @@ TRIM_THRESHOLD, MMAP_MAX = -1, -4  # from malloc.h
 
 @functools.cache
 def keep_freed_memory() -> bool:
-    """Let malloc keep what is freed, for the rest of this process; False where it is not glibc's.
+    """Let malloc keep freed memory until the process ends; return False without glibc.
 
-    The price: what a process held at its peak it holds until it ends. It changes no number, as
-    torch aligns its tensors to 64 bytes in either case.
+    The process then holds its peak memory to the end. Results do not change, as torch aligns
+    tensors to 64 bytes in either case.
     """
     library = ctypes.CDLL(None) if sys.platform == "linux" else None
     if library is None or not hasattr(library, "gnu_get_libc_version"):
         return False
-    # No mapping of its own for a large block, and no giving back of what is free at the end.
+    # Do not map large blocks separately, and do not return free memory at the end of the heap.
     return bool(library.mallopt(MMAP_MAX, 0) and library.mallopt(TRIM_THRESHOLD, -1))

@@ -114,8 +114,8 @@ def prepare_resume(folder: StrPath, *, data: StrPath | None = None) -> PreparedR
     config = _config_to_resume(run)
     if replace(run, config=config).is_finished and _whole_state(run.checkpoints()[-1]):
         raise ValueError(
-            f"{folder} is finished, after {config.steps:,} steps; to train it further, say "
-            "by how many steps (--steps)."
+            f"{folder} is finished, after {config.steps:,} steps; to train it further, give "
+            "the number of steps (--steps)."
         )
     return _prepare_existing(run, config, data)
 
@@ -127,7 +127,7 @@ def prepare_extension(folder: StrPath, steps: int, *, data: StrPath | None = Non
     if not run.is_finished or not _whole_state(run.checkpoints()[-1]):
         raise ValueError(f"{folder} is not finished; first `tilth resume {folder}`.")
     if steps < 1:
-        raise ValueError(f"steps is {steps}; give at least one step more.")
+        raise ValueError(f"steps is {steps}; give at least 1.")
     old, begin_step = run.config.opened(), run.config.steps
     # Lengths that are None are derived again.
     optimizer = replace(old.optimizer, begin_step=begin_step, warmup_steps=None, decay_steps=None)
@@ -160,8 +160,8 @@ def _config_to_resume(run: Run) -> ResolvedConfig:
             continue
         if state.step >= begin_step:
             break
-        text = "%s was extended at step %d, and the checkpoint of that step is damaged: it goes on "
-        text += "from step %d as it did before; then extend it again."
+        text = "%s was extended at step %d, and the checkpoint of that step is damaged: it "
+        text += "continues from step %d with the config before that; extend it again afterwards."
         log.warning(text, run.folder, begin_step, state.step)
         return replace(checkpoint.config(state), data=run.config.data)
     return run.config

@@ -35,14 +35,14 @@ def resolve_dtype(dtype: Dtype | None, device: str) -> Dtype:
     if dtype is None:
         return "bfloat16" if kind == "cuda" and torch.cuda.is_bf16_supported() else "float32"
     if kind == "cpu" and dtype == "float16":
-        raise ValueError("float16 does not train on a CPU; take float32.")
+        raise ValueError("float16 is not supported on a CPU; use float32.")
     if kind == "cpu" and dtype == "bfloat16" and not _cpu_has_bfloat16():
         raise ValueError(
-            "this CPU has no instructions for bfloat16, and takes 29 times as long in it as in "
-            "float32; take float32."
+            "this CPU has no instructions for bfloat16: it would take 29 times as long as float32; "
+            "use float32."
         )
     if kind == "mps" and dtype != "float32":
-        raise ValueError(f"{dtype} is not tried on mps; take float32.")
+        raise ValueError(f"{dtype} is not tested on mps; use float32.")
     return dtype
 
 

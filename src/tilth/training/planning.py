@@ -87,7 +87,7 @@ def plan(config: TrainingConfig, data: Data) -> Plan:
         threads=config.machine.threads or torch.get_num_threads(),
     )
     if config.steps is None and config.budget_seconds is None:
-        raise ValueError("how long to train is not said; give steps, or a budget of time.")
+        raise ValueError("the config has neither steps nor budget_seconds; give one of them.")
     with machine_settings(machine):
         peak = measured_peak(torch.device(device), machine.dtype)
         machine, step_seconds = _choose_compiler(config, machine, data)
@@ -192,7 +192,7 @@ def _choose_compiler(
     log.warning(
         "compiling took %.0f s; a step takes %.3g s instead of %.3g s%s",
         *(compiling, compiled_seconds, step_seconds),
-        "" if is_compiled else ": it does not pay here",
+        "" if is_compiled else ": compiling does not pay here",
     )
     if is_compiled:
         return replace(machine, compile=True), compiled_seconds

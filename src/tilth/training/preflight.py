@@ -1,7 +1,6 @@
-"""The preflight checks: what could not end well is refused before long work.
+"""Preflight checks: data fits config, device, threads, disk space, libraries of sinks.
 
-Data fits the config, the device and the threads are there, the disk has room for the checkpoints,
-the libraries of the sinks are installed; a run that goes on has the data that it began with.
+A resumed run must also have the data that it was trained on.
 """
 
 import shutil
@@ -19,7 +18,7 @@ from tilth.training.sinks import check_sinks
 
 
 def check_new_run(config: TrainingConfig, data: Data, tokenizer: Tokenizer, folder: Path) -> None:
-    """Run all checks of a run that begins."""
+    """Run the preflight checks of a new run."""
     if config.optimizer.begin_step:
         raise ValueError(
             f"optimizer.begin_step is {config.optimizer.begin_step}: this is the config of a run "
@@ -31,13 +30,13 @@ def check_new_run(config: TrainingConfig, data: Data, tokenizer: Tokenizer, fold
 
 
 def check_data(config: TrainingConfig, data: Data, tokenizer: Tokenizer) -> None:
-    """Refuse data that the config cannot train on; `tokenizer` is the data's own."""
+    """Raise ValueError unless data and tokenizer fit the config."""
     if config.model.vocab_size != data.vocab_size:
         raise ValueError(
             f"model.vocab_size is {config.model.vocab_size:,}, and the tokenizer of {data.folder} "
-            f"has {data.vocab_size:,} tokens; leave it out to take the latter."
+            f"has {data.vocab_size:,} tokens; leave model.vocab_size out to use that."
         )
-    prompt = tokenizer.encode_ordinary(config.watch.sample_prompt)  # as a sample is
+    prompt = tokenizer.encode_ordinary(config.watch.sample_prompt)  # as samples do
     if config.watch.sample_every != 0 and len(prompt) > config.model.context_length:
         raise ValueError(
             f"watch.sample_prompt has {len(prompt)} tokens, and the context length is "
@@ -53,16 +52,16 @@ def check_data(config: TrainingConfig, data: Data, tokenizer: Tokenizer) -> None
 
 
 def check_machine(config: TrainingConfig) -> None:
-    """Refuse a sink, device or precision that is not here: a run may come from elsewhere."""
+    """Raise ValueError unless sinks, device, precision and threads are available here."""
     check_sinks(config.watch.sinks)
     resolve_dtype(config.machine.dtype, resolve_device(config.machine.device))
     checked_threads(config.machine.threads, "machine.threads")
 
 
 def check_space(folder: Path, config: TrainingConfig) -> None:
-    """Refuse a disk that the checkpoints will not fit on: weights and two moments of each."""
+    """Raise OSError unless the checkpoints fit on the disk: weights and two moments each."""
     checkpoint_bytes = 12 * count_parameters(config.model).total
-    # Those that are kept, the best, and the one that is being written.
+    # The newest checkpoints, the best, and the one that is being written.
     needed = (config.watch.keep_checkpoints + 2) * checkpoint_bytes + (16 << 20)
     folder = folder.resolve()  # a symlink may lead to another disk
     parent = next(parent for parent in (folder, *folder.parents) if parent.exists())
@@ -70,12 +69,12 @@ def check_space(folder: Path, config: TrainingConfig) -> None:
     if free < needed:
         raise OSError(
             f"the checkpoints of {folder} need {needed / 1e6:,.0f} MB, and the disk has "
-            f"{free / 1e6:,.0f} MB left; free some, or keep fewer (watch.keep_checkpoints)."
+            f"{free / 1e6:,.0f} MB left; free some space, or lower watch.keep_checkpoints."
         )
 
 
 def open_same_data(run: Run, folder: StrPath | None) -> Data:
-    """Open the data that a run was trained on, where it was or in another folder."""
+    """Open the data of a run, by default in its original folder; compare the fingerprints."""
     data = open_data(run.config.data if folder is None else folder)
     for what, now, then in (
         ("tokenizer", data.tokenizer_fingerprint, run.manifest.tokenizer_fingerprint),
@@ -86,6 +85,6 @@ def open_same_data(run: Run, folder: StrPath | None) -> Data:
                 data.folder,
                 f"is not what {run.folder} was trained on: its {what} has the fingerprint "
                 f"{now[:12]} instead of {then[:12]}",
-                "name the folder that was (--data), or begin a new run",
+                "name the right folder (--data), or start a new run",
             )
     return data

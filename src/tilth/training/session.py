@@ -39,7 +39,7 @@ from tilth.training.step import (
     update,
 )
 
-SPEED_STEPS = 20  # that the reported speed is a mean of
+SPEED_STEPS = 20  # that the throughput is averaged over
 
 log = logging.getLogger(__name__)
 
@@ -67,10 +67,10 @@ class Session:
             try:
                 return self._restore(checkpoint)
             except FileError as error:
-                log.warning("%s; trying the checkpoint before it.", error)
+                log.warning("%s; trying the previous checkpoint.", error)
         if checkpoints or self.config.optimizer.begin_step:  # an extension needs a checkpoint
-            hint = "restore one, or begin a new run"
-            raise FileError(self.run.folder, "has no checkpoint that is whole", hint)
+            hint = "restore one, or start a new run"
+            raise FileError(self.run.folder, "has no intact checkpoint", hint)
         self._make()
 
     def _make(self) -> None:
@@ -184,9 +184,9 @@ class Session:
             writer.wait()
         folder, good = self.run.folder, f"{self.run.folder} has no checkpoint yet"
         for checkpoint in self.run.checkpoints()[-1:]:
-            good = f"the checkpoint of step {checkpoint.step} in {folder} is good"
+            good = f"the checkpoint of step {checkpoint.step} in {folder} is intact"
         raise DivergedError(
-            f"{self.problem}; {good}: begin a run with a smaller optimizer.lr, a longer warm-up, "
+            f"{self.problem}; {good}: start a run with a smaller optimizer.lr, a longer warm-up, "
             "or float32."
         )
 

@@ -85,7 +85,7 @@ def open_sinks(run: Run, *, first_step: int) -> Iterator[Sinks]:
                 sinks.by_name[name] = OPEN[name](run, first_step)
             except Exception as error:  # each library has its own: no key, no server, no space
                 raise ValueError(
-                    f"the sink {name} cannot be opened ({error}); mend that, or leave it out of "
+                    f"the sink {name} cannot be opened ({error}); fix that, or leave it out of "
                     "watch.sinks."
                 ) from error
         yield sinks

@@ -80,7 +80,7 @@ def compiled(loss_of: LossOf, device: str) -> LossOf:
                 raise
             reason = str(error).strip().splitlines()[0]
             raise ValueError(
-                f"the model cannot be compiled here ({reason}); install a C++ compiler, or begin a "
+                f"the model cannot be compiled here ({reason}); install a C++ compiler, or start a "
                 "run with machine.compile = false."
             ) from error
 
