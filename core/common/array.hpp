@@ -1,14 +1,16 @@
-// array: the one owner of memory for numbers. It grows, and never writes what it was not given.
+// Array: a growable array of trivially copyable values, and the only owner of raw memory.
 //
 //     Array<std::uint32_t> ids;
 //     ids.append(7);
 //     ids.view();  // a span of one
 //     Array<float> zeros = Array<float>::zeros(1'000'000);  // no page touched yet
 //
-// Promise: appending is amortised constant. Grown memory and zeros are untouched until written, so
-// a page that is never used is never paid for. A failed allocation throws std::bad_alloc and leaves
-// the array as it was. Memory of 2 MB or more asks for large pages. std::vector does none of this:
-// resize() writes zeros, and growing copies where realloc only moves pages.
+// Contract: grown memory and zeros are untouched until written, so unused pages cost no memory. A
+// failed allocation throws std::bad_alloc and leaves the array unchanged. Allocations of 2 MB or
+// more request large pages. std::vector offers none of this: resize() writes zeros, and growing
+// copies where realloc remaps pages.
+//
+// Complexity: append is amortized O(1); zeros is O(1) until the pages are touched.
 #pragma once
 
 #include <sys/mman.h>
@@ -33,9 +35,8 @@ namespace tilth {
 inline constexpr std::size_t cache_line_bytes = 64;
 inline constexpr std::size_t large_page_bytes = std::size_t{2} << 20;
 
-// Ask for pages of 2 MB where the system gives them on request: the first touch of 32 MB took 4 ms
-// instead of 20 on a virtual machine, and reading all weights for each token needs fewer look-ups.
-// Only advice: nothing depends on it.
+// Request pages of 2 MB. The first touch of 32 MB took 4 ms instead of 20 ms on a virtual machine,
+// and reading all weights for each token misses the TLB less often. The system may ignore it.
 inline void prefer_large_pages([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes) {
 #if defined(MADV_HUGEPAGE)
   constexpr std::size_t page = 4096;
@@ -61,7 +62,7 @@ class Array {
   Array& operator=(const Array&) = delete;
   ~Array() { std::free(block_); }
 
-  // `size` zeros that begin at a cache line, or at a large page if they fill one.
+  // Return `size` zeros, aligned to a cache line, or to a large page if they fill one.
   static Array zeros(std::size_t size) {
     const std::size_t bytes = checked_multiply(size, sizeof(T));
     const std::size_t alignment = bytes < large_page_bytes ? cache_line_bytes : large_page_bytes;
@@ -94,12 +95,13 @@ class Array {
 
   void clear() { size_ = 0; }
 
-  // Make room for `more` values behind the last; they may be written before set_size() counts them.
+  // Reserve capacity for `more` values after the last. They may be written before set_size() counts
+  // them.
   void reserve_more(std::size_t more) {
     if (more > capacity_ - size_) grow(more);
   }
 
-  // `size` at most size() plus the room made before.
+  // Requires `size` <= capacity().
   void set_size(std::size_t size) { size_ = size; }
 
   void append(T value) {
@@ -114,7 +116,7 @@ class Array {
     size_ += values.size();
   }
 
-  // Give back the room behind the last value, where that is cheap.
+  // Free the unused capacity if realloc can do so.
   void shrink() {
     if (size_ == 0 || size_ == capacity_ || !is_resizable()) return;
     if (void* smaller = std::realloc(block_, size_ * sizeof(T)); smaller != nullptr) {
@@ -132,7 +134,7 @@ class Array {
   }
 
  private:
-  bool is_resizable() const { return block_ == data_; }  // zeros may begin later in their block
+  bool is_resizable() const { return block_ == data_; }  // false for aligned zeros
 
   void grow(std::size_t more) {
     constexpr std::size_t most = max_bytes / sizeof(T);
@@ -153,7 +155,7 @@ class Array {
     prefer_large_pages(larger, capacity * sizeof(T));
   }
 
-  void* block_ = nullptr;  // what free() takes
+  void* block_ = nullptr;  // the argument of free()
   T* data_ = nullptr;
   std::size_t size_ = 0;
   std::size_t capacity_ = 0;

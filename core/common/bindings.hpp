@@ -1,4 +1,4 @@
-// bindings: what both bindings share. Only they include it; the rest of the core knows no Python.
+// Helpers shared by the two bindings.cpp. No other file of the core includes Python headers.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -17,20 +17,20 @@ namespace tilth::python {
 
 namespace nb = nanobind;
 
-// Lets Ctrl-C through, from a thread that has released the interpreter.
+// Throw nb::python_error if a signal such as Ctrl-C is pending. Call it without the GIL.
 inline void check_signals() {
   const nb::gil_scoped_acquire gil;
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
-// A Python int of any size as a number of at most `most`; other ints are a ValueError, where
-// nanobind's own conversion would raise a TypeError that names every signature.
+// Convert a Python int to a size in [least, most]; raise ValueError outside. nanobind's conversion
+// would raise a TypeError that lists every signature.
 inline std::size_t size_of(const char* name, const nb::int_& number, std::size_t most,
                            std::size_t least = 1) {
   int overflow = 0;
   const long long value = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
   if (overflow != 0 || value < 0 || std::cmp_less(value, least) || std::cmp_greater(value, most)) {
-    // Not the number itself: its digits may be too many to print.
+    // Without the number, which may have too many digits to print.
     const std::string problem = overflow > 0 || value > 0 ? "too large" : "too small";
     throw nb::value_error((std::string(name) + " is " + problem + "; give " +
                            std::to_string(least) + " to " + std::to_string(most))
@@ -43,7 +43,7 @@ inline std::size_t threads_of(const nb::int_& number) {
   return size_of("threads", number, max_threads);
 }
 
-// Hands an array over to NumPy without a copy.
+// Move an array into a NumPy array, without a copy.
 template <typename Numpy, typename T>
 Numpy numpy_of(Array<T> array, std::initializer_list<std::size_t> shape) {
   auto owned = std::make_unique<Array<T>>(std::move(array));
@@ -54,8 +54,8 @@ Numpy numpy_of(Array<T> array, std::initializer_list<std::size_t> shape) {
   return Numpy(data, shape, owner);
 }
 
-// Refuses a second call while one is at work: from another thread, while the first has released the
-// interpreter, or from a function that the first calls back.
+// Raise ValueError on a second call while the first is running: from another thread, as the first
+// has released the GIL, or from a callback of the first.
 class Busy {
  public:
   Busy(std::atomic<bool>& is_busy, const char* problem) : is_busy_(is_busy) {

@@ -1,7 +1,8 @@
-// checked: arithmetic for sizes that come from outside. A result that does not fit is an error, not
-// a small number.
+// Overflow-checked arithmetic for sizes from untrusted input. O(1).
 //
-//     checked_multiply(context_length, d_head, sizeof(float));  // or throws std::bad_alloc
+//     checked_multiply(context_length, d_head, sizeof(float));
+//
+// Contract: every function throws std::bad_alloc if the result exceeds max_bytes.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,7 @@
 
 namespace tilth {
 
-// No object is larger, so that differences of pointers fit too.
+// The largest size of an object: pointer differences must fit too.
 inline constexpr std::size_t max_bytes = std::numeric_limits<std::ptrdiff_t>::max();
 
 inline std::size_t checked_add(std::size_t a, std::size_t b) {
@@ -29,7 +30,7 @@ std::size_t checked_multiply(std::size_t a, std::size_t b, More... more) {
     return checked_multiply(product, more...);
 }
 
-// The next multiple.
+// Round up to a multiple.
 inline std::size_t checked_round_up(std::size_t size, std::size_t multiple) {
   return checked_add(size, multiple - 1) / multiple * multiple;
 }

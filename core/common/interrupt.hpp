@@ -1,10 +1,10 @@
-// interrupt: the one way to stop long work from outside.
+// Interruption: polls a callback that may stop long work.
 //
 //     Interruption interruption([&] { if (ctrl_c_was_pressed()) throw KeyboardInterrupt(); });
 //     for (...) { work(); interruption.poll(); }
 //
-// Promise: the function is called on the thread that polls, about twenty times a second however
-// often poll is called (25 ns each). What it throws ends the work and comes out of the call.
+// Contract: poll() calls the function on the polling thread, at most once every 50 ms. Exceptions
+// of the function propagate to the caller. poll() takes 25 ns.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,4 @@
-// limits: the largest values that the core accepts. Each limit is defined here once; the bindings
-// export those that Python checks too.
+// The limits of the core. The bindings export those that Python checks too.
 #pragma once
 
 #include <cstddef>
@@ -7,20 +6,20 @@
 
 namespace tilth {
 
-// Threads of one call. More than this never helps, and each costs a stack.
+// Threads of one call. More would not help, and each needs a stack.
 inline constexpr std::size_t max_threads = 1024;
 
-// Token ids are below this: tables by id take about 20 bytes for each, holes included.
+// Upper bound of token ids. Tables indexed by id take about 20 bytes per id, unused ids included.
 inline constexpr std::uint32_t max_vocab_size = std::uint32_t{1} << 24;
 
-// Tokens of one vocabulary, special tokens apart: a pair of symbols takes 40 bits of a word, and
-// 256 symbols stand for bytes without a token.
+// Tokens of a vocabulary, without special tokens: a pair of symbols takes 40 bits of a word, and
+// 256 symbols represent bytes without a token.
 inline constexpr std::size_t max_tokens = (std::size_t{1} << 20) - 256;
 
-// Merges of one vocabulary: a rank takes the other 24 bits, and the last value means "no rule".
+// Merges of a vocabulary: a rank takes the other 24 bits, and the largest value means "no rule".
 inline constexpr std::size_t max_merges = (std::size_t{1} << 24) - 2;
 
-// Every dimension of a network: the product of two of them always fits into 64 bits.
+// Every dimension of a network: the product of two dimensions fits into 64 bits.
 inline constexpr std::size_t max_dimension = (std::size_t{1} << 31) - 1;
 
 }  // namespace tilth

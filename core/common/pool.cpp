@@ -11,7 +11,7 @@
 
 namespace tilth {
 
-// What the threads of one call share.
+// The shared state of one call.
 class Jobs {
  public:
   Jobs(std::size_t num_jobs, const InterruptCheck& check,
@@ -26,7 +26,7 @@ class Jobs {
         ++num_running_;
         threads.emplace_back([this, index] { run_apart(index); });
       }
-    } catch (const std::system_error&) {  // no more threads to be had
+    } catch (const std::system_error&) {  // no more threads available
       --num_running_;
     } catch (const std::bad_alloc&) {
       --num_running_;
@@ -45,7 +45,7 @@ class Jobs {
     if (failure_ != nullptr) std::rethrow_exception(failure_);
   }
 
-  // On the calling thread alone.
+  // Call it on the calling thread only.
   void poll() noexcept {
     try {
       if (!is_interrupted_) interruption_.poll();
@@ -72,7 +72,7 @@ class Jobs {
     }
   }
 
-  // The whole life of a thread that is not the calling one.
+  // The body of every thread but the calling one.
   void run_apart(std::size_t index) noexcept {
     run_worker(index);
     const std::lock_guard lock(mutex_);
@@ -80,7 +80,7 @@ class Jobs {
     finished_.notify_one();
   }
 
-  // Keeps the exception in flight, unless one of an earlier job is known.
+  // Store the current exception, unless one of an earlier job is stored.
   void fail(std::size_t order) noexcept {
     const std::lock_guard lock(mutex_);
     is_stopped_ = true;

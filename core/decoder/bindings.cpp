@@ -1,5 +1,4 @@
-// The only file of this folder that knows Python: its objects on one side, spans on the other.
-// Exceptions of the core become ValueError and MemoryError here.
+// Python bindings of the decoder. Exceptions of the core become ValueError and MemoryError.
 
 #include "../common/bindings.hpp"
 
@@ -68,12 +67,12 @@ std::shared_ptr<const Network> make_network(const Weights& weights, const nb::in
                        .is_gated = is_gated,
                        .is_tied = is_tied,
                        .has_qk_norm = has_qk_norm};
-  // The dict keeps every array alive until the network has its copy.
+  // The dict keeps every array alive until the network has copied it.
   std::size_t num_used = 0;
   const auto source = [&](const std::string& name, std::size_t rows, std::size_t columns) {
-    Weight weight;  // never a converted copy, which would end with this call
+    Weight weight;  // never a converted copy, which would be freed after this call
     if (!weights.contains(name.c_str()) || !nb::try_cast(weights[name.c_str()], weight, false)) {
-      throw nb::value_error((name + " is missing, or is no array of float32").c_str());
+      throw nb::value_error((name + " is missing, or is not an array of float32").c_str());
     }
     const bool fits = weight.ndim() == 2
                           ? weight.shape(0) == rows && weight.shape(1) == columns
@@ -107,7 +106,7 @@ std::size_t draw_one(const Scores<Score>& scores, double largest, double tempera
 template <typename Score>
 void define_draw(nb::module_& m) {
   m.def("draw", &draw_one<Score>, "scores"_a, nb::kw_only(), "largest"_a, "temperature"_a,
-        "top_k"_a, "top_p"_a, "min_p"_a, "unit"_a, "The next token; see draw.hpp.");
+        "top_k"_a, "top_p"_a, "min_p"_a, "unit"_a, "Sample the next token; see draw.hpp.");
 }
 
 const Kernels& kernels_of(std::string_view name) {
@@ -115,10 +114,10 @@ const Kernels& kernels_of(std::string_view name) {
   for (const Kernels* kernels : runnable_kernels()) {
     if (name == kernels->name) return *kernels;
   }
-  throw nb::value_error("this processor has no such kernels");
+  throw nb::value_error("this processor does not have these kernels");
 }
 
-// A decoder that two threads of Python cannot enter at once.
+// A decoder that rejects concurrent calls from Python threads.
 class GuardedDecoder {
  public:
   GuardedDecoder(std::shared_ptr<const Network> network, const nb::int_& threads,
@@ -126,7 +125,7 @@ class GuardedDecoder {
       : decoder_(std::move(network), threads_of(threads), kernels_of(kernels)) {}
 
   Rows extend(const std::vector<std::uint32_t>& ids, bool every) {
-    const Busy busy(is_busy_, met);
+    const Busy busy(is_busy_, busy_message);
     if (ids.empty()) throw nb::value_error("there are no token ids to read");
     decoder_.check_fits(ids.size());
     const std::size_t width = decoder_.network().shape().vocab_size;
@@ -141,14 +140,14 @@ class GuardedDecoder {
   }
 
   void truncate(std::size_t length) {
-    const Busy busy(is_busy_, met);
+    const Busy busy(is_busy_, busy_message);
     decoder_.truncate(length);
   }
 
   std::size_t length() const { return decoder_.length(); }
 
  private:
-  static constexpr const char* met =
+  static constexpr const char* busy_message =
       "this decoder is at work in another thread; make one for each thread";
   Decoder decoder_;
   std::atomic<bool> is_busy_ = false;
@@ -157,7 +156,7 @@ class GuardedDecoder {
 }  // namespace
 
 NB_MODULE(_core, m) {
-  m.doc() = "The native core of tilth.generation; its specification is tilth.model.";
+  m.doc() = "The native decoder of tilth.generation; its specification is tilth.model.";
   m.attr("MAX_THREADS") = tilth::max_threads;
   m.attr("MAX_DIMENSION") = tilth::max_dimension;
   m.def(
@@ -167,21 +166,22 @@ NB_MODULE(_core, m) {
         for (const Kernels* kernels : runnable_kernels()) names.emplace_back(kernels->name);
         return names;
       },
-      "The kinds of arithmetic that this processor has, the quickest last.");
+      "The names of the kernels that this processor can run, fastest last.");
 
   define_draw<float>(m);
   define_draw<double>(m);
 
-  nb::class_<Network>(m, "Network", "Weights, laid out for the processor; see network.hpp.")
+  nb::class_<Network>(m, "Network", "Weights packed for the processor; see network.hpp.")
       .def(nb::new_(&make_network), "weights"_a, nb::kw_only(), "vocab_size"_a, "context_length"_a,
            "d_model"_a, "num_layers"_a, "num_heads"_a, "num_kv_heads"_a, "d_ff"_a, "rope_theta"_a,
            "norm_epsilon"_a, "norm"_a, "has_rope"_a, "is_gated"_a, "is_tied"_a, "has_qk_norm"_a,
            "is_int8"_a);
-  nb::class_<GuardedDecoder>(m, "Decoder", "Token ids to logits; see decoder.hpp.")
+  nb::class_<GuardedDecoder>(m, "Decoder",
+                             "Computes logits with a key/value cache; see decoder.hpp.")
       .def(nb::init<std::shared_ptr<const Network>, nb::int_, std::string_view>(), "network"_a,
            "threads"_a, "kernels"_a = "")
       .def("extend", &GuardedDecoder::extend, "ids"_a, "every"_a = false,
-           "Read ids; return the logits behind the last, or behind every one.")
-      .def("truncate", &GuardedDecoder::truncate, "length"_a, "Forget all ids but the first.")
-      .def_prop_ro("length", &GuardedDecoder::length, "How many ids it has read.");
+           "Append ids; return the logits after the last id, or after every id.")
+      .def("truncate", &GuardedDecoder::truncate, "length"_a, "Keep the first `length` ids only.")
+      .def_prop_ro("length", &GuardedDecoder::length, "Number of ids in the cache.");
 }

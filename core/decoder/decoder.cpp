@@ -11,8 +11,8 @@
 namespace tilth::decoder {
 namespace {
 
-// Of weights: little enough that no thread waits long for another's last job, enough to make taking
-// one cheap.
+// Bytes of weights of one job: small enough that no thread waits long for the last job of another,
+// large enough that taking a job is cheap.
 constexpr std::size_t job_bytes = std::size_t{1} << 15;
 
 }  // namespace
@@ -24,7 +24,7 @@ Decoder::Decoder(std::shared_ptr<const Network> network, std::size_t num_threads
       shape_(network_->shape()),
       team_(num_threads),
       stream_(shape_.d_model),
-      normalised_(shape_.d_model),
+      normalized_(shape_.d_model),
       heads_(shape_.d_model + 2 * shape_.d_kv()),
       mixed_(shape_.d_model),
       added_(shape_.d_model),
@@ -35,35 +35,35 @@ Decoder::Decoder(std::shared_ptr<const Network> network, std::size_t num_threads
     scales_ = Array<float>::zeros(tokens_per_block * (widest / block_columns));
   }
   Interruption none({});
-  make_room(std::min(first_positions, shape_.context_length), none);
+  reserve(std::min(first_positions, shape_.context_length), none);
 }
 
-// Doubles the tables and caches until they hold as many positions. What was read stays; an
-// exception leaves all as it was.
-void Decoder::make_room(std::size_t positions, Interruption& interruption) {
-  if (positions <= num_positions_) return;
+// Grow the rotation tables and caches to at least `positions`, by doubling. An exception leaves
+// them unchanged.
+void Decoder::reserve(std::size_t positions, Interruption& interruption) {
+  if (positions <= capacity_) return;
   const std::size_t most = padded(shape_.context_length, positions_per_block);
-  const std::size_t wanted = padded(std::max(positions, 2 * num_positions_), positions_per_block);
-  const std::size_t room = std::min(wanted, most);
+  const std::size_t wanted = padded(std::max(positions, 2 * capacity_), positions_per_block);
+  const std::size_t capacity = std::min(wanted, most);
   const std::size_t d_head = shape_.d_head(), value_width = padded(d_head, 8), half = d_head / 2;
   const std::size_t num_caches = checked_multiply(shape_.num_layers, shape_.num_kv_heads);
 
-  auto keys = Array<float>::zeros(checked_multiply(num_caches, room, d_head));
-  auto values = Array<float>::zeros(checked_multiply(num_caches, room, value_width));
-  const std::size_t scratch_size = checked_add(room, padded(d_head));
+  auto keys = Array<float>::zeros(checked_multiply(num_caches, capacity, d_head));
+  auto values = Array<float>::zeros(checked_multiply(num_caches, capacity, value_width));
+  const std::size_t scratch_size = checked_add(capacity, padded(d_head));
   auto scratch = Array<float>::zeros(checked_multiply(team_.num_threads(), scratch_size));
   const std::size_t read = padded(length_, positions_per_block);
   for (std::size_t i = 0; i < num_caches; ++i) {
-    std::copy_n(keys_.data() + i * num_positions_ * d_head, read * d_head,
-                keys.data() + i * room * d_head);
-    std::copy_n(values_.data() + i * num_positions_ * value_width, length_ * value_width,
-                values.data() + i * room * value_width);
+    std::copy_n(keys_.data() + i * capacity_ * d_head, read * d_head,
+                keys.data() + i * capacity * d_head);
+    std::copy_n(values_.data() + i * capacity_ * value_width, length_ * value_width,
+                values.data() + i * capacity * value_width);
     interruption.poll();
   }
   Array<float> cosines, sines;
   if (shape_.has_rope) {
-    cosines = Array<float>::zeros(checked_multiply(room, half));
-    sines = Array<float>::zeros(checked_multiply(room, half));
+    cosines = Array<float>::zeros(checked_multiply(capacity, half));
+    sines = Array<float>::zeros(checked_multiply(capacity, half));
     std::copy_n(cosines_.data(), cosines_.size(), cosines.data());
     std::copy_n(sines_.data(), sines_.size(), sines.data());
     std::vector<double> frequencies(half);
@@ -71,7 +71,7 @@ void Decoder::make_room(std::size_t positions, Interruption& interruption) {
       const double exponent = -static_cast<double>(2 * k) / static_cast<double>(d_head);
       frequencies[k] = std::pow(shape_.rope_theta, exponent);
     }
-    for (std::size_t position = num_positions_; position < room; ++position) {
+    for (std::size_t position = capacity_; position < capacity; ++position) {
       for (std::size_t k = 0; k < half; ++k) {
         const double angle = static_cast<double>(position) * frequencies[k];
         cosines[position * half + k] = static_cast<float>(std::cos(angle));
@@ -85,17 +85,17 @@ void Decoder::make_room(std::size_t positions, Interruption& interruption) {
   worker_scratch_ = std::move(scratch);
   cosines_ = std::move(cosines);
   sines_ = std::move(sines);
-  num_positions_ = room;
+  capacity_ = capacity;
 }
 
 float* Decoder::keys(std::size_t layer, std::size_t kv_head) {
   const std::size_t cache = layer * shape_.num_kv_heads + kv_head;
-  return keys_.data() + cache * num_positions_ * shape_.d_head();
+  return keys_.data() + cache * capacity_ * shape_.d_head();
 }
 
 float* Decoder::values(std::size_t layer, std::size_t kv_head) {
   const std::size_t cache = layer * shape_.num_kv_heads + kv_head;
-  return values_.data() + cache * num_positions_ * padded(shape_.d_head(), 8);
+  return values_.data() + cache * capacity_ * padded(shape_.d_head(), 8);
 }
 
 void Decoder::check_fits(std::size_t num_ids) const {
@@ -117,7 +117,7 @@ void Decoder::extend(std::span<const std::uint32_t> ids, Logits wanted, std::spa
                      const InterruptCheck& check) {
   check_fits(ids.size());
   if (logits.size() != shape_.vocab_size * (wanted == Logits::every ? ids.size() : 1)) {
-    throw std::invalid_argument("the logits have another size than asked for");
+    throw std::invalid_argument("logits must have the size of one row, or of one row for each id");
   }
   for (const std::uint32_t id : ids) {
     if (id >= shape_.vocab_size) {
@@ -127,7 +127,7 @@ void Decoder::extend(std::span<const std::uint32_t> ids, Logits wanted, std::spa
     }
   }
   Interruption interruption(check);
-  make_room(length_ + ids.size(), interruption);
+  reserve(length_ + ids.size(), interruption);
   const std::size_t length_before = length_;
   try {
     for (std::size_t first = 0; first < ids.size(); first += tokens_per_block) {
@@ -147,7 +147,7 @@ void Decoder::extend(std::span<const std::uint32_t> ids, Logits wanted, std::spa
   }
 }
 
-// Takes a block of tokens through the network; empty logits are not wanted.
+// Run a block of tokens through the network; skip the output matrix if `logits` is empty.
 void Decoder::read_block(std::span<const std::uint32_t> ids, Logits wanted, std::span<float> logits,
                          Interruption& interruption) {
   const std::size_t num_tokens = ids.size(), d_model = shape_.d_model;
@@ -162,11 +162,11 @@ void Decoder::read_block(std::span<const std::uint32_t> ids, Logits wanted, std:
   }
   if (logits.empty()) return;
 
-  // Only the last token's, if that is enough.
+  // Of the last token only, unless every token is wanted.
   const std::size_t first = wanted == Logits::every ? 0 : num_tokens - 1;
   if (first > 0) std::copy_n(stream_[first], d_model, stream_[0]);
   Rows& output = network_->ln_final().size() > 0
-                     ? normalised(network_->ln_final(), num_tokens - first)
+                     ? normalized(network_->ln_final(), num_tokens - first)
                      : stream_;
   multiply(network_->head(), output, num_tokens - first, 1,
            [&](std::size_t token, std::size_t group, const float* eight) {
@@ -177,14 +177,14 @@ void Decoder::read_block(std::span<const std::uint32_t> ids, Logits wanted, std:
 }
 
 void Decoder::attend(const Layer& layer, std::size_t layer_index, std::size_t num_tokens) {
-  Rows& input = shape_.norm == Norm::pre ? normalised(layer.ln1, num_tokens) : stream_;
+  Rows& input = shape_.norm == Norm::pre ? normalized(layer.ln1, num_tokens) : stream_;
   multiply(layer.queries_keys_values, input, num_tokens, heads_);
   place_heads(layer, layer_index, num_tokens);
   const std::size_t d_head = shape_.d_head(), group = shape_.num_heads / shape_.num_kv_heads;
-  // A head's tokens follow each other, so that its keys and values stay near the processor.
+  // All tokens of a head in one job, so its keys and values stay in the processor's cache.
   team_.run(shape_.num_heads, [&](std::size_t head, std::size_t worker) {
-    float* scores = worker_scratch_.data() + worker * (num_positions_ + padded(d_head));
-    float* mixture = scores + num_positions_;
+    float* scores = worker_scratch_.data() + worker * (capacity_ + padded(d_head));
+    float* mixture = scores + capacity_;
     for (std::size_t t = 0; t < num_tokens; ++t) {
       kernels_.attend(heads_[t] + head * d_head, keys(layer_index, head / group),
                       values(layer_index, head / group), length_ + t + 1, d_head, scores, mixture);
@@ -202,8 +202,8 @@ void Decoder::attend(const Layer& layer, std::size_t layer_index, std::size_t nu
 }
 
 void Decoder::feed_forward(const Layer& layer, std::size_t num_tokens) {
-  Rows& input = shape_.norm == Norm::pre ? normalised(layer.ln2, num_tokens) : stream_;
-  // Eight gates, then the eight values they are for.
+  Rows& input = shape_.norm == Norm::pre ? normalized(layer.ln2, num_tokens) : stream_;
+  // Eight gates, then their eight values.
   const std::size_t step = shape_.is_gated ? 2 : 1;
   multiply(layer.gate_value, input, num_tokens, step,
            [&](std::size_t token, std::size_t group, const float* numbers) {
@@ -220,11 +220,11 @@ void Decoder::feed_forward(const Layer& layer, std::size_t num_tokens) {
   }
 }
 
-// Normalises and turns queries and keys, and puts keys and values into the cache.
+// Normalize and rotate queries and keys; store keys and values in the cache.
 void Decoder::place_heads(const Layer& layer, std::size_t layer_index, std::size_t num_tokens) {
   const std::size_t d_head = shape_.d_head(), value_width = padded(d_head, 8);
   const float scale = 1.0f / std::sqrt(static_cast<float>(d_head));
-  const auto normalise = [&](float* head, const Array<float>& weight) {
+  const auto normalize = [&](float* head, const Array<float>& weight) {
     if (weight.size() == 0) return;
     float squares = 0.0f;
     for (std::size_t d = 0; d < d_head; ++d) squares += head[d] * head[d];
@@ -236,14 +236,14 @@ void Decoder::place_heads(const Layer& layer, std::size_t layer_index, std::size
     const std::size_t position = length_ + t;
     for (std::size_t h = 0; h < shape_.num_heads; ++h) {
       float* query = heads_[t] + h * d_head;
-      normalise(query, layer.q_norm);
-      turn(query, position);
+      normalize(query, layer.q_norm);
+      rotate(query, position);
       for (std::size_t d = 0; d < d_head; ++d) query[d] *= scale;
     }
     for (std::size_t h = 0; h < shape_.num_kv_heads; ++h) {
       float* key = heads_[t] + shape_.d_model + h * d_head;
-      normalise(key, layer.k_norm);
-      turn(key, position);
+      normalize(key, layer.k_norm);
+      rotate(key, position);
       float* column = keys(layer_index, h) +
                       position / positions_per_block * positions_per_block * d_head +
                       position % positions_per_block;
@@ -253,7 +253,7 @@ void Decoder::place_heads(const Layer& layer, std::size_t layer_index, std::size
   }
 }
 
-void Decoder::turn(float* head, std::size_t position) const {
+void Decoder::rotate(float* head, std::size_t position) const {
   if (!shape_.has_rope) return;
   const std::size_t half = shape_.d_head() / 2;
   const float* cosines = cosines_.data() + position * half;
@@ -271,17 +271,17 @@ void Decoder::add_to_stream(Rows& addend, std::size_t num_tokens) {
   }
 }
 
-Decoder::Rows& Decoder::normalised(const Array<float>& weight, std::size_t num_tokens) {
+Decoder::Rows& Decoder::normalized(const Array<float>& weight, std::size_t num_tokens) {
   for (std::size_t t = 0; t < num_tokens; ++t) {
     kernels_.rms_norm(stream_[t], weight.data(), shape_.norm_epsilon, shape_.d_model,
-                      normalised_[t]);
+                      normalized_[t]);
   }
-  return normalised_;
+  return normalized_;
 }
 
-// Multiplies each token's vector; finish(token, group, numbers) is given the products of `step`
-// groups, the first of which is `group`. A job takes some groups for all tokens, so that a block
-// of tokens reads each weight from memory once.
+// Multiply the vector of each token; call finish(token, group, numbers) with the products of `step`
+// groups, starting with `group`. A job multiplies some groups with all tokens, so a block of tokens
+// reads each weight from memory once.
 template <typename Finish>
 void Decoder::multiply(const Matrix& matrix, Rows& input, std::size_t num_tokens, std::size_t step,
                        const Finish& finish) {

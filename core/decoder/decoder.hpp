@@ -1,20 +1,22 @@
-// decoder: token ids in, logits out, one call for the whole network.
+// Decoder: computes the logits of a growing sequence of token ids, with a key/value cache.
 //
 // clang-format off
 //     Decoder decoder(std::make_shared<const Network>(...), 2);
 //     std::vector<float> logits(vocab_size);
 //     decoder.extend(prompt, Logits::last, logits);      // reads the prompt, several tokens at once
-//     decoder.extend({&next, 1}, Logits::last, logits);  // and one more
-//     decoder.truncate(prompt.size());                   // back to the prompt, which is still read
+//     decoder.extend({&next, 1}, Logits::last, logits);  // one more token
+//     decoder.truncate(prompt.size());                   // back to the prompt, without reading it
 // clang-format on
 //
-// Promise: the logits equal those of tilth.model.TransformerLM for all ids so far, up to rounding.
-// They are the same bits for any number of threads and however the ids are cut into calls. Memory
-// is in proportion to the ids read, never to the context length: it is allocated for
-// first_positions when a decoder is made, and doubled when they are used up. One extend at a time.
+// Contract:
+// - The logits equal those of tilth.model.TransformerLM for all ids so far, up to rounding.
+// - They have the same bits for any number of threads and any split of the ids into calls.
+// - Memory is proportional to the number of ids, not to the context length: capacity starts at
+//   first_positions and doubles.
+// - One call at a time.
 //
-// Complexity: every weight is read once for a token, and once for tokens_per_block tokens of a
-// longer call; attention reads the keys and values of all positions before.
+// Complexity: a call reads every weight once per tokens_per_block tokens, at least once. Attention
+// of a token reads the keys and values of all positions before it.
 #pragma once
 
 #include <cstdint>
@@ -38,13 +40,12 @@ class Decoder {
   const Network& network() const { return *network_; }
   std::size_t length() const { return length_; }
 
-  // Forget what was read behind the first `length` ids.
+  // Keep the first `length` ids only. O(1).
   void truncate(std::size_t length);
 
-  // Read ids behind those read so far; logits is (vocab_size) or (ids, vocab_size), row by row.
-  // Throws std::invalid_argument for logits of another size, for an id outside the vocabulary and
-  // for more ids than the context takes, before anything is read. What an interrupted call has read
-  // is forgotten.
+  // Append ids; write logits of shape (vocab_size) or (ids, vocab_size), row-major. Throws
+  // std::invalid_argument for logits of another size, for an id outside of the vocabulary and for
+  // more ids than fit into the context. A call that throws leaves the sequence unchanged.
   void extend(std::span<const std::uint32_t> ids, Logits wanted, std::span<float> logits,
               const InterruptCheck& check = {});
 
@@ -55,7 +56,7 @@ class Decoder {
   static constexpr std::size_t first_positions = 1024;
 
  private:
-  // Vectors for each token of a block, one behind the other.
+  // One vector for each token of a block, contiguous.
   struct Rows {
     Rows() = default;
     explicit Rows(std::size_t size)
@@ -66,15 +67,15 @@ class Decoder {
     Array<float> numbers;
   };
 
-  void make_room(std::size_t positions, Interruption& interruption);
+  void reserve(std::size_t positions, Interruption& interruption);
   void read_block(std::span<const std::uint32_t> ids, Logits wanted, std::span<float> logits,
                   Interruption& interruption);
   void attend(const Layer& layer, std::size_t layer_index, std::size_t num_tokens);
   void feed_forward(const Layer& layer, std::size_t num_tokens);
   void place_heads(const Layer& layer, std::size_t layer_index, std::size_t num_tokens);
-  void turn(float* head, std::size_t position) const;
+  void rotate(float* head, std::size_t position) const;
   void add_to_stream(Rows& addend, std::size_t num_tokens);
-  Rows& normalised(const Array<float>& weight, std::size_t num_tokens);
+  Rows& normalized(const Array<float>& weight, std::size_t num_tokens);
   template <typename Finish>
   void multiply(const Matrix& matrix, Rows& input, std::size_t num_tokens, std::size_t step,
                 const Finish& finish);
@@ -88,12 +89,12 @@ class Decoder {
   const Shape& shape_;
   Team team_;
   std::size_t length_ = 0;
-  std::size_t num_positions_ = 0;  // that there is room for: whole blocks of keys
-  Array<float> cosines_, sines_;   // (num_positions_, d_head / 2)
-  Array<float> keys_, values_;     // (num_layers, num_kv_heads, num_positions_, head)
-  Rows stream_, normalised_, heads_, mixed_, added_, hidden_;
+  std::size_t capacity_ = 0;      // in positions, whole blocks of keys
+  Array<float> cosines_, sines_;  // (capacity_, d_head / 2)
+  Array<float> keys_, values_;    // (num_layers, num_kv_heads, capacity_, head)
+  Rows stream_, normalized_, heads_, mixed_, added_, hidden_;
   Array<float> worker_scratch_;
-  // The operand of the present product, in int8.
+  // The operand of the current product, in int8.
   Array<std::int8_t> quantized_;
   Array<float> scales_;
 };

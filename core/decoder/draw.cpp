@@ -12,8 +12,8 @@
 namespace tilth::decoder {
 namespace {
 
-// Weights that agree in exponent and four more bits share a bucket; the heaviest, 1, has the last,
-// as has any weight above it: `largest` comes from outside.
+// Weights with the same exponent and four leading bits share a bucket. The last bucket holds the
+// largest weight, 1, and any weight above it, as `largest` is not trusted.
 constexpr int bucket_shift = 19;
 constexpr std::size_t num_buckets = (std::bit_cast<std::uint32_t>(1.0f) >> bucket_shift) + 1;
 std::size_t bucket_of(float weight) {
@@ -26,15 +26,15 @@ struct Bucket {
   std::size_t count = 0;
 };
 
-// Where the kept ones end: what is heavier than `least` is kept, and of those equal to it the first
-// `num_equal`. `mass` is that of all kept.
+// The limit of a filter: weights above `least` are kept, and the first `num_equal` of those equal
+// to it. `mass` is the sum of the kept weights.
 struct End {
   float least = 0.0f;
   std::size_t num_equal = 0;
   double mass = 0.0;
 };
 
-// Weights from the heaviest down, sorted no further than a question needs.
+// Weights in descending order, sorted only within the bucket where a filter ends.
 class Ranking {
  public:
   explicit Ranking(std::span<const float> weights) : weights_(weights) {
@@ -45,8 +45,8 @@ class Ranking {
     }
   }
 
-  // The fewest of the heaviest, and at least one, of which is_enough(count, mass) says so; all, if
-  // it never does.
+  // The smallest prefix, of at least one weight, for which is_enough(count, mass) is true; all
+  // weights if there is none.
   template <typename IsEnough>
   End fewest(const IsEnough& is_enough) const {
     std::size_t count = 0;
@@ -84,7 +84,7 @@ class Ranking {
   std::array<Bucket, num_buckets> buckets_;
 };
 
-// What top-k leaves, and of that what top-p leaves.
+// The limit of top-k followed by top-p.
 End end_of(std::span<const float> weights, const Filters& filters) {
   if (filters.top_k == 0 && filters.top_p == 1.0) return {};
   const Ranking ranking(weights);
@@ -102,7 +102,7 @@ std::size_t draw_from(std::span<const Score> scores, double largest, const Filte
   std::vector<float> weights(scores.size());
   std::transform(scores.begin(), scores.end(), weights.begin(), [&](Score score) {
     const double exponent = (static_cast<double>(score) - largest) / filters.temperature;
-    // 0 from -104 on; in this order, NaN is -200 too.
+    // exp is 0 below -104. This order of arguments turns NaN into -200.
     return std::exp(static_cast<float>(std::max(-200.0, exponent)));
   });
   End end = end_of(weights, filters);
@@ -123,7 +123,7 @@ std::size_t draw_from(std::span<const Score> scores, double largest, const Filte
     if (weights[id] == 0.0f) continue;
     last = id;
     reached += weights[id];
-    if (reached > point) break;  // else, by rounding, the point is the very end: the last one's
+    if (reached > point) break;  // if never, by rounding, the last token is drawn
   }
   return last;
 }

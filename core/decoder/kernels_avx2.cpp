@@ -1,4 +1,4 @@
-// Compiled with -mavx2 -mfma; empty on other processors.
+// Compiled with -mavx2 -mfma; empty on other architectures.
 #if defined(__AVX2__) && defined(__FMA__)
 #include "kernels_source.hpp"
 

@@ -1,7 +1,7 @@
-// The source of every set of kernels. kernels_portable.cpp and kernels_avx2.cpp include it and are
-// compiled for different processors; on aarch64 the portable one is NEON, which every such
-// processor has. Nothing of the standard library may be used here beyond types: the linker keeps
-// one copy of an inline function, and it could be the one that an older processor cannot run.
+// The source of all kernels. kernels_portable.cpp and kernels_avx2.cpp include it and are compiled
+// for different instruction sets; on aarch64 the portable kernels use NEON, which every such
+// processor has. Do not call functions of the standard library here: the linker keeps one copy of
+// an inline function, which may be the one with AVX2 instructions.
 
 #include "kernels.hpp"
 
@@ -14,7 +14,7 @@
 namespace tilth::decoder {
 namespace {
 
-// Eight numbers at once, in one register or several: the compiler knows.
+// Vectors of eight numbers; the compiler maps them to one register or several.
 constexpr std::size_t lanes = 8;
 typedef float Floats __attribute__((vector_size(32)));
 typedef std::uint32_t Integers __attribute__((vector_size(32)));
@@ -28,7 +28,7 @@ TILTH_INLINE Floats load(const float* from) {
 TILTH_INLINE void store(float* to, Floats x) { *reinterpret_cast<UnalignedFloats*>(to) = x; }
 TILTH_INLINE Floats all(float x) { return Floats{x, x, x, x, x, x, x, x}; }
 
-// The sums of eight vectors: one number of the result for each.
+// The sums of eight vectors, as one vector.
 TILTH_INLINE Floats sums(const Floats* x) {
   const auto halve = [](Floats a, Floats b) __attribute__((always_inline)) {
     return __builtin_shufflevector(a, b, 0, 8, 2, 10, 4, 12, 6, 14) +
@@ -50,19 +50,18 @@ TILTH_INLINE float sum(Floats x) {
 
 TILTH_INLINE Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 
-// e^x to 2 units in the last place; below -87 and above 88 it stays what it is there, which is as
-// good as 0 and infinity for a weight or a gate. Not a number stays so, here and in quantize: the
-// logits tell.
+// e^x to 2 units in the last place, with x clamped to [-87, 88]: for a weight or a gate the ends
+// are as good as 0 and infinity. NaN stays NaN, here and in quantize, and reaches the logits.
 TILTH_INLINE Floats exp(Floats x) {
   x = x < all(-87.0f) ? all(-87.0f) : x;
   x = x > all(88.0f) ? all(88.0f) : x;
-  // x = n log(2) + r. Adding 1.5 * 2^23 rounds to a whole number, which is left in the low bits.
+  // x = n log(2) + r. Adding 1.5 * 2^23 rounds to an integer, which is left in the low bits.
   const Floats magic = all(12582912.0f);
   const Floats shifted = x * all(1.44269504f) + magic;
   const Floats n = shifted - magic;
-  // log(2) in two parts, of which the first has few bits: n times it is exact.
+  // log(2) in two parts; the first has few bits, so its product with n is exact.
   const Floats r = (x - n * all(0.693359375f)) - n * all(-2.12194440e-4f);
-  // The Taylor series: r is at most log(2) / 2, where the next term is below 1e-8.
+  // Taylor series: |r| <= log(2) / 2, where the next term is below 1e-8.
   Floats power = all(1.0f / 5040.0f);
   power = power * r + all(1.0f / 720.0f);
   power = power * r + all(1.0f / 120.0f);
@@ -71,13 +70,13 @@ TILTH_INLINE Floats exp(Floats x) {
   power = power * r + all(0.5f);
   power = power * r + all(1.0f);
   power = power * r + all(1.0f);
-  // 2^n is n in the exponent's bits.
+  // Multiply by 2^n: add n to the exponent bits.
   const Integers exponent = __builtin_bit_cast(Integers, shifted) << 23;
   const Integers bits = __builtin_bit_cast(Integers, power) + exponent;
   return __builtin_bit_cast(Floats, bits);
 }
 
-// Row r of the tile that begins here in the first stream, and has so many columns.
+// Row r of a tile with `columns` columns, which starts at `tile` in the first stream.
 template <std::size_t columns, typename Number>
 TILTH_INLINE const Number* row_of(const Number* tile, std::size_t stream_size, std::size_t r) {
   return tile + r / stream_rows * stream_size + r % stream_rows * columns;
@@ -86,8 +85,8 @@ TILTH_INLINE const Number* row_of(const Number* tile, std::size_t stream_size, s
 void product(const float* tiles, std::size_t stream_size, const float* x, std::size_t columns,
              std::size_t num_groups, float* y) {
   for (std::size_t group = 0; group < num_groups; ++group) {
-    // One sum of eight lanes for each row: eight chains hide the latency of an addition, and one
-    // token or many are added up in the same order.
+    // One accumulator of eight lanes for each row: eight chains hide the latency of an addition.
+    // The order of the sum is the same for one token and for many.
     Floats row[group_rows] = {};
     for (std::size_t column = 0; column < columns; column += lanes) {
       const Floats part = load(x + column);
@@ -100,13 +99,13 @@ void product(const float* tiles, std::size_t stream_size, const float* x, std::s
   }
 }
 
-// Eight lanes of sums of products of 32 int8, each from -127 to 127.
+// The dot product of 32 int8 in [-127, 127], as partial sums in eight lanes.
 #if defined(__AVX2__)
 TILTH_INLINE Floats dot_32(const std::int8_t* w, const std::int8_t* x) {
   const __m256i weights = _mm256_load_si256(reinterpret_cast<const __m256i*>(w));
   const __m256i numbers = _mm256_load_si256(reinterpret_cast<const __m256i*>(x));
-  // The instruction multiplies unsigned by signed, so the sign of x goes over to w. Two products
-  // are at most 32,258, which 16 bits hold.
+  // The instruction multiplies unsigned by signed numbers, so the sign of x is moved to w. Two
+  // products are at most 32,258, which fits into 16 bits.
   const __m256i pairs =
       _mm256_maddubs_epi16(_mm256_abs_epi8(numbers), _mm256_sign_epi8(weights, numbers));
   const __m256i quads = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
@@ -120,7 +119,7 @@ TILTH_INLINE Floats dot_32(const std::int8_t* w, const std::int8_t* x) {
 #if defined(__ARM_FEATURE_DOTPROD)
     const int32x4_t quads = vdotq_s32(vdupq_n_s32(0), weights, numbers);
 #else
-    // Two products are at most 32,258, which 16 bits hold.
+    // Two products are at most 32,258, which fits into 16 bits.
     int16x8_t pairs = vmull_s8(vget_low_s8(weights), vget_low_s8(numbers));
     pairs = vmlal_s8(pairs, vget_high_s8(weights), vget_high_s8(numbers));
     const int32x4_t quads = vpaddlq_s16(pairs);
@@ -176,7 +175,7 @@ void quantize(const float* x, std::size_t columns, std::int8_t* quantized, float
     scales[block] = largest / 127.0f + sum(zero);
     const Floats inverse = all(largest > 0.0f ? 127.0f / largest : 0.0f);
     for (std::size_t i = 0; i < block_columns; i += lanes) {
-      // Rounded as in exp: the whole number is left in the low bits.
+      // Rounded as in exp: the integer is left in the low bits.
       const Floats shifted = load(x + i) * inverse + all(12582912.0f);
       const Integers bits = __builtin_bit_cast(Integers, shifted);
       for (std::size_t lane = 0; lane < lanes; ++lane) {
@@ -222,7 +221,7 @@ void attend(const float* query, const float* keys, const float* values, std::siz
       store(scores + block * positions_per_block + i * lanes, score[i]);
     }
   }
-  // What stands behind the last position counts for nothing: e^-87 beside a weight of 1.
+  // Mask the positions after the last: their weights are e^-87, and the largest weight is 1.
   const std::size_t whole = (num_positions + lanes - 1) / lanes * lanes;
   for (std::size_t i = num_positions; i < whole; ++i) scores[i] = -3.0e38f;
   Floats most = load(scores);

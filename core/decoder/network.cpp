@@ -28,7 +28,7 @@ Array<float> padded_copy(const float* data, std::size_t size) {
 }  // namespace
 
 void Shape::check() const {
-  const auto refuse = [](const std::string& problem) { throw std::invalid_argument(problem); };
+  const auto reject = [](const std::string& problem) { throw std::invalid_argument(problem); };
   const std::pair<const char*, std::size_t> numbers[] = {{"vocab_size", vocab_size},
                                                          {"context_length", context_length},
                                                          {"d_model", d_model},
@@ -38,13 +38,13 @@ void Shape::check() const {
                                                          {"d_ff", d_ff}};
   for (const auto& [name, number] : numbers) {
     if (number < 1 || number > max_dimension) {
-      refuse(std::string(name) + " is " + std::to_string(number) + "; give 1 to " +
+      reject(std::string(name) + " is " + std::to_string(number) + "; give 1 to " +
              std::to_string(max_dimension));
     }
   }
-  if (d_model % num_heads != 0) refuse("d_model is not a multiple of num_heads");
-  if (num_heads % num_kv_heads != 0) refuse("num_heads is not a multiple of num_kv_heads");
-  if (has_rope && d_head() % 2 != 0) refuse("RoPE needs heads of an even width");
+  if (d_model % num_heads != 0) reject("d_model is not a multiple of num_heads");
+  if (num_heads % num_kv_heads != 0) reject("num_heads is not a multiple of num_kv_heads");
+  if (has_rope && d_head() % 2 != 0) reject("RoPE needs heads of an even width");
 }
 
 Matrix::Matrix(const std::vector<const float*>& rows, std::size_t columns, Precision precision)

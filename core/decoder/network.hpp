@@ -1,16 +1,18 @@
-// network: the weights of a model, laid out for the kernels, and never changed.
+// Network: the immutable weights of a model, packed for the kernels.
 //
 // clang-format off
 //     const auto source = [&](const std::string& name, std::size_t rows, std::size_t columns) {
-//       return weights.at(name).data();  // rows * columns floats, row by row
+//       return weights.at(name).data();  // rows * columns floats, row-major
 //     };
 //     const Network network(shape, Precision::float32, source);
 // clang-format on
 //
-// Promise: one Network serves any number of decoders at once. It holds a copy: what the source
-// gives need not outlive the call. 4 bytes a weight in float32, 1 byte and a scale for each row in
-// int8; embeddings and norms are float32 always. Throws std::invalid_argument for a shape that no
-// network has, what the source throws, and std::bad_alloc.
+// Contract: decoders on any number of threads share a Network. It copies the weights, so pointers
+// of the source need to be valid during the constructor only. The constructor throws
+// std::invalid_argument for an impossible shape, std::bad_alloc, and exceptions of the source.
+//
+// Complexity: O(weights). A weight takes 4 bytes in float32, and 1 byte in int8 plus 4 bytes for
+// each row. Embeddings and norms are always float32.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +28,7 @@ namespace tilth::decoder {
 enum class Norm { pre, post, none };
 enum class Precision { float32, int8 };
 
-// As in tilth.model.config.
+// The fields of tilth.config.ModelConfig.
 struct Shape {
   std::size_t vocab_size, context_length, d_model, num_layers, num_heads, num_kv_heads, d_ff;
   double rope_theta = 10000.0;
@@ -40,15 +42,16 @@ struct Shape {
   std::size_t d_head() const { return d_model / num_heads; }
   std::size_t d_kv() const { return num_kv_heads * d_head(); }
 
-  // Throws std::invalid_argument unless every number is from 1 to max_dimension and the heads
-  // divide as they must: whoever has a Network may divide by these and multiply any two.
+  // Throws std::invalid_argument unless every number is in [1, max_dimension], num_heads divides
+  // d_model and num_kv_heads divides num_heads. After it, divisions by these numbers and products
+  // of two of them are safe.
   void check() const;
 };
 
 using WeightSource =
     std::function<const float*(const std::string& name, std::size_t rows, std::size_t columns)>;
 
-// A vector as the product takes it: floats, or int8 with a scale for each 32.
+// The vector of a product: float32, or int8 with a scale for each 32 numbers.
 struct Operand {
   const float* values;
   const std::int8_t* quantized;
@@ -58,14 +61,14 @@ struct Operand {
 class Matrix {
  public:
   Matrix() = default;
-  // Rows may be nullptr, which is all zeros.
+  // A row of nullptr is a row of zeros.
   Matrix(const std::vector<const float*>& rows, std::size_t columns, Precision precision);
 
   std::size_t num_groups() const { return num_groups_; }
   std::size_t columns() const { return columns_; }  // padded
   std::size_t group_bytes() const;
 
-  // y[0] to y[8 * num_groups - 1]: the products of these groups' rows with x.
+  // y = W x for the rows of these groups; y has 8 * num_groups numbers.
   void multiply(const Kernels& kernels, const Operand& x, std::size_t first_group,
                 std::size_t num_groups, float* y) const;
 
@@ -73,13 +76,13 @@ class Matrix {
   std::size_t stream_size() const { return num_groups_ * stream_rows * columns_; }
 
   std::size_t num_groups_ = 0, columns_ = 0;
-  Array<float> tiles_;  // in float32, else these:
+  Array<float> tiles_;  // in float32; the next two in int8
   Array<std::int8_t> quantized_tiles_;
   Array<float> row_scales_;
 };
 
 struct Layer {
-  Array<float> ln1, ln2, q_norm, k_norm;  // empty where there is none
+  Array<float> ln1, ln2, q_norm, k_norm;  // empty if absent
   Matrix queries_keys_values;             // the rows of all three
   Matrix output;
   Matrix gate_value;  // 8 rows of w1, 8 of w3, 8 of w1, ...; without a gate, w1
@@ -94,7 +97,7 @@ class Network {
   Precision precision() const { return precision_; }
   const float* embedding(std::size_t id) const { return embeddings_.data() + id * shape_.d_model; }
   const std::vector<Layer>& layers() const { return layers_; }
-  const Array<float>& ln_final() const { return ln_final_; }  // empty where there is none
+  const Array<float>& ln_final() const { return ln_final_; }  // empty if absent
   const Matrix& head() const { return head_; }
 
  private:

@@ -13,11 +13,11 @@
 namespace tilth::decoder {
 namespace {
 
-// Looks between two phases: some 0.2 ms, more than it takes to choose a token.
-constexpr int most_looks = 8192;
-// After as many looks without success the processor is offered to others: with more threads than
-// processors, the one that is waited for may need it.
-constexpr int looks_between_yields = 64;
+// Iterations of spinning between two phases: about 0.2 ms, longer than sampling a token.
+constexpr int max_spins = 8192;
+// Yield after this many iterations: with more threads than processors, the thread with the last job
+// may need this processor.
+constexpr int spins_between_yields = 64;
 
 void pause() {
 #if defined(__x86_64__)
@@ -39,13 +39,13 @@ Team::Team(std::size_t num_threads) : process_(getpid()) {
     for (std::size_t worker = 1; worker < num_threads; ++worker) {
       threads_.emplace_back([this, worker] { serve(worker); });
     }
-  } catch (const std::system_error&) {  // the work gets done by those who came
+  } catch (const std::system_error&) {  // continue with the threads that started
   } catch (const std::bad_alloc&) {
   }
 }
 
 Team::~Team() {
-  if (getpid() != process_) {  // a forked child: there is nobody to wait for
+  if (getpid() != process_) {  // a forked child has no threads to join
     for (std::thread& thread : threads_) thread.detach();
     return;
   }
@@ -64,12 +64,13 @@ void Team::run_phase(std::size_t num_jobs, const void* context, Function functio
   num_done_.store(0, std::memory_order_relaxed);
   const std::uint64_t phase = (tickets_.load(std::memory_order_relaxed) >> 32) + 1;
   tickets_.store(phase << 32 | num_jobs << 16);
-  // Whoever goes to sleep says so, then looks for jobs once more: it sees these, or we see it.
+  // A thread sets has_sleepers_ before it checks for jobs a last time: either it sees these jobs,
+  // or this exchange sees it.
   if (has_sleepers_.exchange(false)) wake();
   work(0);
-  for (int looks = 1; num_done_.load(std::memory_order_acquire) < num_jobs; ++looks) {
+  for (int spins = 1; num_done_.load(std::memory_order_acquire) < num_jobs; ++spins) {
     pause();
-    if (looks % looks_between_yields == 0) std::this_thread::yield();
+    if (spins % spins_between_yields == 0) std::this_thread::yield();
   }
 }
 
@@ -78,9 +79,9 @@ bool Team::has_jobs() const {
   return (tickets & 0xFFFF) < (tickets >> 16 & 0xFFFF);
 }
 
-// Takes jobs until there are none: at first many at once, as the processor fetches ahead best in
-// weights that follow each other (0.87 of the time of one by one, at 22.7M parameters), and fewer
-// and fewer towards the end, so that nobody is waited for long.
+// Take jobs until there are none. At first many at once, as prefetching works best on consecutive
+// weights: 0.87 of the time of single jobs, at 22.7M parameters. Fewer towards the end, so the wait
+// for the last thread is short.
 void Team::work(std::size_t worker) {
   std::uint64_t tickets = tickets_.load();
   while ((tickets & 0xFFFF) < (tickets >> 16 & 0xFFFF)) {
@@ -96,9 +97,9 @@ void Team::work(std::size_t worker) {
 void Team::serve(std::size_t worker) {
   while (!stopping_) {
     work(worker);
-    for (int looks = 1; looks < most_looks && !has_jobs() && !stopping_; ++looks) {
+    for (int spins = 1; spins < max_spins && !has_jobs() && !stopping_; ++spins) {
       pause();
-      if (looks % looks_between_yields == 0) std::this_thread::yield();
+      if (spins % spins_between_yields == 0) std::this_thread::yield();
     }
     const std::uint32_t calls = num_calls_;
     has_sleepers_ = true;

@@ -1,16 +1,17 @@
-// team: threads that stay, for work that comes in many short phases.
+// Team: persistent threads for many short phases of jobs.
 //
 //     Team team(2);  // the caller and one more thread
 //     team.run(100, [&](std::size_t job, std::size_t worker) { y[job] = f(job); });
 //
-// Promise: run returns when every job has been done once. The caller works too, and whoever is free
-// takes the next jobs, a share of what is left: a thread that the system has put aside delays
-// nothing but the jobs it holds, and in a forked child, where the threads are gone, the caller does
-// everything. `worker` is below num_threads(), and no two jobs run with the same one at once. Jobs
-// must not throw.
+// Contract:
+// - run returns when every job has been done once. Jobs must not throw.
+// - The caller works too, and every free thread takes a share of the remaining jobs. So a suspended
+//   thread delays only the jobs that it holds; in a forked child, which has no other threads, the
+//   caller does all jobs.
+// - `worker` is below num_threads(), and no two concurrent jobs have the same worker.
 //
-// A phase costs about a microsecond. Between phases the threads look out for the next one for a
-// fraction of a millisecond, then they sleep.
+// Complexity: a phase takes about 1 us. Between phases the threads spin for about 0.2 ms, then
+// sleep.
 #pragma once
 
 #include <sys/types.h>
@@ -26,8 +27,8 @@ namespace tilth::decoder {
 
 class Team {
  public:
-  // The caller and up to num_threads - 1 others; fewer if the system gives no more. Throws
-  // std::invalid_argument unless num_threads is from 1 to max_threads.
+  // Start num_threads - 1 threads, or fewer if the system provides no more. Throws
+  // std::invalid_argument unless num_threads is in [1, max_threads].
   explicit Team(std::size_t num_threads);
   ~Team();
   Team(const Team&) = delete;
@@ -35,7 +36,7 @@ class Team {
 
   std::size_t num_threads() const { return threads_.size() + 1; }
 
-  // One caller at a time. More jobs than a phase can have make several phases.
+  // One caller at a time. More than jobs_per_phase jobs are split into several phases.
   template <typename Work>
   void run(std::size_t num_jobs, const Work& work) {
     for (std::size_t first = 0; first < num_jobs; first += jobs_per_phase) {
@@ -58,18 +59,18 @@ class Team {
   bool has_jobs() const;
   void wake();
 
-  // Number of the phase, of its jobs, and of the next job, in 32, 16 and 16 bits: one word, so that
-  // nobody takes a job of a phase that is over.
+  // The phase, its number of jobs and its next job, in 32, 16 and 16 bits of one word: no thread
+  // can take a job of an earlier phase.
   std::atomic<std::uint64_t> tickets_ = 0;
   std::atomic<std::size_t> num_done_ = 0;
-  // Of the phase. Written while no job is out, and read by those who hold one.
+  // Of the current phase. Written while no job is running, read by running jobs.
   const void* context_ = nullptr;
   Function function_ = nullptr;
 
   std::atomic<bool> stopping_ = false;
   std::atomic<bool> has_sleepers_ = false;
-  // What sleepers wait for. No condition variable: in a forked child it would wait for its waiters,
-  // who are gone.
+  // Sleeping threads wait for it to change. Not a condition variable: its destructor would wait in
+  // a forked child for threads that do not exist there.
   std::atomic<std::uint32_t> num_calls_ = 0;
   pid_t process_;
   std::vector<std::thread> threads_;

@@ -1,4 +1,4 @@
-// check: the whole test framework of the core. A failed check prints both sides and ends the run.
+// CHECK_EQUAL: compares two values; if they differ, prints both and exits with 1.
 #pragma once
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// What all of the core stands on: checked sizes, the array, the pool, interruption.
+// Tests of core/common: checked arithmetic, Array, run_jobs, Interruption.
 
 #include <chrono>
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
 
-bool is_refused(const std::function<void()>& work) {
+bool throws_bad_alloc(const std::function<void()>& work) {
   try {
     work();
   } catch (const std::bad_alloc&) {
@@ -48,12 +48,12 @@ void check_arithmetic() {
                              {std::size_t{1} << 61, 8},
                              {std::size_t{1} << 32, std::size_t{1} << 32},
                              {max_bytes, 2}}) {
-    CHECK_EQUAL(is_refused([&, a = a, b = b] { checked_multiply(a, b); }), true);
-    CHECK_EQUAL(is_refused([&, a = a, b = b] { checked_multiply(2, a, b); }), true);
+    CHECK_EQUAL(throws_bad_alloc([&, a = a, b = b] { checked_multiply(a, b); }), true);
+    CHECK_EQUAL(throws_bad_alloc([&, a = a, b = b] { checked_multiply(2, a, b); }), true);
   }
-  CHECK_EQUAL(is_refused([] { checked_add(most, 1); }), true);
-  CHECK_EQUAL(is_refused([] { checked_add(max_bytes, 1); }), true);
-  CHECK_EQUAL(is_refused([] { checked_round_up(most - 3, 64); }), true);
+  CHECK_EQUAL(throws_bad_alloc([] { checked_add(most, 1); }), true);
+  CHECK_EQUAL(throws_bad_alloc([] { checked_add(max_bytes, 1); }), true);
+  CHECK_EQUAL(throws_bad_alloc([] { checked_round_up(most - 3, 64); }), true);
 }
 
 void check_array() {
@@ -63,8 +63,8 @@ void check_array() {
   for (std::uint32_t i = 0; i < 100000; ++i) CHECK_EQUAL(grown[i], i);
   grown.shrink();
   CHECK_EQUAL(grown.capacity(), 100000u);
-  CHECK_EQUAL(is_refused([&] { grown.reserve_more(most); }), true);
-  CHECK_EQUAL(is_refused([&] { grown.reserve_more(most / 4 - 100000); }), true);
+  CHECK_EQUAL(throws_bad_alloc([&] { grown.reserve_more(most); }), true);
+  CHECK_EQUAL(throws_bad_alloc([&] { grown.reserve_more(most / 4 - 100000); }), true);
   CHECK_EQUAL(grown.size(), 100000u);
   CHECK_EQUAL(grown[99999], 99999u);
 
@@ -75,7 +75,7 @@ void check_array() {
     CHECK_EQUAL(place % (size * 4 < large_page_bytes ? cache_line_bytes : large_page_bytes), 0u);
     for (const float each : zeros) CHECK_EQUAL(each, 0.0f);
     for (std::size_t i = 0; i < size; ++i) zeros[i] = static_cast<float>(i);
-    // Zeros may begin later than their memory, and grow all the same.
+    // Aligned zeros can grow too.
     for (int i = 0; i < 100; ++i) zeros.append(-1.0f);
     zeros.shrink();
     CHECK_EQUAL(zeros.size(), size + 100);
@@ -85,7 +85,7 @@ void check_array() {
     CHECK_EQUAL(moved.size(), size + 100);
   }
   for (const std::size_t size : {most, most / 4, most / 4 + 1, most / 8, std::size_t{1} << 62}) {
-    CHECK_EQUAL(is_refused([&] { Array<float>::zeros(size); }), true);
+    CHECK_EQUAL(throws_bad_alloc([&] { Array<float>::zeros(size); }), true);
   }
 }
 
@@ -102,7 +102,7 @@ void check_jobs() {
       });
       for (const int times : done) CHECK_EQUAL(times, 1);
     }
-    // Of several failures, that of the first job.
+    // The failure of the first job propagates.
     for (int round = 0; round < 20; ++round) {
       CHECK_EQUAL(message_of([&] {
                     run_jobs(500, num_workers_for(500, num_threads), {},
@@ -123,7 +123,7 @@ void check_interruption() {
   };
   const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); };
   for (const std::size_t num_workers : {1u, 3u}) {
-    // Between jobs; in a job without end; and while others work and the caller waits.
+    // Between jobs; in an endless job; and while the caller waits for other workers.
     CHECK_EQUAL(message_of([&] {
                   run_jobs(most, num_workers, stop, [&](std::size_t, Worker&) { pause(); });
                 }),
@@ -142,7 +142,7 @@ void check_interruption() {
                   });
                 }),
                 "stop");
-    // It comes before the failure of any job.
+    // It has priority over the failure of a job.
     CHECK_EQUAL(message_of([&] {
                   run_jobs(1, num_workers, stop, [&](std::size_t, Worker& worker) {
                     try {
@@ -154,7 +154,7 @@ void check_interruption() {
                 }),
                 "stop");
   }
-  // A job that is told of another's failure ends early.
+  // A job can see the failure of another and return early.
   CHECK_EQUAL(message_of([&] {
                 run_jobs(2, 2, {}, [&](std::size_t job, Worker& worker) {
                   if (job == 1) throw std::out_of_range("failed");

@@ -1,5 +1,5 @@
-// The decoder against a network written out in double precision, for every variant, kernel and
-// precision; equal bits for any number of threads and any cut into calls.
+// Tests of Decoder against a reference in double precision, for every variant, kernel and
+// precision; equal bits for any number of threads and any split into calls.
 
 #include <cmath>
 #include <map>
@@ -17,8 +17,7 @@ namespace {
 using Vector = std::vector<double>;
 using Weights = std::map<std::string, std::vector<float>>;
 
-// --- the network, word for word
-// -------------------------------------------------------------------
+// --- reference implementation ---
 
 Vector product(const std::vector<float>& matrix, const Vector& x) {
   Vector y(matrix.size() / x.size());
@@ -139,10 +138,9 @@ class Reference {
   std::vector<std::vector<Vector>> keys_, values_;
 };
 
-// --- what is compared
-// -----------------------------------------------------------------------------
+// --- comparison ---
 
-// Draws each weight when it is asked for.
+// A source that draws each weight at random on request.
 WeightSource drawn(Weights& weights, std::mt19937& random) {
   return [&](const std::string& name, std::size_t rows, std::size_t columns) {
     auto& numbers = weights[name];
@@ -194,7 +192,7 @@ void check_shape(const Shape& shape, std::mt19937& random) {
     for (std::size_t i = 0; i < rounded.size(); ++i) {
       between = std::max<double>(between, std::abs(rounded[i] - int8_logits[i]));
     }
-    CHECK_EQUAL(between < 0.3, true);  // kernels differ where a rounding falls to the other side
+    CHECK_EQUAL(between < 0.3, true);  // kernels may round a tie differently
 
     for (const std::size_t num_threads : {1u, 3u}) {
       for (const auto& [both, whole] : {std::pair(network, logits), std::pair(int8, rounded)}) {
@@ -207,7 +205,7 @@ void check_shape(const Shape& shape, std::mt19937& random) {
           CHECK_EQUAL(other.length(), first);
           const auto begin = whole.begin() + std::ptrdiff_t((first - 1) * shape.vocab_size);
           CHECK_EQUAL(std::equal(row.begin(), row.end(), begin), true);
-          if (random() % 3 == 0) {  // forget some, and read it again
+          if (random() % 3 == 0) {  // truncate, and read again
             first -= random() % (first + 1);
             other.truncate(first);
           }
@@ -217,7 +215,7 @@ void check_shape(const Shape& shape, std::mt19937& random) {
   }
 }
 
-std::string complaint(const std::function<void()>& work) {
+std::string message_of(const std::function<void()>& work) {
   try {
     work();
   } catch (const std::invalid_argument& error) {
@@ -269,11 +267,11 @@ int main() {
   Decoder decoder(network, 2);
   std::vector<float> logits(plain.vocab_size);
   const std::vector<std::uint32_t> many(81, 1), wrong = {1, 45};
-  CHECK_EQUAL(complaint([&] { decoder.extend(many, Logits::last, logits); }),
+  CHECK_EQUAL(message_of([&] { decoder.extend(many, Logits::last, logits); }),
               "the context length is 80, and 0 tokens and 81 more do not fit");
-  CHECK_EQUAL(complaint([&] { decoder.extend(wrong, Logits::last, logits); }),
+  CHECK_EQUAL(message_of([&] { decoder.extend(wrong, Logits::last, logits); }),
               "token id 45 is not within the vocabulary of 45");
-  CHECK_EQUAL(complaint([&] { decoder.truncate(1); }), "cannot keep 1 tokens of 0");
+  CHECK_EQUAL(message_of([&] { decoder.truncate(1); }), "cannot keep 1 tokens of 0");
   CHECK_EQUAL(decoder.length(), 0u);
   return 0;
 }

@@ -1,4 +1,4 @@
-// The draw against its definition: everything sorted, then added up, in double.
+// Tests of draw against its definition: sort all weights and sum them, in double precision.
 
 #include <algorithm>
 #include <cmath>
@@ -55,7 +55,7 @@ void check(const std::vector<float>& scores, const Filters& filters) {
       begin += expected[id];
       continue;
     }
-    // Just inside both of its ends, and in the middle.
+    // Just inside both ends of its interval, and in the middle.
     for (const double part : {0.01, 0.5, 0.99}) {
       CHECK_EQUAL(drawn(begin + part * expected[id]), id);
     }
@@ -78,11 +78,11 @@ int main() {
       score = has_ties ? std::round(normal(random)) : normal(random);
       if (random() % 50 == 0) score = -infinity;
     }
-    scores[random() % scores.size()] = 1.0f;  // at least one is possible
+    scores[random() % scores.size()] = 1.0f;  // at least one finite score
     for (const double temperature : {0.5, 1.0, 1.7}) {
       for (const std::size_t top_k :
            {std::size_t{0}, std::size_t{1}, std::size_t{7}, std::size_t{120}, std::size_t{5000}}) {
-        // Irrational, so that no set of equal weights reaches it within a rounding.
+        // Odd values, which no sum of equal weights equals up to rounding.
         for (const double top_p : {1.0, 0.9511, 0.61803, 1e-9}) {
           for (const double min_p : {0.0, 0.0503}) {
             check(scores, {temperature, top_k, top_p, min_p});
@@ -91,17 +91,17 @@ int main() {
       }
     }
   }
-  // Half of ten equal ones is exactly five, and of four of them two: the first.
+  // Half of ten equal weights is five, and half of four is two: the first ones.
   const std::vector<float> equal(10, 3.5f);
   check(equal, {.top_p = 0.5});
   check(equal, {.top_k = 4, .top_p = 0.5});
   check(equal, {.top_p = 0.0});
   check(equal, {.min_p = 1.0});
   check({2.5f}, {.top_k = 1, .top_p = 0.0, .min_p = 1.0});
-  // A temperature so small that one token is left, and so large that all are equal.
+  // A temperature so low that one token remains, and so high that all are equally likely.
   check({1.0f, 1.5f, -infinity}, {.temperature = 5e-324});
   check({1.0f, 1.5f, 9.0f}, {.temperature = 1e300});
-  // What is no number is never drawn, whatever the filter.
+  // NaN is never drawn, for any filter.
   const std::vector<float> scores = {std::numeric_limits<float>::quiet_NaN(), 1.0f, -infinity};
   for (const Filters& filters : {Filters{}, Filters{.top_k = 1}, Filters{.top_k = 3, .top_p = 0.9},
                                  Filters{.top_p = 0.999}, Filters{.min_p = 0.5}}) {

@@ -1,4 +1,4 @@
-// The team: every job once, nothing lost between phases, sleepers woken, nobody needed.
+// Tests of Team: every job runs once, sleeping threads wake up, and short-lived teams end.
 
 #include <algorithm>
 #include <chrono>
@@ -12,9 +12,9 @@ int main() {
   for (const std::size_t num_threads : {1u, 2u, 3u, 8u}) {
     Team team(num_threads);
     CHECK_EQUAL(team.num_threads(), num_threads);
-    std::vector<int> done;           // written by whoever has the job, read after the phase
-    std::vector<std::size_t> owner;  // a plain word for each job: TSan would see a race
-    std::vector<std::size_t> in_use(num_threads);  // as would two jobs of one worker at once
+    std::vector<int> done;                         // written by the job, read after the phase
+    std::vector<std::size_t> owner;                // not atomic: TSan would report a race
+    std::vector<std::size_t> in_use(num_threads);  // also if two jobs of a worker ran at once
     for (int phase = 0; phase < 3000; ++phase) {
       const auto num_jobs = static_cast<std::size_t>(phase % 37);
       done.assign(num_jobs, 0);
@@ -28,7 +28,7 @@ int main() {
         CHECK_EQUAL(done[job], 1);
         CHECK_EQUAL(owner[job] < num_threads, true);
       }
-      // Now and then long enough for everyone to fall asleep.
+      // Sometimes long enough for all threads to sleep.
       if (phase % 1000 == 999) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
     std::size_t total = 0;
@@ -39,24 +39,24 @@ int main() {
   }
   Team team(2);
   for (int round = 0; round < 5; ++round) {
-    // Everyone has fallen asleep, and must come back: jobs this long, one alone would take them
-    // all.
+    // All threads sleep and must wake up: if they did not, the caller would do all of these long
+    // jobs.
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     std::vector<std::size_t> owner(8, 2);
     team.run(owner.size(), [&](std::size_t job, std::size_t worker) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
       owner[job] = worker;
     });
-    CHECK_EQUAL(std::count(owner.begin(), owner.end(), 2u), 0);  // run waits for the last of them
+    CHECK_EQUAL(std::count(owner.begin(), owner.end(), 2u), 0);  // run waits for the last job
     CHECK_EQUAL(std::count(owner.begin(), owner.end(), 1u) > 0, true);
   }
-  // More jobs than a phase can have, each too short to stand between two that want the next.
+  // More jobs than fit into a phase, each so short that threads compete for the next.
   std::vector<int> times(Team::jobs_per_phase + 1000);
   for (int round = 1; round <= 20; ++round) {
     team.run(times.size(), [&](std::size_t job, std::size_t) { ++times[job]; });
     CHECK_EQUAL(std::count(times.begin(), times.end(), round), std::ptrdiff_t(times.size()));
   }
-  // Teams that end at once, while their threads begin.
+  // Teams that are destroyed while their threads start.
   for (int i = 0; i < 200; ++i) Team brief(3);
   return 0;
 }

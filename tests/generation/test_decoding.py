@@ -51,7 +51,7 @@ def stream_of(model, prompt="ab", stop=(), **options):
     return model.generate(prompt, stop=stop, **options)
 
 
-def test_reasons_to_stop(spoken, make_model):
+def test_stop_reasons(spoken, make_model):
     config = make_model().config
     _, model = spoken(b"hello", config)
     stream = stream_of(model)
@@ -76,7 +76,7 @@ def test_reasons_to_stop(spoken, make_model):
     assert sum(map(len, parrot.read)) == 24
 
 
-def test_a_full_context_keeps_its_newer_half(spoken, make_model):
+def test_full_context_keeps_its_newer_half(spoken, make_model):
     parrot, model = spoken(b"0123456789" * 10, make_model().config)
     "".join(stream_of(model, max_tokens=40))
     assert parrot.read[0] == list(b"ab")
@@ -85,7 +85,7 @@ def test_a_full_context_keeps_its_newer_half(spoken, make_model):
     assert [len(ids) for ids in parrot.read[24:37]] == [1] * 12 + [12]
 
 
-def test_an_exact_fill_of_the_context(spoken, make_model):
+def test_prompt_that_fills_the_context(spoken, make_model):
     config = make_model().config
     for prompt in ("a" * 24, "a" * 23):
         stream = stream_of(spoken(b"xyz" * 40, config)[1], prompt, past_context="stop")
@@ -111,7 +111,7 @@ class Ones:
 
 
 @given(st.integers(1, 12), st.data())
-def test_a_context_holds_the_latest(context_length, data):
+def test_rows_decoded_together_read_what_they_read_alone(context_length, data):
     """Rows of any lengths together: each reads what it would read alone."""
     lengths = data.draw(st.lists(st.integers(1, context_length), min_size=1, max_size=4))
     numbers = [data.draw(st.integers(1, 40)) for _ in lengths]
@@ -191,16 +191,16 @@ def _found(text, stop):
 
 
 @given(st.binary(max_size=20))
-def test_parts_join_to_what_decode_gives(data):
+def test_parts_join_to_the_decoded_text(data):
     parts = list(stream_over(data, []))
     assert "".join(parts) == data.decode("utf-8", "replace")
 
 
-def test_text_is_held_back_only_where_a_stop_string_may_begin():
+def test_text_is_held_back_only_if_it_may_begin_a_stop_string():
     assert list(stream_over(b"ab-abc-ax", ["abd"])) == ["ab-", "abc", "-", "ax"]
 
 
-def test_a_stop_string_that_the_end_completes():
+def test_stop_string_completed_by_the_end_of_the_text():
     stream = stream_over(b"ab\xf0\x9f", ["b\ufffd"])  # an unfinished character becomes U+FFFD
     assert list(stream) == ["a"]
     assert stream.stop_reason == "stop string"
@@ -210,7 +210,7 @@ def test_a_stop_string_that_the_end_completes():
 
 
 @given(st.lists(st.sampled_from([-1.0, 0.0, 2.5]), min_size=1, max_size=50), st.integers(1, 9))
-def test_of_equal_alternatives_the_smaller_id_goes_first(logits, number):
+def test_equal_alternatives_are_ordered_by_id(logits, number):
     found = scored_token(np.array(logits, np.float32), 0, number).alternatives
     expected = sorted(range(len(logits)), key=lambda i: (-logits[i], i))[:number]
     assert [i for i, _ in found] == expected

@@ -6,7 +6,7 @@ import tilth
 from tilth.config.training import MachineConfig, OptimizerConfig, TrainingConfig, WatchConfig
 
 
-def test_a_model_trained_with_another_end_token_stops_at_it(tmp_path):
+def test_model_trained_with_a_custom_end_token_stops_at_it(tmp_path):
     """Documents of a few letters: after 60 steps the model knows that `</s>` follows them."""
     text = tmp_path / "text.txt"
     text.write_text("abc<|endoftext|>" * 400)

@@ -61,7 +61,7 @@ def test_logits_equal_those_of_torch(make_model, name, kernels):
 
 @pytest.mark.parametrize("is_int8", [False, True])
 @pytest.mark.parametrize("name", ["plain", "all", "widths that fill no register"])
-def test_bits_are_equal_for_any_cut_and_any_number_of_threads(make_model, name, is_int8):
+def test_bits_are_equal_for_any_split_and_number_of_threads(make_model, name, is_int8):
     model = make_model(**changed(name))
     ids = some_ids(model)
     network = network_of(model, is_int8=is_int8)
@@ -77,7 +77,7 @@ def test_bits_are_equal_for_any_cut_and_any_number_of_threads(make_model, name, 
         assert np.array_equal(decoder.extend(ids[66:])[0], whole[-1])
 
 
-def test_what_was_forgotten_is_forgotten(make_model):
+def test_truncated_ids_do_not_matter(make_model):
     model = make_model(context_length=LONG)
     decoder = _core.Decoder(network_of(model), 2)
     decoder.extend(some_ids(model, seed=1))
@@ -129,7 +129,7 @@ def test_int8_rounds_weights_and_inputs_and_nothing_else(make_model, name, kerne
     assert error.max() < 0.25 * scale
 
 
-def test_int8_loses_less_than_a_hundredth(make_model):
+def test_int8_loss_is_within_one_percent(make_model):
     """A model that has learnt something: its loss in int8 is within 1% of float32's."""
     torch.manual_seed(0)
     model = make_model(context_length=64, num_layers=1).train()
@@ -176,7 +176,7 @@ def test_any_shape(make_model, heads, group, d_head, d_ff, length):
         np.testing.assert_allclose(found, expected(model, ids), rtol=0, atol=1e-4)
 
 
-def test_extreme_numbers_stay_numbers(make_model):
+def test_large_activations_do_not_overflow(make_model):
     """Scores far apart: the softmax and the gate must not overflow."""
     model = make_model(norm="none", num_layers=1)
     with torch.no_grad():
@@ -189,7 +189,7 @@ def test_extreme_numbers_stay_numbers(make_model):
         np.testing.assert_allclose(found, reference, rtol=1e-3, atol=np.abs(reference).max() * 1e-5)
 
 
-def test_mistakes_are_sentences(make_model):
+def test_invalid_arguments_are_rejected(make_model):
     model = make_model()
     network = network_of(model)
     decoder = _core.Decoder(network, 2)
@@ -205,23 +205,25 @@ def test_mistakes_are_sentences(make_model):
         decoder.truncate(25)
     with pytest.raises(ValueError, match="no token ids"):
         decoder.extend([])
-    with pytest.raises(ValueError, match="no such kernels"):
+    with pytest.raises(ValueError, match="does not have these kernels"):
         _core.Decoder(network, 1, "abacus")
     weights = {name: weight.numpy() for name, weight in model.state_dict().items()}
     name = "layers.1.ffn.w2.weight"
     for wrong, sentence in (
-        ({name: None}, f"{name} is missing, or is no array of float32"),
+        ({name: None}, f"{name} is missing, or is not an array of float32"),
         ({name: weights[name].T.copy()}, f"{name} is not 32 x 64"),
         ({"bias": weights[name]}, "of 22 weights, the model has only 21"),
     ):
         changed = {key: value for key, value in (weights | wrong).items() if value is not None}
         with pytest.raises(ValueError, match=sentence.replace("(", r"\(")):
             network_of(model, weights=changed)
-    with pytest.raises(ValueError, match=r"ffn\.w1\.weight is missing, or is no array of float32"):
+    with pytest.raises(
+        ValueError, match=r"ffn\.w1\.weight is missing, or is not an array of float32"
+    ):
         network_with({"layers.0.ffn.w1.weight": np.eye(2)})
 
 
-def test_a_tied_matrix_may_come_twice(make_model, tokenizer):
+def test_tied_matrix_may_be_given_twice(make_model, tokenizer):
     model = make_model(tie_embeddings=True)
     weights = {name: weight.numpy() for name, weight in model.state_dict().items()}
     twice = {**weights, "lm_head.weight": weights["token_embeddings.weight"].copy()}
@@ -231,7 +233,7 @@ def test_a_tied_matrix_may_come_twice(make_model, tokenizer):
         LanguageModel.from_weights(model.config, twice, tokenizer)
 
 
-def test_two_threads_share_weights_and_not_a_decoder(make_model):
+def test_threads_share_weights_but_not_a_decoder(make_model):
     model = make_model(context_length=LONG)
     network = network_of(model)
     ids = some_ids(model)
@@ -295,7 +297,7 @@ def network_with(other=(), **changes):
 
 @pytest.mark.parametrize("is_int8", [False, True])
 @pytest.mark.parametrize("name", NUMBERS)
-def test_no_number_of_a_shape_gets_past_its_check(name, is_int8):
+def test_every_dimension_is_checked(name, is_int8):
     for number in (0, -1, 2**31, 2**60, 2**61, 2**63, 2**64, 10**400):
         with pytest.raises(ValueError, match=rf"{name} is too (large|small); give 1 to 2147483647"):
             network_with(**{name: number}, is_int8=is_int8)
@@ -306,7 +308,7 @@ def test_no_number_of_a_shape_gets_past_its_check(name, is_int8):
 
 
 @pytest.mark.parametrize("context_length", [40_000_000, _core.MAX_DIMENSION])
-def test_memory_follows_the_ids_and_not_the_context_length(context_length):
+def test_memory_is_proportional_to_the_ids(context_length):
     ids = [1, 4, 0, 2]
     decoder = _core.Decoder(network_with(context_length=context_length), 2)
     small = _core.Decoder(network_with(), 2)
@@ -314,7 +316,7 @@ def test_memory_follows_the_ids_and_not_the_context_length(context_length):
 
 
 @pytest.mark.parametrize("name", ["pre", "heads of three", "wide heads"])
-def test_a_cache_that_grows_keeps_what_was_read(make_model, name):
+def test_growing_cache_keeps_its_content(make_model, name):
     """Room is made for 1,024 positions at first."""
     changes = {**VARIANTS[name], "num_layers": 2} if name in VARIANTS else {}
     model = make_model(**({"d_ff": None, "num_kv_heads": None} | changes), context_length=4500)
@@ -331,7 +333,7 @@ def test_a_cache_that_grows_keeps_what_was_read(make_model, name):
     assert np.array_equal(decoder.extend(ids[1020:], every=True), found[1020:])
 
 
-def test_threads_have_a_limit():
+def test_number_of_threads_is_limited():
     network = network_with()
     for threads in (0, -1, _core.MAX_THREADS + 1, 2**64):
         with pytest.raises(ValueError, match=r"threads is too (large|small); give 1 to 1024"):
@@ -354,7 +356,7 @@ def test_draw_does_not_trust_the_largest_score():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of a fork beside threads: the point
-def test_a_forked_child_goes_on_alone(make_model):
+def test_decoder_works_in_a_forked_child(make_model):
     model = make_model()
     ids = some_ids(model, 24)
     decoder = _core.Decoder(network_of(model), 3)

@@ -127,7 +127,7 @@ def test_edges():
     assert dense([3.5], top_k=1, top_p=0.0, min_p=1.0).tolist() == [1.0]
 
 
-def test_equal_logits_go_by_id():
+def test_equal_logits_are_ordered_by_id():
     equal = np.zeros(10)
     assert dense(equal, top_p=0.5).tolist() == [0.2] * 5 + [0.0] * 5  # exactly half reaches a half
     assert dense(equal, top_k=3).tolist() == [1 / 3] * 3 + [0.0] * 7
@@ -136,7 +136,7 @@ def test_equal_logits_go_by_id():
     assert dense(equal, min_p=1.0).tolist() == [0.1] * 10
 
 
-def test_the_penalty_takes_from_what_was_said():
+def test_repetition_penalty():
     sampling = Sampling(temperature=0.0, repetition_penalty=2.0)
     assert next_token_distribution([1.0, 1.5], sampling, [1, 1])[0].tolist() == [0]
     assert next_token_distribution([-1.5, -1.0], sampling, [1])[0].tolist() == [0]
@@ -148,12 +148,12 @@ def test_the_penalty_takes_from_what_was_said():
 
 @pytest.mark.parametrize(("penalty", "likeliest"), [(1e-320, 1), (1e308, 0)])
 @pytest.mark.parametrize("logits", [[1.0, 20.0], [-1.0, -20.0]])
-def test_a_penalty_may_be_beyond_all_measure(penalty, likeliest, logits):
+def test_extreme_repetition_penalty(penalty, likeliest, logits):
     ids, probabilities = next_token_distribution(logits, Sampling(repetition_penalty=penalty), [1])
     assert ids[probabilities.argmax()] == likeliest
 
 
-def test_a_penalty_may_leave_nothing_else():
+def test_repetition_penalty_of_all_tokens():
     """All were said, and all are infinitely unlikely now: still one is chosen."""
     sampling = Sampling(repetition_penalty=1e300, top_p=0.9)
     for logits in ([-1e10, -2e10], [1e-300, 1e-310]):
@@ -162,7 +162,7 @@ def test_a_penalty_may_leave_nothing_else():
 
 
 @pytest.mark.parametrize("options", [{"top_k": 1}, {"top_p": 0.0}, {"temperature": 0.0}])
-def test_the_likeliest_is_the_likeliest_by_however_little(options):
+def test_greedy_choice_among_nearly_equal_logits(options):
     logits = np.array([0.1, np.nextafter(np.float32(0.1), np.float32(1)), 0.0], np.float32)
     sampling = Sampling(**{"temperature": 1e6, **options})
     assert dense(logits, **{"temperature": 1e6, **options}).tolist() == [0, 1, 0]
@@ -170,14 +170,14 @@ def test_the_likeliest_is_the_likeliest_by_however_little(options):
     assert chosen == {1}
 
 
-def test_tokens_without_a_chance_are_never_kept():
+def test_tokens_of_probability_zero_are_never_kept():
     logits = [0.0, -math.inf, 1.0, -1000.0]
     for options in ({}, {"top_k": 4}, {"top_p": 0.9999999}, {"min_p": 1e-9}):
         assert set(np.flatnonzero(dense(logits, **options))) == {0, 2}
 
 
 @pytest.mark.parametrize("logits", [[-math.inf] * 3, [0.0, math.nan], [math.inf, 0.0]])
-def test_logits_that_leave_nothing_are_one_sentence(logits):
+def test_logits_that_are_not_finite_are_rejected(logits):
     with pytest.raises(ValueError, match="there is no token to choose, as the largest logit is"):
         choose(logits, Sampling(), sample_index=0, position=0)
 
@@ -199,7 +199,7 @@ def test_logits_that_leave_nothing_are_one_sentence(logits):
         ({"seed": 2**64}, "seed must be at most 18446744073709551615, not 18446744073709551616"),
     ],
 )
-def test_bad_values_are_one_sentence(options, sentence):
+def test_invalid_options_are_rejected(options, sentence):
     with pytest.raises(ValueError, match=sentence.replace("*", r"\*")):
         Sampling(**options)
 
@@ -238,7 +238,7 @@ def test_draws_follow_the_distribution(options):
     st.one_of(st.just(1.0), st.floats(0.5, 2.0)),
     st.floats(0.0, 1.0, exclude_max=True),
 )
-def test_a_draw_is_the_token_at_that_place(
+def test_draw_inverts_the_cumulative_distribution(
     numbers, dtype, temperature, top_k, top_p, min_p, penalty, unit
 ):
     """Laid side by side by id, each as wide as it is likely."""
@@ -260,7 +260,7 @@ def test_a_draw_is_the_token_at_that_place(
     assert found in places
 
 
-def test_a_draw_from_a_large_vocabulary_is_as_defined():
+def test_draw_from_a_large_vocabulary():
     random = np.random.default_rng(2)
     for scale in (0.01, 1.0, 10.0):  # nearly even, as at first; as in training; nearly certain
         logits = (scale * random.standard_normal(50_000)).astype(np.float32)
@@ -276,7 +276,7 @@ def test_a_draw_from_a_large_vocabulary_is_as_defined():
                 assert abs(ends[np.searchsorted(ids, found)] - ends[place]) < 1e-4
 
 
-def test_chance_is_even_and_depends_on_all_three():
+def test_random_numbers_are_uniform_and_independent():
     units = np.array(
         [random_unit(s, i, p) for s in range(20) for i in range(20) for p in range(50)]
     )
@@ -293,13 +293,13 @@ def test_chance_is_even_and_depends_on_all_three():
         assert abs(np.corrcoef(first.ravel(), second.ravel())[0, 1]) < 0.03
 
 
-def test_chance_is_splitmix64():
+def test_random_numbers_are_splitmix64():
     """Seed 0 begins as the published generator does: three outputs chained by hand."""
     assert module.splitmix64(0) == 0xE220A8397B1DCDAF
     assert module.splitmix64(0x9E3779B97F4A7C15) == 0x6E789E6AA1B965F4
 
 
-def test_the_draw_at_the_very_end_is_the_last_token(monkeypatch):
+def test_draw_at_the_ends_of_the_unit_interval(monkeypatch):
     monkeypatch.setattr(module, "random_unit", lambda *_: 1.0)
     assert choose([0.0, 0.0, -math.inf], Sampling(), sample_index=0, position=0) == 1
     monkeypatch.setattr(module, "random_unit", lambda *_: 0.0)
@@ -309,7 +309,7 @@ def test_the_draw_at_the_very_end_is_the_last_token(monkeypatch):
     assert choose([0.0] * 4, Sampling(), sample_index=0, position=0) == 1
 
 
-def test_sampling_imports_no_torch():
+def test_sampling_does_not_import_torch():
     code = (
         "import sys, tilth.generation as g; g.Sampling, g.next_token_distribution; "
         "sys.exit('torch' in sys.modules)"

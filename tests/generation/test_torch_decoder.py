@@ -55,7 +55,7 @@ def test_cached_logits_equal_uncached_ones(make_model, changes):
 
 @settings(max_examples=15)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=4))
-def test_any_cut_into_calls_gives_the_same_logits(make_model, counts):
+def test_logits_do_not_depend_on_the_split_into_calls(make_model, counts):
     model = make_model()
     rows = [some_ids(24, seed) for seed in (3, 4)]
     cached, lengths = TorchDecoder(model, 2), [0, 0]
@@ -73,7 +73,7 @@ def test_any_cut_into_calls_gives_the_same_logits(make_model, counts):
                 torch.testing.assert_close(logits[row, 0], expected, rtol=0, atol=1e-5)
 
 
-def test_truncated_rows_read_again(make_model):
+def test_truncated_rows_can_be_extended(make_model):
     model = make_model()
     cached = TorchDecoder(model, 2)
     cached.extend([some_ids(24, 0), some_ids(7, 1)])
@@ -85,7 +85,7 @@ def test_truncated_rows_read_again(make_model):
 
 
 @pytest.mark.parametrize("kind", [TorchDecoder, UncachedDecoder])
-def test_a_torch_decoder_equals_the_native_one(make_model, load, kind):
+def test_torch_decoders_equal_the_native_decoder(make_model, load, kind):
     model = make_model()
     found, native = kind(model), load(model).decoder(1)
     ids = some_ids(24, 0)
@@ -100,7 +100,7 @@ def test_a_torch_decoder_equals_the_native_one(make_model, load, kind):
     np.testing.assert_allclose(logits, native.extend([ids[4:6]]), rtol=0, atol=1e-4)
 
 
-def test_weights_go_to_a_device_or_get_a_sentence(make_model):
+def test_torch_model_loads_weights(make_model):
     model = make_model(qk_norm=True)
     weights = {name: weight.numpy() for name, weight in model.state_dict().items()}
     decoder = TorchDecoder(torch_model(model.config, copy.deepcopy(weights), "cpu"))
@@ -112,7 +112,7 @@ def test_weights_go_to_a_device_or_get_a_sentence(make_model):
         torch_model(model.config, weights, "cpu")
 
 
-def test_a_context_without_room_is_one_sentence(make_model):
+def test_context_larger_than_the_memory_is_rejected(make_model):
     """No weight bounds the context length: tables and cache would be allocated for all of it."""
     config = replace(CONFIG, context_length=2**24)
     weights = {name: weight.numpy() for name, weight in make_model().state_dict().items()}
@@ -143,7 +143,7 @@ def sample(tokenizer):
     return generate
 
 
-def test_a_model_in_training_is_sampled_and_left_as_it_was(model, sample):
+def test_sampling_leaves_a_model_in_training_unchanged(model, sample):
     model.train()
     model.layers[1].eval()
     modes = [module.training for module in model.modules()]
@@ -159,7 +159,7 @@ def test_a_model_in_training_is_sampled_and_left_as_it_was(model, sample):
         sample(model, "abc", max_tokens=0)
 
 
-def test_a_broken_model_is_one_sentence(model, sample):
+def test_model_with_nan_weights_is_reported(model, sample):
     broken = TransformerLM(model.config)
     with torch.no_grad():
         broken.token_embeddings.weight.fill_(math.nan)
@@ -168,7 +168,7 @@ def test_a_broken_model_is_one_sentence(model, sample):
     assert broken.training
 
 
-def test_greedy_is_the_argmax_of_the_model(model, sample, tokenizer):
+def test_greedy_decoding_is_argmax(model, sample, tokenizer):
     ids = list(b"ab")
     for _ in range(10):
         with torch.no_grad():
@@ -176,7 +176,7 @@ def test_greedy_is_the_argmax_of_the_model(model, sample, tokenizer):
     assert sample(model, "ab", max_tokens=10, temperature=0.0) == tokenizer.decode(ids[2:])
 
 
-def test_the_end_token_ends(model, sample):
+def test_generation_stops_at_the_end_token(model, sample):
     likely = TransformerLM(model.config)
     with torch.no_grad():
         likely.lm_head.weight.zero_()
@@ -185,7 +185,7 @@ def test_the_end_token_ends(model, sample):
     assert sample(likely, "ab", max_tokens=10, temperature=0.0) == ""
 
 
-def test_samples_are_scored_too(model, load, tokenizer):
+def test_uncached_scores_equal_native_scores(model, load, tokenizer):
     uncached = LanguageModel.from_model(model, tokenizer, cached=False)
     found = [token.log_probability for token in uncached.score("many words, and more")]
     exact = [token.log_probability for token in load(model).score("many words, and more")]

@@ -33,7 +33,7 @@ def test_docstring():
 @pytest.mark.parametrize("batch", [(), (2,), (2, 3), (2, 1, 3)])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_attention_is_torchs(batch, masked, dtype):
+def test_attention_equals_pytorch(batch, masked, dtype):
     q, k, v = (
         randn(*batch, *shape, seed=seed, dtype=dtype).requires_grad_()
         for seed, shape in enumerate([(5, 4), (7, 4), (7, 6)])
@@ -52,7 +52,7 @@ def test_attention_is_torchs(batch, masked, dtype):
     )
 
 
-def test_a_query_that_may_look_nowhere_reads_zeros():
+def test_fully_masked_query_returns_zeros():
     q, k, v = (randn(2, 3, 4, seed=seed).requires_grad_() for seed in range(3))
     mask = torch.tensor([[True, False, True], [False] * 3, [False, True, False]])
     output = scaled_dot_product_attention(q, k, v, mask)
@@ -82,7 +82,7 @@ def test_scores_far_beyond_the_range_of_exp():
     assert_close(output, v[(q @ k.T).argmax(-1)])
 
 
-def test_additive_masks_are_refused():
+def test_additive_masks_are_rejected():
     q = randn(2, 4)
     with pytest.raises(ValueError, match="mask must be bool, True where a query may look"):
         scaled_dot_product_attention(q, q, q, torch.zeros(2, 2))
@@ -102,7 +102,7 @@ def rotated_by_hand(vector, position, theta):
 
 
 @pytest.mark.parametrize("theta", [10_000.0, 500_000.0, 7.5])
-def test_rotation_is_the_formula(theta):
+def test_rotation_equals_its_formula(theta):
     rope = RotaryPositionalEmbedding(theta, 6, 50, dtype=torch.float64)
     x = randn(50, 6)
     expected = [rotated_by_hand(row.tolist(), i, theta) for i, row in enumerate(x)]
@@ -135,7 +135,7 @@ def test_positions_of_every_shape():
     assert_close(rope(square, two), expected)
 
 
-def test_scores_depend_on_distances_alone():
+def test_rotated_scores_depend_on_distance_only():
     rope = RotaryPositionalEmbedding(10_000.0, 8, 2000, dtype=torch.float64)
     q, k = randn(1, 8), randn(1, 8, seed=1)
 
@@ -159,7 +159,7 @@ def test_scores_depend_on_distances_alone():
         ((3, 2, 4), torch.tensor([[0, 1]] * 2), "do not fit"),
     ],
 )
-def test_positions_that_do_not_fit(shape, positions, sentence):
+def test_invalid_positions_are_rejected(shape, positions, sentence):
     rope = RotaryPositionalEmbedding(100.0, 4, 8)
     with pytest.raises(ValueError, match=sentence):
         rope(torch.zeros(shape), positions)
@@ -174,12 +174,12 @@ def test_positions_that_do_not_fit(shape, positions, sentence):
         ((1e4, 4, 0), "max_seq_len 0 must be positive"),
     ],
 )
-def test_impossible_rotations(arguments, sentence):
+def test_invalid_rotations_are_rejected(arguments, sentence):
     with pytest.raises(ValueError, match=sentence):
         RotaryPositionalEmbedding(*arguments)
 
 
-def test_tables_stay_accurate_wherever_the_model_goes():
+def test_tables_stay_accurate_after_conversion():
     exact = RotaryPositionalEmbedding(10_000.0, 8, 5000, dtype=torch.float64)
     for rope in (
         RotaryPositionalEmbedding(10_000.0, 8, 5000, dtype=torch.bfloat16),
@@ -198,7 +198,7 @@ def test_tables_stay_accurate_wherever_the_model_goes():
         assert RotaryPositionalEmbedding(10_000.0, 8, 5000).cos.is_meta
 
 
-def test_rotated_halves_are_rounded_once():
+def test_half_precision_rotation_is_rounded_once():
     rope = RotaryPositionalEmbedding(10_000.0, 8, 5000, dtype=torch.bfloat16)
     exact = RotaryPositionalEmbedding(10_000.0, 8, 5000, dtype=torch.float64)
     x = randn(5000, 8, dtype=torch.bfloat16)
@@ -234,7 +234,7 @@ def make(num_heads=4, num_kv_heads=None, *, rope=True, qk_norm=False, fast=False
 @pytest.mark.parametrize("num_kv_heads", [None, 4, 2, 1])
 @pytest.mark.parametrize("qk_norm", [False, True])
 @pytest.mark.parametrize("rope", [False, True])
-def test_heads_one_at_a_time(fast, num_kv_heads, qk_norm, rope):
+def test_attention_equals_single_heads(fast, num_kv_heads, qk_norm, rope):
     """Against the paper's form: each head cut out of the matrices and computed by itself."""
     attention = make(num_kv_heads=num_kv_heads, qk_norm=qk_norm, rope=rope, fast=fast)
     x = randn(2, 6, 16)
@@ -289,7 +289,7 @@ def test_attention_gradients():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("num_kv_heads", [4, 2])
-def test_the_fast_path_is_as_exact_as_the_definition(dtype, num_kv_heads):
+def test_fast_path_is_as_accurate_as_the_definition(dtype, num_kv_heads):
     """Both against float64; each number passes some ten roundings of eps / 2 on its way."""
     attention = make(num_kv_heads=num_kv_heads, qk_norm=True).to(dtype)
     x, upstream = (randn(2, 32, 16, seed=seed).to(dtype) for seed in range(2))
@@ -320,23 +320,23 @@ def test_the_fast_path_is_as_exact_as_the_definition(dtype, num_kv_heads):
         ((16, 4, RotaryPositionalEmbedding(1e4, 8, 9)), {}, "heads of width 8, and these are 4"),
     ],
 )
-def test_impossible_heads(arguments, options, sentence):
+def test_invalid_heads_are_rejected(arguments, options, sentence):
     with pytest.raises(ValueError, match=sentence):
         MultiHeadSelfAttention(*arguments, **options)
 
 
-def test_float16_has_room_for_the_scores():
+def test_scores_do_not_overflow_in_float16():
     q = torch.full((2, 64), 60.0, dtype=torch.float16)
     expected = torch.nn.functional.scaled_dot_product_attention(q, q, q)
     torch.testing.assert_close(scaled_dot_product_attention(q, q, q), expected)
 
 
-def test_another_width_is_refused():
+def test_input_of_another_width_is_rejected():
     with pytest.raises(ValueError, match="x is 2 wide, and the rotation is for 4"):
         RotaryPositionalEmbedding(10_000.0, 4, 8)(torch.ones(3, 2))
 
 
-def test_rotation_tables_that_do_not_fit_into_memory_are_refused_at_once():
+def test_rotation_tables_larger_than_the_memory_are_rejected():
     with pytest.raises(MemoryError, match="rotation tables of 1,099,511,627,776 positions"):
         RotaryPositionalEmbedding(10_000.0, 64, 2**40)
     RotaryPositionalEmbedding(10_000.0, 64, 2**40, device="meta")

@@ -27,7 +27,7 @@ def test_memory_is_allocated_once(make_model):
     assert cache.lengths == [20, 10]
 
 
-def test_mistakes_are_sentences():
+def test_invalid_arguments_are_rejected():
     cache = KeyValueCache(CONFIG, 2, torch.device("cpu"), torch.float32)
     cache.begin([[0] * 13, [0] * 7])
     with pytest.raises(ValueError, match="cannot keep 14 ids of 13"):

@@ -15,7 +15,7 @@ def test_docstring():
 @pytest.mark.parametrize(
     "name", ["meta", "privateuseone", "hpu", "xla", "opengl", "quantum", "", "cpu:-1", "\0"]
 )
-def test_other_devices_are_one_sentence(name):
+def test_unusable_devices_are_rejected(name):
     match = rf"the device {name} cannot be used \([^\n]{{5,300}}\); take cpu, or leave it out\."
     with pytest.raises(ValueError, match=match):
         check_device(name)

@@ -45,7 +45,7 @@ def test_docstring():
     offset=st.sampled_from([0.0, 1e4, -1e4, 1e30, -1e30]),
     dtype=st.sampled_from([torch.float64, torch.float32, torch.bfloat16]),
 )
-def test_softmax_is_torchs(shape, data, offset, dtype):
+def test_softmax_equals_pytorch(shape, data, offset, dtype):
     dim = data.draw(st.integers(-len(shape), len(shape) - 1))
     x = (randn(*shape, scale=5) + offset).to(dtype)
     assert_close(softmax(x, dim), F.softmax(x, dim))
@@ -66,7 +66,7 @@ def test_softmax_of_half_precision_is_rounded_once():
     assert_close(softmax(x, -1).double(), exact, rtol=1.001 * 2**-8, atol=0)
 
 
-def test_softmax_of_whole_numbers_is_refused():
+def test_softmax_of_integers_is_rejected():
     with pytest.raises(ValueError, match="softmax takes floating-point numbers"):
         softmax(torch.arange(3), 0)
 
@@ -90,7 +90,7 @@ def test_softmax_gradients():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_silu_is_torchs(dtype):
+def test_silu_equals_pytorch(dtype):
     x = torch.cat([randn(1000, scale=10), torch.tensor([-1e4, 0.0, 1e4]).double()]).to(dtype)
     # Rounded twice instead of once: half a unit in the last place for the sigmoid.
     eps = torch.finfo(dtype).eps
@@ -99,7 +99,7 @@ def test_silu_is_torchs(dtype):
 
 
 @pytest.mark.parametrize("fast", [False, True])
-def test_swiglu_is_its_formula(fast):
+def test_swiglu_equals_its_formula(fast):
     layer = SwiGLU(4, 6, dtype=torch.float64)
     layer.fast = fast
     x = randn(2, 3, 4).requires_grad_()
@@ -114,7 +114,7 @@ def test_swiglu_is_its_formula(fast):
     assert gradcheck(lambda x, *_: layer(x), parameters)
 
 
-def test_silu_feed_forward_is_its_formula():
+def test_silu_feed_forward_equals_its_formula():
     layer = SiLUFeedForward(4, 6, dtype=torch.float64)
     x = randn(2, 3, 4).requires_grad_()
     assert_close(layer(x), F.linear(F.silu(F.linear(x, layer.w1.weight)), layer.w2.weight))
@@ -126,7 +126,7 @@ def test_silu_feed_forward_is_its_formula():
 
 @pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 0, 5), (2, 3, 4, 5)])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_linear_is_torchs(shape, dtype):
+def test_linear_equals_pytorch(shape, dtype):
     layer = Linear(5, 7, dtype=dtype)
     x = randn(*shape, dtype=dtype)
     assert layer.weight.shape == (7, 5)
@@ -140,7 +140,7 @@ def test_linear_gradients():
 
 @pytest.mark.parametrize("ids_dtype", [torch.int64, torch.int32])
 @pytest.mark.parametrize("shape", [(), (3,), (4, 0), (2, 3, 4)])
-def test_embedding_is_torchs(shape, ids_dtype):
+def test_embedding_equals_pytorch(shape, ids_dtype):
     layer = Embedding(11, 5, dtype=torch.float64)
     ids = torch.randint(0, 11, shape, generator=torch.Generator().manual_seed(0)).to(ids_dtype)
     ours, theirs = layer(ids), F.embedding(ids, layer.weight)
@@ -158,7 +158,7 @@ def test_embedding_gradients():
     assert gradcheck(lambda w: layer(ids), (layer.weight,))
 
 
-def test_embedding_gradient_is_the_same_every_time():
+def test_embedding_gradient_is_deterministic():
     """Twenty backward passes on all threads; `weight[ids]` gives as many answers."""
     torch.set_num_threads(2)
     layer = Embedding(500, 64)
@@ -175,7 +175,7 @@ def test_ids_outside_the_vocabulary(wrong):
         Embedding(11, 5)(ids)
 
 
-def test_ids_of_another_type():
+def test_ids_that_are_not_integers_are_rejected():
     with pytest.raises(ValueError, match=r"int64 or int32, not torch\.float32"):
         Embedding(11, 5)(torch.zeros(2))
 
@@ -185,7 +185,7 @@ def test_ids_of_another_type():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
-def test_rms_norm_is_torchs(dtype, scale):
+def test_rms_norm_equals_pytorch(dtype, scale):
     ours, theirs = RMSNorm(16, dtype=dtype), torch.nn.RMSNorm(16, eps=1e-5, dtype=torch.float64)
     with torch.no_grad():
         ours.weight.copy_(randn(16, seed=1))
@@ -227,7 +227,7 @@ def test_rms_norm_of_zeros():
         (lambda **options: Embedding(600, 400, **options), 1.0),
     ],
 )
-def test_initial_weights_are_a_normal_cut_at_three_sigma(make, variance, dtype):
+def test_initial_weights_are_truncated_normal(make, variance, dtype):
     torch.manual_seed(0)
     sigmas = make(dtype=dtype).weight.detach().double() / math.sqrt(variance)
     # Cut at 3, a normal keeps 1 - 2 * 3 * pdf(3) / (cdf(3) - cdf(-3)) of its variance.
@@ -241,7 +241,7 @@ def test_initial_weights_are_a_normal_cut_at_three_sigma(make, variance, dtype):
         assert abs((sigmas.abs() < limit).double().mean() - share) < 0.005
 
 
-def test_norm_begins_with_ones():
+def test_norm_weight_is_initialized_to_ones():
     assert RMSNorm(7).weight.tolist() == [1.0] * 7
 
 
@@ -258,10 +258,10 @@ def test_layers_take_device_and_dtype():
             assert parameter.dtype == torch.bfloat16
 
 
-def test_norm_of_another_width_is_refused():
+def test_norm_of_another_width_is_rejected():
     with pytest.raises(ValueError, match="the norm is 8 wide"):
         RMSNorm(8)(torch.ones(3, 1))
 
 
-def test_softmax_of_nothing():
+def test_softmax_of_an_empty_axis():
     assert torch.equal(softmax(torch.zeros(2, 0), -1), torch.softmax(torch.zeros(2, 0), -1))

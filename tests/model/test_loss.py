@@ -71,7 +71,7 @@ def test_large_and_masked_logits(offset, scale, masked):
     torch.testing.assert_close(gradients(ours, logits), expected, rtol=1e-4, atol=1e-7)
 
 
-def test_a_masked_target_costs_infinity_and_its_gradient_is_finite():
+def test_masked_target_has_infinite_loss_and_finite_gradient():
     logits = torch.tensor([[0.0, -math.inf, 1.0]], requires_grad=True)
     for targets in (torch.tensor([1]), torch.tensor([2])):
         ours, reference = cross_entropy(logits, targets), theirs(logits, targets)
@@ -80,13 +80,13 @@ def test_a_masked_target_costs_infinity_and_its_gradient_is_finite():
     assert cross_entropy(logits, torch.tensor([1])) == math.inf
 
 
-def test_where_nothing_can_come_the_loss_is_nan_as_pytorch_says():
+def test_loss_of_fully_masked_logits_is_nan():
     logits, targets = torch.full((1, 3), -math.inf), torch.tensor([0])
     assert cross_entropy(logits, targets).isnan()
     assert theirs(logits, targets).isnan()
 
 
-def test_half_precision_is_widened():
+def test_half_precision_is_computed_in_float32():
     logits, targets = example(dtype=torch.bfloat16)
     ours = cross_entropy(logits, targets)
     assert ours.dtype == torch.float32
@@ -118,7 +118,7 @@ def test_perplexity():
         (torch.tensor([True, False]), "bool"),
     ],
 )
-def test_wrong_targets(targets, part):
+def test_invalid_targets_are_rejected(targets, part):
     with pytest.raises(ValueError, match=r"; |\?") as error:
         cross_entropy(torch.zeros(2, 17), targets)
     assert part in str(error.value)
@@ -133,7 +133,7 @@ def test_no_targets():
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.uint16])
-def test_any_integers_are_ids(dtype):
+def test_all_integer_types_are_accepted(dtype):
     logits, targets = example()
     torch.testing.assert_close(cross_entropy(logits, targets.to(dtype)), theirs(logits, targets))
     hidden, weight, targets = chunk_example()
@@ -170,7 +170,7 @@ def test_chunks_gradcheck():
     assert torch.autograd.gradcheck(lambda w: loss(hidden.detach(), w), [weight])
 
 
-def test_chunks_refuse_a_second_derivative():
+def test_chunks_reject_a_second_derivative():
     hidden, weight, targets = chunk_example()
     loss = chunked_cross_entropy(hidden, weight, targets)
     with pytest.raises(RuntimeError, match="no second derivative; use cross_entropy"):
@@ -220,7 +220,7 @@ def test_chunks_in_bfloat16(autocast):
         assert (our - right).norm() <= 1.2 * (their - right).norm()
 
 
-def test_chunks_add_up_in_float32():
+def test_chunks_are_summed_in_float32():
     """In bfloat16, a sum of halves stops growing at 128: after 256 chunks of one token."""
     hidden = torch.ones(400, 1, dtype=torch.bfloat16)
     weight = torch.zeros(2, 1, dtype=torch.bfloat16, requires_grad=True)
@@ -240,7 +240,7 @@ def test_chunks_are_deterministic_under_two_threads():
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # Dynamo's
-def test_chunks_compile_whole():
+def test_chunks_compile_to_one_graph():
     hidden, weight, targets = chunk_example((9,), dtype=torch.float32)
     compiled = torch.compile(chunked_cross_entropy, fullgraph=True, backend="aot_eager")
     torch.use_deterministic_algorithms(True)
@@ -254,7 +254,7 @@ def test_chunks_compile_whole():
     torch.testing.assert_close(grads, gradients(reference, hidden, weight))
 
 
-def test_no_chunk_is_larger_than_asked():
+def test_chunks_have_at_most_chunk_tokens_rows():
     """The sizes of all tensors that are made on the way."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -274,7 +274,7 @@ def test_no_chunk_is_larger_than_asked():
     assert largest == 8 * 500
 
 
-def test_without_gradients_none_are_computed(monkeypatch):
+def test_no_gradients_are_computed_without_grad(monkeypatch):
     monkeypatch.setattr(module, "_ChunkedLoss", None)
     hidden, weight, targets = chunk_example()
     with torch.no_grad():
@@ -282,7 +282,7 @@ def test_without_gradients_none_are_computed(monkeypatch):
     chunked_cross_entropy(hidden.detach(), weight.detach(), targets)
 
 
-def test_chunks_refuse_what_makes_no_sense():
+def test_chunks_reject_invalid_arguments():
     hidden, weight, targets = chunk_example()
     with pytest.raises(ValueError, match="at least one token"):
         chunked_cross_entropy(hidden, weight, targets, 0)
@@ -301,7 +301,7 @@ def test_chunks_compile_with_inductor():
     torch.testing.assert_close(gradients(loss, hidden, weight), expected)
 
 
-def test_chunks_in_float16_hold_the_sum_over_many_tokens():
+def test_chunks_in_float16_do_not_overflow():
     """The gradient before it is divided by the number of tokens is beyond float16."""
     hidden = torch.full((16_384, 4), 10.0, requires_grad=True)
     weight = torch.zeros(3, 4, requires_grad=True)

@@ -129,7 +129,7 @@ def copied_into_hugging_face(model):
     ],
     ids=str,
 )
-def test_logits_and_gradients_are_hugging_faces(changes, fast):
+def test_logits_and_gradients_equal_hugging_face(changes, fast):
     model = make(changes, fast=fast, dtype=torch.float32)
     other = copied_into_hugging_face(model)
     ids = some_ids(3, 24)
@@ -176,7 +176,7 @@ def test_causality_by_gradients():
 
 @every_variant
 @both_paths
-def test_batch_and_prefix_do_not_matter(changes, fast):
+def test_logits_do_not_depend_on_batch_or_suffix(changes, fast):
     model = make(changes, fast=fast)
     ids = some_ids(3, 24)
     logits = model(ids)
@@ -203,7 +203,7 @@ def test_positions(fast):
 
 
 @every_variant
-def test_too_long_a_sequence(changes):
+def test_sequence_longer_than_the_context_is_rejected(changes):
     sentence = "the sequence has 25 tokens, and the context length is 24; cut it"
     with pytest.raises(ValueError, match=sentence):
         make(changes)(some_ids(1, 25))
@@ -219,7 +219,7 @@ def test_ids_outside_the_vocabulary():
 
 @every_variant
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_fast_path_is_as_exact_as_the_definition(changes, dtype):
+def test_fast_path_is_as_accurate_as_the_definition(changes, dtype):
     """Both against float64: what the same number of roundings does to each is of the same size."""
     model = make(changes, dtype=dtype)
     ids, targets = some_ids(4, 24), some_ids(96, seed=1)
@@ -254,7 +254,7 @@ def test_autocast(fast):
     assert (logits - expected).norm() < 3 * torch.finfo(torch.bfloat16).eps * expected.norm()
 
 
-def test_the_choice_of_path_reaches_every_layer():
+def test_use_fast_path_sets_every_layer():
     model = make()
     parts = [part for layer in model.layers for part in (layer.attn, layer.ffn)]
     assert all(part.fast for part in parts)
@@ -286,7 +286,7 @@ def test_variants_differ():
 
 
 @pytest.mark.parametrize("norm", ["pre", "post", "none"])
-def test_blocks_are_their_formulas(norm):
+def test_blocks_equal_their_formulas(norm):
     config = replace(CONFIG, norm=norm)
     torch.manual_seed(0)
     block = TransformerBlock(config, dtype=torch.float64)
@@ -311,7 +311,7 @@ def test_blocks_are_their_formulas(norm):
     )
 
 
-def test_both_feed_forwards_have_about_as_many_parameters():
+def test_feed_forwards_have_about_the_same_number_of_parameters():
     swiglu = ModelConfig(10_000, 256, 512, 4, 16)
     counts = [
         sum(p.numel() for p in TransformerLM(config, device="meta").layers.parameters())
@@ -362,7 +362,7 @@ def test_parameter_names():
 
 
 @every_variant
-def test_a_state_dict_is_the_whole_model(changes):
+def test_state_dict_round_trip(changes):
     model, other = make(changes), make(changes, seed=1)
     ids = some_ids(2, 24)
     weights = {name: weight.clone() for name, weight in model.state_dict().items()}
@@ -374,7 +374,7 @@ def test_a_state_dict_is_the_whole_model(changes):
 
 
 @every_variant
-def test_from_the_meta_device(changes):
+def test_to_empty_from_the_meta_device(changes):
     """A model without memory gets some, then its weights: the tables of the rotation are there."""
     model = make(changes)
     ids = some_ids(2, 24)
@@ -385,7 +385,7 @@ def test_from_the_meta_device(changes):
         assert TransformerLM(model.config)(ids.to("meta")).shape == (2, 24, 97)
 
 
-def test_counting_without_memory():
+def test_parameters_can_be_counted_on_the_meta_device():
     model = TransformerLM(
         ModelConfig(50_257, 1024, d_model=1600, num_layers=48, num_heads=25, d_ff=6400),
         device="meta",
@@ -394,7 +394,7 @@ def test_counting_without_memory():
     assert all(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
 
 
-def test_blocks_share_their_rotation():
+def test_blocks_share_their_rotation_tables():
     model = make()
     assert len(list(model.buffers())) == 2
     assert not any("rope" in name for name in model.state_dict())
@@ -404,7 +404,7 @@ def test_blocks_share_their_rotation():
 
 
 @pytest.mark.parametrize("vocab_size", [500, 5000])
-def test_tied_embeddings_begin_small(vocab_size):
+def test_initial_loss_with_tied_embeddings(vocab_size):
     """The first loss is that of knowing nothing, up to the half that logits of variance 1 cost."""
     config = ModelConfig(vocab_size, 64, 128, 2, 4, tie_embeddings=True)
     torch.manual_seed(0)
@@ -418,7 +418,7 @@ def test_tied_embeddings_begin_small(vocab_size):
 
 
 @every_variant
-def test_one_batch_can_be_learnt_by_heart(changes):
+def test_model_overfits_one_batch(changes):
     model = make(changes, dtype=torch.float32)
     lr = 3e-3 if model.config.norm == "none" else 1e-2  # without norms the higher one diverges
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.0)
@@ -433,7 +433,7 @@ def test_one_batch_can_be_learnt_by_heart(changes):
     pytest.fail(f"the loss is still {loss:.3f}")
 
 
-def test_gradients_are_the_same_every_time():
+def test_gradients_are_deterministic():
     torch.set_num_threads(2)
     torch.manual_seed(0)
     model = TransformerLM(ModelConfig(50, 128, 64, 2, 4))
@@ -452,7 +452,7 @@ def test_gradients_are_the_same_every_time():
 
 
 @every_variant
-def test_the_graph_is_taken_whole(changes):
+def test_model_compiles_to_one_graph(changes):
     """By the tracer alone: the code that it makes is the slow test's."""
     torch.compiler.reset()
     model = make({**changes, "num_layers": 1})
@@ -465,7 +465,7 @@ def test_the_graph_is_taken_whole(changes):
 @pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")  # inside the compiler
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("fast", [False, True])
-def test_compiled_is_equal_and_deterministic(dtype, fast):
+def test_compiled_model_is_accurate_and_deterministic(dtype, fast):
     torch.set_num_threads(2)
     config = ModelConfig(100, 128, 64, 2, 4, num_kv_heads=2, qk_norm=True)
     torch.manual_seed(0)
@@ -494,7 +494,7 @@ def test_compiled_is_equal_and_deterministic(dtype, fast):
         assert error < max(10 * torch.finfo(dtype).eps, one_by_one)
 
 
-def test_weights_assigned_to_a_meta_model():
+def test_assign_weights_to_a_meta_model():
     """The usual way to load without allocating twice; the rotation tables are in no state dict."""
     config = ModelConfig(vocab_size=50, context_length=16, d_model=32, num_layers=2, num_heads=4)
     model = TransformerLM(config)
@@ -504,7 +504,7 @@ def test_weights_assigned_to_a_meta_model():
     assert torch.equal(empty(ids), model(ids))
 
 
-def test_a_tied_model_takes_both_names_of_its_matrix():
+def test_tied_model_loads_both_names_of_its_matrix():
     config = ModelConfig(
         vocab_size=50, context_length=16, d_model=32, num_layers=1, num_heads=4, tie_embeddings=True
     )
@@ -515,7 +515,7 @@ def test_a_tied_model_takes_both_names_of_its_matrix():
         model.load_state_dict({**state, "lm_head.weight": state["token_embeddings.weight"] + 1})
 
 
-def test_a_block_alone_takes_device_and_dtype():
+def test_block_takes_device_and_dtype():
     config = ModelConfig(vocab_size=50, context_length=16, d_model=32, num_layers=1, num_heads=4)
     block = TransformerBlock(config, "cpu", torch.float64)
     assert block(torch.ones(1, 3, 32, dtype=torch.float64)).dtype == torch.float64

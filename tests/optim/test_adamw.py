@@ -58,14 +58,14 @@ def test_equals_pytorch(fused, skip_second):
     assert_close(ours, theirs, rtol=1e-12, atol=1e-13)
 
 
-def test_defaults_are_pytorchs():
+def test_defaults_equal_pytorch():
     ours, theirs = parameters(), parameters()
     step_often(AdamW(ours), 20)
     step_often(torch.optim.AdamW(theirs), 20)
     assert_close(ours, theirs, rtol=1e-12, atol=1e-13)
 
 
-def test_fused_is_pytorchs_fused_bit_for_bit():
+def test_fused_equals_pytorch_fused_bit_for_bit():
     ours, theirs = parameters(torch.float32), parameters(torch.float32)
     step_often(AdamW(groups(ours), **OPTIONS), 150)
     step_often(torch.optim.AdamW(groups(theirs), **OPTIONS, fused=True), 150)
@@ -73,7 +73,7 @@ def test_fused_is_pytorchs_fused_bit_for_bit():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_plain_and_fused_are_as_near_to_the_truth(dtype):
+def test_plain_and_fused_are_close_to_float64(dtype):
     """Each within some roundings a step of float64, which does nothing but round less.
 
     Weights are of size 1, each of 100 steps rounds it a few times: an epsilon of the type each.
@@ -88,7 +88,7 @@ def test_plain_and_fused_are_as_near_to_the_truth(dtype):
             assert error < 100 * torch.finfo(dtype).eps * max(1.0, other.abs().max().item())
 
 
-def test_the_first_step_by_hand():
+def test_first_step_by_hand():
     """The moments over their corrections are g and g^2, so the step is lr g / (|g| + eps)."""
     weight = Parameter(torch.tensor([2.0], dtype=torch.float64))
     weight.grad = torch.tensor([0.5], dtype=torch.float64)
@@ -96,7 +96,7 @@ def test_the_first_step_by_hand():
     assert weight.item() == pytest.approx(2.0 * (1 - 0.1 * 0.01) - 0.1 * 0.5 / (0.5 + 0.5))
 
 
-def test_the_update_is_differentiable_in_the_gradient():
+def test_update_gradcheck():
     """gradcheck of the definition, on copies that it may change."""
     generator = torch.Generator().manual_seed(0)
     draw = [torch.randn(5, generator=generator, dtype=torch.float64) for _ in range(3)]
@@ -117,7 +117,7 @@ def test_the_update_is_differentiable_in_the_gradient():
 @pytest.mark.parametrize("fused", [False, None, True])
 @pytest.mark.parametrize("their_options", [{}, {"fused": True}, {"foreach": True}])
 @pytest.mark.parametrize("ours_first", [True, False])
-def test_state_dicts_go_both_ways(fused, their_options, ours_first):
+def test_state_dicts_are_interchangeable_with_pytorch(fused, their_options, ours_first):
     def our_kind(made):
         return AdamW(groups(made), **OPTIONS, fused=fused)
 
@@ -140,7 +140,7 @@ def test_state_dicts_go_both_ways(fused, their_options, ours_first):
 
 
 @pytest.mark.parametrize("option", ["amsgrad", "maximize"])
-def test_options_that_we_lack_are_refused(option):
+def test_unsupported_options_are_rejected(option):
     theirs = torch.optim.AdamW(parameters(), **{option: True})
     with pytest.raises(ValueError, match=f"no {option}"):
         AdamW(parameters()).load_state_dict(theirs.state_dict())
@@ -149,7 +149,7 @@ def test_options_that_we_lack_are_refused(option):
 # --- where there is no fused kernel ---
 
 
-def test_a_device_without_the_kernel_takes_the_definition():
+def test_device_without_the_fused_kernel():
     made = parameters(torch.float32, "meta")
     for parameter in made:
         parameter.grad = torch.empty_like(parameter)
@@ -168,7 +168,7 @@ def test_mixed_types_in_one_group():
     assert_close([*ours, *wide], [*theirs, *their_wide], rtol=0, atol=0)
 
 
-def test_any_layout_in_memory():
+def test_strided_parameters():
     """Transposed, and with gaps: the fused kernel takes neither with a plain gradient."""
     torch.manual_seed(0)
     weight = torch.randn(6, 8, dtype=torch.float64)
@@ -197,7 +197,7 @@ class Model(Module):
 
 
 @pytest.mark.parametrize("wrap", [lambda m: m, torch.nn.Sequential])
-def test_norms_and_embeddings_do_not_decay(wrap):
+def test_norms_and_embeddings_have_no_weight_decay(wrap):
     decayed, kept = decay_groups(wrap(Model()), 0.1)
 
     def names(group):
@@ -227,12 +227,12 @@ def test_groups_of_the_real_model():
         torch.testing.assert_close(parameter.detach(), before[name] * factor)
 
 
-def test_a_model_without_one_of_them_has_one_group():
+def test_empty_groups_are_omitted():
     (group,) = decay_groups(torch.nn.Linear(2, 2, bias=False), 0.1)
     assert group["weight_decay"] == 0.1
 
 
-def test_it_finds_a_minimum():
+def test_minimizes_a_quadratic():
     weight = Parameter(torch.full((10,), 5.0))
     optimizer = AdamW([weight], lr=0.1, weight_decay=0.0)
     for step in range(400):
@@ -243,7 +243,7 @@ def test_it_finds_a_minimum():
     torch.testing.assert_close(weight.detach(), torch.arange(10.0), rtol=0, atol=1e-2)
 
 
-def test_a_misspelt_option_is_refused():
+def test_unknown_options_are_rejected():
     with pytest.raises(TypeError, match="wieght_decay"):
         AdamW([torch.nn.Parameter(torch.ones(2))], wieght_decay=3)
     with pytest.raises(ValueError, match="betas"):

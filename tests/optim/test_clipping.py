@@ -53,14 +53,14 @@ def test_equals_pytorch(scale, max_norm, double):
     assert not norm.requires_grad
 
 
-def test_below_and_at_the_limit_not_a_bit_changes():
+def test_norm_up_to_the_limit_changes_no_bit():
     for max_norm in (5.0, 5.0000001, math.inf):
         (weight,) = parameters(torch.tensor([3.0, 4.0]))
         assert clip_gradients([weight], max_norm) == 5.0
         assert weight.grad.tolist() == [3.0, 4.0]
 
 
-def test_in_place_and_epsilon():
+def test_gradients_are_scaled_in_place_with_epsilon():
     gradient = torch.tensor([3e-6, 4e-6], dtype=torch.float64)
     (weight,) = parameters(gradient)
     clip_gradients([weight], 1e-6)
@@ -69,7 +69,7 @@ def test_in_place_and_epsilon():
     torch.testing.assert_close(gradient, torch.tensor([0.5e-6, 4e-6 / 6], dtype=torch.float64))
 
 
-def test_one_parameter_a_generator_and_nothing_at_all():
+def test_one_parameter_a_generator_and_no_gradients():
     (weight,) = parameters(torch.tensor([3.0, 4.0]))
     assert clip_gradients(weight, 1.0) == 5.0
     torch.testing.assert_close(weight.grad.norm(), torch.tensor(1.0))
@@ -79,7 +79,7 @@ def test_one_parameter_a_generator_and_nothing_at_all():
 
 
 @pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
-def test_a_norm_that_is_not_finite_is_returned_and_spreads_nowhere(bad):
+def test_norm_that_is_not_finite_leaves_gradients_unchanged(bad):
     ours, before = (parameters(torch.tensor([1.0, bad]), torch.tensor([1e9])) for _ in range(2))
     norm = clip_gradients(ours, 1.0)
     assert not norm.isfinite()
@@ -103,14 +103,14 @@ def test_mixed_types():
     assert clip_gradients(wide, 1.0).dtype == torch.float64
 
 
-def test_elsewhere_than_on_the_cpu_nothing_waits():
+def test_other_devices_are_not_synchronized():
     """The meta device has no values to look at: whoever asks for one fails."""
     weight = Parameter(torch.zeros(3, device="meta"))
     weight.grad = torch.zeros(3, device="meta")
     assert clip_gradients([weight], 1.0).device.type == "meta"
 
 
-def test_the_factor_is_decided_without_looking():
+def test_factor_without_synchronizing():
     """What other devices multiply by; on the CPU the same is decided by a look."""
     for norm, factor in ((0.5, 1.0), (2.0, 1.0), (8.0, 0.25), (math.inf, 1.0), (math.nan, 1.0)):
         found = clipping._factor(torch.tensor(norm, dtype=torch.float64), 2.0)
@@ -119,6 +119,6 @@ def test_the_factor_is_decided_without_looking():
 
 
 @pytest.mark.parametrize("max_norm", [0.0, -1.0, math.nan])
-def test_a_limit_that_makes_no_sense_is_refused(max_norm):
+def test_invalid_max_norm_is_rejected(max_norm):
     with pytest.raises(ValueError, match="must be positive"):
         clip_gradients([], max_norm)

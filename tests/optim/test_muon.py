@@ -46,7 +46,7 @@ def test_docstring():
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (5, 5), (3, 8), (8, 3), (1, 7)])
-def test_orthogonalize_is_the_polynomial_of_the_singular_values(shape):
+def test_orthogonalize_applies_the_polynomial_to_singular_values(shape):
     torch.manual_seed(0)
     stack = torch.randn(3, *shape, dtype=torch.float64)
     stack[1] *= 1e6
@@ -64,7 +64,7 @@ def test_orthogonalize_brings_singular_values_near_one():
     assert values.max() < 1.25
 
 
-def test_orthogonalize_leaves_zero_alone():
+def test_orthogonalize_of_zeros():
     assert torch.equal(muon.orthogonalize(torch.zeros(3, 4)), torch.zeros(3, 4))
 
 
@@ -113,7 +113,7 @@ def test_equals_the_formula(fused):
 
 
 @pytest.mark.parametrize("elements", [1, 40, 1 << 24])
-def test_stacks_of_any_size_equal_the_definition(elements, monkeypatch):
+def test_stacks_equal_the_definition(elements, monkeypatch):
     monkeypatch.setattr(muon, "STACK_ELEMENTS", elements)
     ours, plain = matrices(), matrices()
     step_often(Muon(ours, lr=0.1), 10)
@@ -121,7 +121,7 @@ def test_stacks_of_any_size_equal_the_definition(elements, monkeypatch):
     assert_close(ours, plain, rtol=1e-9, atol=1e-9)
 
 
-def test_in_float32_both_forms_are_near_float64():
+def test_both_forms_are_close_to_float64():
     exact = matrices(torch.float64, [(64, 64), (64, 160)])
     step_often(Muon(exact, lr=0.01), 20)
     for fused in (False, None):
@@ -131,7 +131,7 @@ def test_in_float32_both_forms_are_near_float64():
             assert (one - other).norm() < 1e-5 * other.norm()
 
 
-def test_an_update_is_as_large_as_adamws():
+def test_update_is_as_large_as_that_of_adamw():
     """Root mean square 0.2 lr for any shape, give or take the polynomial."""
     for parameter in matrices(shapes=[(64, 64), (32, 128), (128, 32)]):
         before = parameter.detach().clone()
@@ -142,13 +142,13 @@ def test_an_update_is_as_large_as_adamws():
         assert size == pytest.approx(expected, rel=0.2)
 
 
-def test_bfloat16_is_for_gpus():
+def test_iteration_dtype_on_a_cpu():
     assert muon.iteration_dtype(torch.zeros(2, 2)) == torch.float32
     assert muon.iteration_dtype(torch.zeros(2, 2, dtype=torch.bfloat16)) == torch.float32
     assert muon.iteration_dtype(torch.zeros(2, 2, dtype=torch.float64)) == torch.float64
 
 
-def test_bfloat16_parameters_stay_what_they_are():
+def test_bfloat16_parameters_keep_their_type():
     for fused in (False, None):
         (weight,) = matrices(torch.bfloat16, [(6, 6)])
         step_often(Muon([weight], lr=0.1, fused=fused), 3)
@@ -156,7 +156,7 @@ def test_bfloat16_parameters_stay_what_they_are():
         assert weight.isfinite().all()
 
 
-def test_the_rest_is_adamw():
+def test_groups_of_kind_adamw_equal_pytorch():
     ours, theirs = matrices(), matrices()
     groups = [
         {"params": ours[:2]},
@@ -186,7 +186,7 @@ def test_both_kinds_resume():
     assert set(whole.state[straight[0]]) == {"momentum_buffer"}
 
 
-def test_what_is_no_matrix_is_refused():
+def test_parameters_that_are_not_matrices_are_rejected():
     weight = Parameter(torch.ones(3))
     made = Muon(matrices())
     for add in (lambda: Muon([weight]), lambda: made.add_param_group({"params": [weight]})):
@@ -220,7 +220,7 @@ def test_groups_of_the_real_model(tied):
     assert kinds[-1] == ("adamw", 0.0)
 
 
-def test_a_state_without_kinds_is_refused():
+def test_state_dict_without_kinds_is_rejected():
     """Of AdamW: every group, embeddings too, would become Muon's."""
     parameters = [torch.nn.Parameter(torch.ones(2, 3)), torch.nn.Parameter(torch.ones(3))]
     muon = Muon([{"params": parameters[:1]}, {"params": parameters[1:], "kind": "adamw"}])
@@ -231,5 +231,5 @@ def test_a_state_without_kinds_is_refused():
     assert [group["kind"] for group in muon.param_groups] == ["muon", "adamw"]
 
 
-def test_a_stack_of_zeros_stays_zero():
+def test_orthogonalize_of_a_stack_of_zeros():
     assert torch.equal(muon._orthogonalize_stack(torch.zeros(2, 3, 4)), torch.zeros(2, 3, 4))

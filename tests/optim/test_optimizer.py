@@ -64,7 +64,7 @@ def test_closure(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_gradient_nothing_moves(kind):
+def test_parameters_without_gradient_are_unchanged(kind):
     first, second = matrices()
     made = kind([first, second], lr=0.1)
     first.grad = torch.ones(3, 4)
@@ -77,7 +77,7 @@ def test_without_gradient_nothing_moves(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", ["state dict", "saved", "pickle", "deepcopy"])
-def test_five_steps_and_five_more_are_ten(kind, way):
+def test_five_plus_five_steps_equal_ten(kind, way):
     """The other optimizer began with other options: the state brings its own."""
     made, straight = kind(matrices(), lr=0.1), kind(matrices(), lr=0.1)
     step_often(made, 5)
@@ -106,7 +106,7 @@ def test_five_steps_and_five_more_are_ten(kind, way):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_groups_have_options_of_their_own(kind):
+def test_options_of_groups(kind):
     still, moving = matrices()
     made = kind([{"params": [still], "lr": 0.0}, {"params": [moving]}], lr=0.1)
     before = values(made)
@@ -131,7 +131,7 @@ def test_groups_have_options_of_their_own(kind):
         (Muon, {"momentum": -0.5}),
     ],
 )
-def test_options_that_make_no_sense_are_refused(kind, options):
+def test_invalid_options_are_rejected(kind, options):
     (name,) = options
     with pytest.raises(ValueError, match=name):
         kind(matrices(), **options)
@@ -147,7 +147,7 @@ def test_options_that_make_no_sense_are_refused(kind, options):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_sparse_and_complex_are_refused(kind):
+def test_sparse_and_complex_gradients_are_rejected(kind):
     (first,), weight = matrices(1), Parameter(torch.ones(3, 4))
     first.grad, weight.grad = torch.ones(3, 4), torch.eye(3, 4).to_sparse()
     before = first.detach().clone()
@@ -163,7 +163,7 @@ def test_sparse_and_complex_are_refused(kind):
 
 @pytest.mark.parametrize("fused", [None, False])
 @pytest.mark.parametrize("kind", [AdamW, Muon])
-def test_a_state_of_another_shape_is_refused_before_anything_moves(kind, fused):
+def test_misshapen_state_is_rejected_before_any_update(kind, fused):
     """The fused kernel reads and writes the state as far as the parameter goes."""
     first, second = (Parameter(torch.ones(4000, 8)) for _ in range(2))
     made = kind([first, second], lr=0.1, fused=fused)
@@ -177,7 +177,7 @@ def test_a_state_of_another_shape_is_refused_before_anything_moves(kind, fused):
         assert_equal(values(made), before)
 
 
-def test_a_count_of_steps_that_is_not_one_number_is_refused():
+def test_step_count_that_is_not_a_scalar_is_rejected():
     (weight,) = matrices(1)
     made = AdamW([weight], lr=0.1)
     step_often(made, 1)
@@ -190,7 +190,7 @@ def test_a_count_of_steps_that_is_not_one_number_is_refused():
         step_often(made, 1)
 
 
-def test_a_gradient_of_another_shape_is_refused():
+def test_misshapen_gradient_is_rejected():
     weight = Parameter(torch.zeros(3, 4))
     weight.grad = torch.zeros(3, 4)
     weight.data = torch.zeros(300, 400)

@@ -41,7 +41,7 @@ def test_cosine_by_hand():
         assert pair == pytest.approx(1.1)
 
 
-def test_cosine_is_pytorchs():
+def test_cosine_equals_pytorch():
     import torch
     from torch.optim.lr_scheduler import CosineAnnealingLR
 
@@ -80,7 +80,7 @@ def test_constant_by_hand():
     st.lists(st.integers(0, 200), min_size=3, max_size=3).map(sorted),
     st.lists(st.floats(0.0, 10.0), min_size=2, max_size=2).map(sorted),
 )
-def test_they_rise_then_fall_within_bounds(phases, lrs):
+def test_schedules_rise_then_fall_within_bounds(phases, lrs):
     first, second, third = phases
     low, high = lrs
     for curve, peak in (
@@ -120,13 +120,13 @@ def test_they_rise_then_fall_within_bounds(phases, lrs):
         (lambda: constant_schedule(0, 1.0, -1), "warmup_steps is -1"),
     ],
 )
-def test_what_makes_no_sense_is_refused(call, part):
+def test_invalid_arguments_are_rejected(call, part):
     with pytest.raises(ValueError, match="; ") as error:
         call()
     assert part in str(error.value)
 
 
-def test_schedules_need_no_torch():
+def test_schedules_do_not_import_torch():
     program = (
         "import sys; from tilth.optim import cosine_schedule; assert 'torch' not in sys.modules"
     )

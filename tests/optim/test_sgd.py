@@ -25,7 +25,7 @@ def test_docstring():
     assert doctest.testmod(sgd).failed == 0
 
 
-def test_plain_sgd_is_pytorchs_bit_for_bit():
+def test_plain_sgd_equals_pytorch_bit_for_bit():
     ours, our_loss = problem()
     theirs, their_loss = problem()
     our_optimizer = SGD([{"params": ours[:1]}, {"params": ours[1:], "lr": 0.5}], lr=0.1,
@@ -41,7 +41,7 @@ def test_plain_sgd_is_pytorchs_bit_for_bit():
         assert torch.equal(one, other)
 
 
-def test_the_rate_decays_with_the_root_of_the_step():
+def test_inverse_square_root_decay():
     """torch's SGD, given lr / sqrt(t + 1) by hand."""
     ours, our_loss = problem()
     theirs, their_loss = problem()
@@ -69,7 +69,7 @@ def test_steps_are_counted_for_each_parameter():
     assert early.item() == pytest.approx(-1.0 - 1.0 / math.sqrt(2))
 
 
-def test_a_state_dict_of_momentum_is_refused():
+def test_state_dict_with_momentum_is_rejected():
     weight = Parameter(torch.zeros(1))
     theirs = torch.optim.SGD([weight], lr=0.1, momentum=0.9)
     with pytest.raises(ValueError, match="no momentum"):
