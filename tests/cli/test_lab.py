@@ -53,7 +53,7 @@ def test_sgd_refuses_in_one_sentence():
     for words, part in (
         (["--lr=-1"], "lr is -1.0"),
         (["--steps", "0"], "steps must be at least 1"),
-        (["--lr=1e40"], "lr must be at most 1e+30"),
+        (["--lr=1e40"], "lr is 1e+40; it must be at most 1e+30"),
     ):
         done = lab("sgd", *words)
         assert done.returncode == 2
@@ -187,7 +187,7 @@ def test_a_question_of_ones_own_and_names_that_are_none(data, tmp_path, capsys):
     assert here(capsys, mine, *words).out == done.out
     with pytest.raises(ValueError, match=r"no question .lrr.: there are .*, lr, "):
         here(capsys, "lrr", *words)
-    with pytest.raises(ValueError, match="workers is 0"):
+    with pytest.raises(ValueError, match="workers must be at least 1, not 0"):
         here(capsys, mine, *words, "--workers", 0)
 
 

@@ -122,17 +122,17 @@ def test_a_job_that_loses_its_machine_begins_again(base, tmp_path):
 
 def test_mistakes(slurm, base, tmp_path, monkeypatch):
     search = search_in(tmp_path / "search", base)
-    with pytest.raises(ValueError, match="jobs is 0; take at least one"):
+    with pytest.raises(ValueError, match="jobs must be at least 1, not 0"):
         submit(search, "slurm", 0, Resources())
     with monkeypatch.context() as patch:
         patch.setenv("PATH", str(tmp_path))
-        with pytest.raises(ValueError, match=r"there is no Slurm here \(no srun\)"):
+        with pytest.raises(ValueError, match=r"Slurm is not available \(no srun\)"):
             submit(search, "slurm", 1, Resources())
         patch.setitem(sys.modules, "submitit", None)
         with pytest.raises(ValueError, match=r'an extra: pip install "tilth\[cluster\]"'):
             submit(search, "slurm", 1, Resources())
     slurm(refuses=True)
-    with pytest.raises(ValueError, match=r"took no jobs \(sbatch: error: invalid partition"):
+    with pytest.raises(ValueError, match=r"rejected the jobs \(sbatch: error: invalid partition"):
         submit(search, "slurm", 1, Resources(partition="moon"))
 
 
@@ -149,7 +149,7 @@ def test_jobs_of_slurm_share_the_trials(slurm, base, tmp_path):
 
 @pytest.mark.slow
 def test_jobs_of_this_machine(base, tmp_path):
-    """One is told, as at the end of its time, to make room, and begins again."""
+    """One is told, as at the end of its time, to end, and begins again."""
     folder = tmp_path / "search"
     search = search_in(folder, base, trials=2, steps=400)
     (job,) = submit(search, "local", 1, Resources(seconds=3600))

@@ -39,7 +39,7 @@ def test_one_seed_needs_no_mention():
 
 
 def test_no_seed_at_all_is_refused():
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="seeds must be at least 1, not 0"):
         LearningRate(BASE, seeds=0)
 
 

@@ -452,7 +452,7 @@ def test_own_with_one_number_has_an_axis(tmp_path):
         ("grid = 3", "grid must be a table, not 3"),
         ("[grid]\nlr = 3", "grid.lr must be a list, not 3"),
         ("[grid]\nlr = []", "grid.lr must have at least 1 items"),
-        ("[[trials]]\nsteps = 3", "without a label"),
+        ("[[trials]]\nsteps = 3", "a trial has no label"),
         ("asks = 3", "asks must be text, not 3"),
         ("seed = 3", "'seed' is not a key of a question"),
         ("name = 'a'", "'name' is not a key of a question"),
@@ -474,7 +474,7 @@ def test_own_says_what_is_wrong_with_a_file(tmp_path, text, said):
         ("[grid]\noptimizer.lt = [1, 2]", "did you mean optimizer.lr"),
         ("[grid]\noptimizer.lr = [-1.0]", "optimizer.lr is -1"),
         ("[grid]\nmodel.d_model = ['64']", "d_model"),
-        ("[[trials]]\nlabel = 'a'\n[[trials]]\nlabel = 'a'", "there twice"),
+        ("[[trials]]\nlabel = 'a'\n[[trials]]\nlabel = 'a'", "two trials have the label"),
     ],
 )
 def test_own_says_what_is_wrong_with_its_values_before_anything_is_trained(tmp_path, text, said):

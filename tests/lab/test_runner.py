@@ -154,7 +154,7 @@ def test_killed_it_goes_on_to_the_same_bits(base, whole, tmp_path, at):
 def test_a_run_of_other_values_is_refused(base, whole, tmp_path):
     list(islice(run_question(Custom(RATES, base), tmp_path), 1))
     other = Custom(RATES, changed(base, {"steps": 9}))
-    with pytest.raises(ValueError, match=r"was trained with .* name another --out"):
+    with pytest.raises(ValueError, match=r"was trained with .* or another --out"):
         list(run_question(other, tmp_path))
 
 
@@ -190,7 +190,7 @@ def test_more_seeds_keep_the_runs_that_there_are(base, whole, tmp_path):
 def test_two_processes_do_not_share_a_lab(base, tmp_path):
     first = run_question(Custom(RATES, base), tmp_path)
     next(first)
-    with pytest.raises(ValueError, match="Another process works on"):
+    with pytest.raises(ValueError, match="Another process is running"):
         next(run_question(Custom(RATES, base), tmp_path))
     first.close()
 

@@ -62,8 +62,8 @@ def plan(
     kind = QUESTIONS.get(str(question))
     if kind is None:
         raise ValueError(
-            f"There is no question {str(question)!r}: there are {', '.join(QUESTIONS)}, and any "
-            "TOML file of your own."
+            f"There is no question {str(question)!r}; give {', '.join(QUESTIONS)}, or the path of "
+            "a TOML file."
         )
     out = Path(options.get("out", Path("lab") / kind.name))
     make: Make = partial(kind, seeds=seeds)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from tilth.errors import import_extra
 from tilth.lab.search.search import JOBS, Search
+from tilth.schema import check_int
 
 Cluster = Literal["slurm", "local"]
 
@@ -46,15 +47,13 @@ class Worker:
 def submit(search: Search, cluster: Cluster, number: int, resources: Resources) -> list[Any]:
     """Submit a search as several jobs, and return submitit's job objects."""
     search.check_folder()
-    if number < 1:
-        raise ValueError(f"jobs is {number}; take at least one.")
+    check_int("jobs", number)
     submitit = import_extra("submitit", "A cluster")
     try:
         executor = submitit.AutoExecutor(folder=search.folder / JOBS, cluster=cluster)
     except RuntimeError:  # its word for a missing srun
         raise ValueError(
-            "there is no Slurm here (no srun); call it where jobs are submitted, or take "
-            "--cluster local."
+            "Slurm is not available (no srun); run it on a login node, or give --cluster local."
         ) from None
     executor.update_parameters(
         name="tilth",
@@ -67,4 +66,4 @@ def submit(search: Search, cluster: Cluster, number: int, resources: Resources) 
         with executor.batch():
             return [executor.submit(Worker(search)) for _ in range(number)]
     except RuntimeError as error:  # of submitit, with sbatch's message
-        raise ValueError(f"the cluster took no jobs ({str(error).strip()}).") from None
+        raise ValueError(f"the cluster rejected the jobs ({str(error).strip()}).") from None

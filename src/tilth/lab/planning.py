@@ -22,6 +22,7 @@ from tilth.lab.question import Question, Tell, relative_cost, run_flops
 from tilth.lab.runner import Event, run_question
 from tilth.recipes import recipe_named
 from tilth.report.lab_file import LAB, Lab, check_folder, load_lab
+from tilth.schema import check_int
 from tilth.training import plan as plan_run
 
 WATCH = {  # half of a usual evaluation, as trials are short
@@ -141,8 +142,7 @@ def plan_question(
     out, workers = Path(options.get("out", Path("lab") / name)), options.get("workers", 1)
     tell = options.get("tell", quiet)
     check_folder(out, name)
-    if workers < 1:
-        raise ValueError(f"workers is {workers}; take at least one.")
+    check_int("workers", workers)
     if by_clock and workers > 1:
         tell("this question compares times, so its trials run one at a time")
         workers = 1
@@ -175,8 +175,8 @@ def _same_base(out: Path, base: TrainingConfig, options: Options) -> TrainingCon
         is_machine = name.startswith("machine.") and name not in options.get("changes", {})
         if name != "data" and not is_machine:
             raise ValueError(
-                f"{out} was begun with {name} = {then}, and {now} is asked for; ask as before, or "
-                "name another --out."
+                f"{out} was begun with {name} = {then}, not {now}; give the same settings, or "
+                "another --out."
             )
     return replace(old, data=base.data)
 

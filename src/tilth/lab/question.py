@@ -15,8 +15,9 @@ from tilth.config.overrides import changed
 from tilth.config.training import TrainingConfig
 from tilth.lab.trials import PlannedTrial, Results, TrialGroup, best_of, groups_of
 from tilth.report.lab_file import Chart, Line, Table
+from tilth.schema import Range, check_int
 
-MAX_SEEDS = 1000
+SEEDS = Range(at_least=1, at_most=1000)
 Tell = Callable[[str], None]
 
 
@@ -46,8 +47,7 @@ class Question(ABC):
 
     def __init__(self, base: TrainingConfig, seeds: int | None = None) -> None:
         seeds = self.usual_seeds if seeds is None else seeds
-        if not 1 <= seeds <= MAX_SEEDS:
-            raise ValueError(f"seeds is {seeds}; take at least one, and at most {MAX_SEEDS:,}.")
+        check_int("seeds", seeds, SEEDS)
         self.base = base
         self.seeds = [base.seed + number for number in range(seeds)]
 

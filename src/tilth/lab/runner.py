@@ -55,7 +55,7 @@ def run_question(
     folder = lab_file.new_lab(folder, question.name)
     with open_lock(folder / lab_file.LOCK) as lock:
         if not try_lock(lock):
-            raise ValueError(f"Another process works on {folder}; wait, or stop it.")
+            raise ValueError(f"Another process is running {folder}; wait for it, or stop it.")
         results = _known_results(folder)
         base = question.base.to_dict()
         lab = Lab(question.name, question.asks, None, tuple(command), question.axis, base=base)
@@ -182,10 +182,10 @@ def _check_same(folder: Path, config: TrainingConfig) -> None:
             f"it after {config.steps:,}; remove that folder to train it again."
         )
     if run.manifest.data_fingerprint != open_data(config.data).fingerprint:
-        raise ValueError(f"{folder} was trained on other data; name another --out.")
+        raise ValueError(f"{folder} was trained on other data; give another --out.")
     for name, (old, new) in differences(run.config, trial_config(config)).items():
         if name != "data":  # it may have moved
             raise ValueError(
-                f"{folder} was trained with {name} = {old}, and {new} is asked for; ask as before, "
-                "or name another --out."
+                f"{folder} was trained with {name} = {old}, not {new}; give the same settings, or "
+                "another --out."
             )

@@ -24,7 +24,7 @@ from pathlib import Path
 from tilth.data.token_files import MANIFEST, SPLITS, Data, Split, open_data
 from tilth.data.tokenizing import tokenize
 from tilth.files import StrPath, atomic_write, load_manifest, save_manifest
-from tilth.tokenizer import train_tokenizer
+from tilth.tokenizer import Tokenizer, train_tokenizer
 
 MOST_BYTES = 50_000_000  # of each split, if nothing is said
 MADE_FROM, KIND, VERSION = "made_from.json", "retokenized data", 1
@@ -45,6 +45,16 @@ def documents_of(data: Data, split: Split, max_bytes: int | None = None) -> Iter
             yield whole_characters
 
 
+def train_on(data: Data, vocab_size: int, max_bytes: int) -> Tokenizer:
+    """Train a tokenizer on the train split of a data folder, with its pattern and end token."""
+    return train_tokenizer(
+        vocab_size=vocab_size,
+        special_tokens=[data.end_token],
+        texts=documents_of(data, "train", max_bytes),
+        pattern=data.tokenizer().pattern,
+    )
+
+
 def retokenize(data: Data, folder: StrPath, vocab_size: int, max_bytes: int = MOST_BYTES) -> Data:
     """Write the documents of a data folder, `max_bytes` of each split, by a tokenizer of this size.
 
@@ -56,23 +66,16 @@ def retokenize(data: Data, folder: StrPath, vocab_size: int, max_bytes: int = MO
     made_from = {"data": data.fingerprint, "vocab_size": vocab_size, "max_bytes": max_bytes}
     if _is_finished(folder, made_from):
         return open_data(folder)
-    end_token = data.end_token
-    tokenizer = train_tokenizer(
-        vocab_size=vocab_size,
-        special_tokens=[end_token],
-        texts=documents_of(data, "train", max_bytes),
-        pattern=data.tokenizer().pattern,
-    )
+    tokenizer = train_on(data, vocab_size, max_bytes)
     folder.mkdir(parents=True, exist_ok=True)
-    # Before the token files: so a manifest.json beside it is always of what it says.
-    path = folder / MADE_FROM
-    save_manifest(path, made_from, kind=KIND, version=VERSION, overwrite=True)
+    # Before the token files: a manifest.json next to it is then always made from these values.
+    save_manifest(folder / MADE_FROM, made_from, kind=KIND, version=VERSION, overwrite=True)
     texts = _texts_folder(folder)
     try:
         train, valid = (_write_lines(data, split, max_bytes, texts) for split in SPLITS)
-        # Overwrite: what a call left that was killed while it renamed its files.
+        # Overwrite the files of a call that was killed while it renamed them.
         return tokenize(
-            train, tokenizer, folder, valid_corpus=valid, end_token=end_token, overwrite=True
+            train, tokenizer, folder, valid_corpus=valid, end_token=data.end_token, overwrite=True
         )
     finally:
         for split in SPLITS:

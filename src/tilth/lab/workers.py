@@ -61,7 +61,7 @@ def run_in_workers(
                     yield trial, state
         except BrokenProcessPool:
             raise WorkerLostError(
-                "a worker was killed, perhaps for lack of memory; ask again with fewer --workers."
+                "a worker was killed, perhaps for lack of memory; run again with fewer --workers."
             ) from None
         finally:
             stop.set()  # the workers save, and end

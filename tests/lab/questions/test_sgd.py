@@ -42,7 +42,7 @@ def test_the_seed_decides():
 
 
 def test_steps_are_positive():
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="steps must be at least 1"):
         sgd.descend(1.0, steps=0)
 
 

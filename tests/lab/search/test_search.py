@@ -48,7 +48,7 @@ def stop_in(search, name, step):
 
 
 def journal_of(folder):
-    """The trials, as whoever reads the journal with Optuna sees them."""
+    """The trials, as Optuna reads them from the journal."""
     backend = optuna.storages.journal.JournalFileBackend(str(folder / JOURNAL))
     storage = optuna.storages.JournalStorage(backend)
     return optuna.load_study(study_name=None, storage=storage).trials
@@ -337,15 +337,17 @@ def test_importance_is_that_of_what_decides(tmp_path):
 
 def test_another_search_in_the_same_folder_is_refused(whole, base):
     folder, _ = whole
-    with pytest.raises(ValueError, match=r"is a search with vary = .*; ask as before, or name"):
+    with pytest.raises(
+        ValueError, match=r"is a search with vary = .*; give the same settings, or another"
+    ):
         list(Search(base, ["optimizer.lr=0.1..0.2"], folder).run())
-    with pytest.raises(ValueError, match="is a search with steps = 16, and 20 is asked for"):
+    with pytest.raises(ValueError, match="is a search with steps = 16, not 20; give"):
         list(Search(base, [LR], folder, fixed={"steps": 20}).run())
 
 
 def test_a_folder_of_something_else_is_refused(base, tmp_path):
     (tmp_path / "mine.txt").touch()
-    with pytest.raises(FileExistsError, match="is not empty, and holds no search"):
+    with pytest.raises(FileExistsError, match="is not empty, and is not a search"):
         list(Search(base, [LR], tmp_path).run())
     with pytest.raises(FileExistsError, match="is a file"):
         list(Search(base, [LR], tmp_path / "mine.txt").run())
@@ -359,7 +361,7 @@ def test_without_optuna(base, tmp_path, monkeypatch):
 
 
 def test_no_trials(base, tmp_path):
-    with pytest.raises(ValueError, match="trials is 0; take at least one"):
+    with pytest.raises(ValueError, match="trials must be at least 1, not 0"):
         Search(base, [LR], tmp_path, trials=0)
 
 
@@ -414,7 +416,7 @@ assert [os.waitpid(child, 0)[1] for child in children] == [signal.SIGKILL, 0]
 
 
 def test_processes_share_the_trials_and_what_a_killed_one_left(whole, base, tmp_path):
-    """Two at once, one of which is killed in its first trial: the other goes on with that."""
+    """Of two processes, one is killed in its first trial; the other continues that trial."""
     folder = tmp_path / "search"
     words = [sys.executable, "-c", PROGRAM, json.dumps(base.to_dict()), LR, str(folder), "5"]
     subprocess.run(words, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})

@@ -84,17 +84,17 @@ def test_choices():
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ([], "a search has to vary something"),
+        ([], "a search must vary a field"),
         (["optimizer.lr"], "'optimizer.lr' varies nothing; write NAME=LOW..HIGH or NAME=A,B,C"),
         (["=1,2"], "varies nothing"),
-        (["optimizer.lr=0.1..0.01"], "is no range; write two numbers, the lower one first"),
-        (["optimizer.lr=low..high"], "is no range"),
-        (["optimizer.lr=1..2..3"], "is no range"),
-        (["optimizer.lr=0.1"], "is no choice; write two values or more, each once"),
+        (["optimizer.lr=0.1..0.01"], "is not a range; write two numbers, the lower one first"),
+        (["optimizer.lr=low..high"], "is not a range"),
+        (["optimizer.lr=1..2..3"], "is not a range"),
+        (["optimizer.lr=0.1"], "is not a choice; write two values or more, each once"),
         (["model.num_layers=2,02"], "each once"),
         (["seed=1,2", "seed=3,4"], "seed is varied twice"),
-        (["data=one,two"], "data is nothing to search for"),
-        (["watch.top_p=0.5..0.9"], "watch.top_p is nothing to search for"),
+        (["data=one,two"], "data cannot be searched"),
+        (["watch.top_p=0.5..0.9"], "watch.top_p cannot be searched"),
     ],
 )
 def test_what_is_no_space(words, sentence):

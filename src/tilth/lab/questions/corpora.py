@@ -38,8 +38,8 @@ class Corpora(Sweep):
         self.data = {Path(corpus).name: open_data(corpus) for corpus in corpora}
         if len(self.data) < max(2, len(corpora)):
             raise ValueError(
-                f"{len(corpora)} folders with {len(self.data)} names are given; give --data twice "
-                "or more, folders of different names."
+                f"{len(corpora)} data folders have {len(self.data)} different names; give --data "
+                "two or more folders of different names."
             )
         self.folder = folder
 

@@ -27,9 +27,9 @@ from tilth.config.overrides import changed
 from tilth.config.training import TrainingConfig
 from tilth.files import FileError, StrPath, read_toml
 from tilth.formatting import join_words
-from tilth.lab.question import MAX_SEEDS, Findings, Question
+from tilth.lab.question import SEEDS, Findings, Question
 from tilth.lab.trials import PlannedTrial, Results, against, best_of, group_table, setting_label
-from tilth.schema import Length, Range, check, flat, read, short_repr
+from tilth.schema import Length, check, flat, read, short_repr
 
 MOST_TRIALS = 10_000  # of a file; a grid of ten lists could name any number
 
@@ -41,7 +41,7 @@ class CustomFile:
     name: str
     asks: str = "How do these settings compare?"
     recipe: str = "small"
-    seeds: Annotated[int, Range(at_least=1, at_most=MAX_SEEDS)] = 1
+    seeds: Annotated[int, SEEDS] = 1
     base: dict[str, Any] = field(default_factory=dict)
     grid: dict[str, Annotated[list[Any], Length(at_least=1)]] = field(default_factory=dict)
     trials: tuple[dict[str, Any], ...] = ()
@@ -51,11 +51,11 @@ class CustomFile:
         for trial in self.trials:
             if not isinstance(trial.get("label"), str):
                 shown = short_repr(trial)
-                raise ValueError(f"there is a trial without a label ({shown}); give it one.")
+                raise ValueError(f"a trial has no label ({shown}); give it one.")
         if self.varies("seed"):
-            raise ValueError("it varies the seed; say seeds = 3.")
+            raise ValueError("it varies the seed; write seeds = 3 instead.")
         if not self.grid and not self.trials:
-            raise ValueError("there is neither a grid nor trials; say what to compare.")
+            raise ValueError("it has neither a grid nor trials; give values to compare.")
         number = math.prod(map(len, self.grid.values())) + len(self.trials)
         if number > MOST_TRIALS:
             raise ValueError(f"it has {number:,} trials; give at most {MOST_TRIALS:,}.")
@@ -78,8 +78,8 @@ def read_custom(path: StrPath) -> CustomFile:
             values["trials"] = [_flat(trial) for trial in trials]
         return read(CustomFile, {"name": Path(path).stem, **values}, "a question")
     except ValueError as error:
-        problem = f"is no question ({str(error).rstrip('.')})"
-        raise FileError(path, problem, "mend it") from None
+        problem = f"is not a question ({str(error).rstrip('.')})"
+        raise FileError(path, problem, "correct it") from None
 
 
 def _flat(table: Any) -> Any:  # noqa: ANN401, checked later
@@ -101,7 +101,7 @@ class Custom(Question):
             changes = dict(trial)
             label = changes.pop("label")
             if label in self.changes:
-                raise ValueError(f"the label {label!r} is there twice; give each trial its own.")
+                raise ValueError(f"two trials have the label {label!r}; give each another.")
             self.changes[label] = changes
         values = [value for values in own.grid.values() for value in values]
         if len(own.grid) == 1 and not own.trials and all(type(v) in (int, float) for v in values):

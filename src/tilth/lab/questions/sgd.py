@@ -25,6 +25,7 @@ import torch
 
 from tilth.optim import SGD
 from tilth.report.lab_file import Cell, Chart, Lab, Line, Table
+from tilth.schema import Range, check_float, check_int
 
 RATES = (1.0, 10.0, 100.0, 1000.0)
 Losses = dict[float, list[float]]  # by learning rate
@@ -32,12 +33,9 @@ Losses = dict[float, list[float]]  # by learning rate
 
 def descend(lr: float, steps: int = 10, seed: int = 0) -> list[float]:
     """Minimise mean(w**2) from w = 5 randn(10, 10) and return steps + 1 losses."""
-    if steps < 1:
-        raise ValueError(f"steps is {steps}; take at least one.")
-    if lr > 1e30 or not 0 <= seed < 2**63:
-        raise ValueError(
-            f"lr {lr} and seed {seed} leave the numbers; take at most 1e30, and 0 to 2**63."
-        )
+    check_int("steps", steps)
+    check_float("lr", lr, Range(at_most=1e30))
+    check_int("seed", seed, Range(at_least=0, at_most=2**63 - 1))
     generator = torch.Generator().manual_seed(seed)
     weight = torch.nn.Parameter(5.0 * torch.randn(10, 10, generator=generator))
     optimizer = SGD([weight], lr=lr)

@@ -6,6 +6,7 @@ without end tokens.
 
 >>> import tempfile
 >>> from tilth.data.tokenizing import tokenize
+>>> from tilth.tokenizer import train_tokenizer
 >>> with tempfile.TemporaryDirectory() as folder:
 ...     for name, text in (("sea", "the sea, the sea"), ("sky", "a blue sky, a blue sky")):
 ...         tokenizer = train_tokenizer(None, 262, ["<|endoftext|>"], texts=[text])
@@ -28,9 +29,10 @@ import numpy as np
 from tilth.data.token_files import Data, open_data
 from tilth.files import FileError, StrPath
 from tilth.formatting import join_words, printable
-from tilth.lab.texts import MOST_BYTES, documents_of
+from tilth.lab.texts import MOST_BYTES, documents_of, train_on
 from tilth.report.lab_file import Cell, Chart, Lab, Line, Table
-from tilth.tokenizer import Tokenizer, train_tokenizer
+from tilth.schema import check_int
+from tilth.tokenizer import Tokenizer
 from tilth.tokenizer.inspection import Speed, encoding_speed, longest_tokens, shared_merges
 
 SIZES = (500, 1000, 2000, 4000, 8000, 16_000)
@@ -45,15 +47,13 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class _Corpus:
-    """A text and its tokenizer."""
+    """A text and its tokenizer; `documents` of the validation split, and `sizes` in bytes."""
 
     name: str
     data: Data
     tokenizer: Tokenizer
     documents: list[bytes]
-    """Of the validation split."""
     sizes: Counts
-    """The bytes of each."""
 
 
 @dataclass(frozen=True)
@@ -111,11 +111,10 @@ def compare_tokenizers(
     names = _names(folders)
     if not sizes or min(sizes) < 257:
         raise ValueError(
-            f"The vocabulary sizes are {list(sizes)}; give one or more, each of 257 (the bytes and "
-            "the end token) or above."
+            f"The vocabulary sizes are {list(sizes)}; give one or more, each at least 257 (256 "
+            "bytes and the end token)."
         )
-    if max_bytes < 1:
-        raise ValueError(f"max_bytes is {max_bytes}; read one byte or more.")
+    check_int("max_bytes", max_bytes)
     corpora = []
     for name, folder in zip(names, folders, strict=True):
         tell(f"Reading the validation text of {name}.")
@@ -161,7 +160,7 @@ def _names(folders: Sequence[StrPath]) -> list[str]:
     """What each text is called: its folder's name, or all of the path if two have the same."""
     paths = [Path(folder).resolve() for folder in folders]
     if len(set(paths)) < 2 or len(set(paths)) < len(paths):
-        raise ValueError("A comparison takes two data folders or more, each once; name them.")
+        raise ValueError("A comparison needs two data folders or more, each once.")
     names = [path.name for path in paths]
     return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
 
@@ -192,12 +191,7 @@ def _speed(corpus: _Corpus, max_bytes: int) -> Speed:
 
 def _tokenizers(corpus: _Corpus, sizes: Sequence[int], max_bytes: int) -> dict[int, Tokenizer]:
     """A tokenizer of each size, trained on the train split; the last one that its pairs allow."""
-    largest = train_tokenizer(
-        vocab_size=max(sizes),
-        special_tokens=[corpus.data.end_token],
-        texts=documents_of(corpus.data, "train", max_bytes),
-        pattern=corpus.tokenizer.pattern,
-    )
+    largest = train_on(corpus.data, max(sizes), max_bytes)
     # Merges are learnt one after the other, whatever the size: a smaller vocabulary is a beginning
     # of a larger one, and one training is enough.
     return {
@@ -292,13 +286,12 @@ def _learnt_tokens(tokenizer: Tokenizer) -> set[bytes]:
 
 
 def _table_of_speeds(speeds: Mapping[str, Speed]) -> Table:
-    columns: dict[str, Callable[[str], Cell]] = {
-        "text and tokenizer": lambda name: name,
-        "MB/s": lambda name: f"{speeds[name].bytes_per_second / 1e6:.1f}",
-        "million tokens/s": lambda name: f"{speeds[name].tokens_per_second / 1e6:.2f}",
-        "hours for 825 GB, the Pile": lambda name: f"{speeds[name].hours_for_the_pile:.1f}",
-    }
-    return Table.by("Encoding text for the first time, on one thread", speeds, columns)
+    rows: list[tuple[Cell, ...]] = []
+    for name, speed in speeds.items():
+        rates = (f"{speed.bytes_per_second / 1e6:.1f}", f"{speed.tokens_per_second / 1e6:.2f}")
+        rows.append((name, *rates, f"{speed.hours_for_the_pile:.1f}"))
+    columns = ("text and tokenizer", "MB/s", "million tokens/s", "hours for 825 GB, the Pile")
+    return Table("Encoding text for the first time, on one thread", columns, tuple(rows))
 
 
 def _table_of_sizes(compared: _Comparison) -> Table:

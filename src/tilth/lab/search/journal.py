@@ -21,7 +21,7 @@ from tilth.report.lab_file import Real, State
 JOURNAL, STUDY = "search.journal", "search"
 FEWEST_FINISHED = 5  # trials, before one can be worse than half of them
 FEWEST_FOR_IMPORTANCE = 20  # finished trials: with fewer it says little
-HINT = "restore a copy, or name another --out"
+HINT = "restore a copy, or give another --out"
 
 
 @dataclass(frozen=True)

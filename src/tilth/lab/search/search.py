@@ -34,7 +34,7 @@ from tilth.lab.search.space import Values, check_space, draw_values, fits, read_
 from tilth.lab.trials import PlannedTrial, read_result
 from tilth.report.lab_file import LOCK, RUNS, Lab, State, load_lab, save_lab
 from tilth.runs.run import CONFIG, open_run
-from tilth.schema import flat
+from tilth.schema import check_int, flat
 from tilth.training import plan as plan_run
 
 JOBS = "jobs"
@@ -64,8 +64,7 @@ class Search:
         `fixed` are changes of the base for each trial, besides its own. A time budget of the base
         is for all trials together, in one process.
         """
-        if trials < 1:
-            raise ValueError(f"trials is {trials}; take at least one.")
+        check_int("trials", trials)
         self.base = replace(base, data=str(Path(base.data).resolve()))
         self.vary, self.space = tuple(vary), read_space(vary)
         self.folder = Path(out)
@@ -75,7 +74,7 @@ class Search:
         # The share of random values that fit together.
         self.possible = check_space(self.space, self._changed, self.own.seed)
         if not self.possible:
-            raise ValueError("no values that are searched fit together; vary fewer fields.")
+            raise ValueError("no combination of the searched values is valid; vary fewer fields.")
         self._is_exhausted = False
 
     def _changed(self, values: Values) -> TrainingConfig:
@@ -110,8 +109,8 @@ class Search:
         ]
         if self.possible < 1.0:
             lines.append(
-                f"note     {1.0 - self.possible:.0%} of values drawn at random do not fit "
-                "together: such trials fail at once"
+                f"note     {1.0 - self.possible:.0%} of random combinations are not valid: these "
+                "trials fail at once"
             )
         return "\n".join(lines)
 
@@ -131,12 +130,12 @@ class Search:
     def check_folder(self) -> None:
         """Refuse a folder of something else."""
         if self.folder.exists() and not self.folder.is_dir():
-            raise FileExistsError(f"{self.folder} is a file; name a folder for the search.")
+            raise FileExistsError(f"{self.folder} is a file; give a folder for the search.")
         # The lock and the jobs may exist before the journal does.
         there = {path.name for path in self.folder.glob("*")} - {LOCK, JOBS}
         if there and JOURNAL not in there:
             raise FileExistsError(
-                f"{self.folder} is not empty, and holds no search; name a new folder."
+                f"{self.folder} is not empty, and is not a search; give a new folder."
             )
 
     # --- the loop ---------------------------------------------------------------------------------
@@ -173,8 +172,8 @@ class Search:
             for name in sorted(then.keys() | asked.keys()):
                 if then.get(name) != asked.get(name):
                     raise ValueError(
-                        f"{self.folder} is a search with {name} = {then.get(name)}, and "
-                        f"{asked.get(name)} is asked for; ask as before, or name another --out."
+                        f"{self.folder} is a search with {name} = {then.get(name)}, not "
+                        f"{asked.get(name)}; give the same settings, or another --out."
                     )
             return plan
         plan = self.plan()

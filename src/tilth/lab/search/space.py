@@ -117,7 +117,7 @@ def read_space(words: Sequence[str]) -> tuple[Varied, ...]:
     """Parse the space of a search, with each field once."""
     space = tuple(map(_read, words))
     if not space:
-        raise ValueError(f"a search has to vary something; write {FORMS}.")
+        raise ValueError(f"a search must vary a field; write {FORMS}.")
     names = [varied.name for varied in space]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"{twice[0]} is varied twice; give all its values at once.")
@@ -129,15 +129,15 @@ def _read(words: str) -> Varied:
     if not name or not values:
         raise ValueError(f"{words!r} varies nothing; write {FORMS}.")
     if name.startswith(NOT_SEARCHED):
-        raise ValueError(f"{name} is nothing to search for: its values cannot be compared.")
+        raise ValueError(f"{name} cannot be searched: its values are not comparable.")
     if ".." in values:
         low, high = map(_value, values.split("..", 1))
         if not all(type(end) in (int, float) for end in (low, high)) or not low < high:
-            raise ValueError(f"{words!r} is no range; write two numbers, the lower one first.")
+            raise ValueError(f"{words!r} is not a range; write two numbers, the lower one first.")
         return Range(name, low, high)
     chosen = [word.strip() for word in re.findall(r"\[[^]]*\]|[^,]+", values)]
     if len({str(_value(word)) for word in chosen}) < max(2, len(chosen)):
-        raise ValueError(f"{words!r} is no choice; write two values or more, each once.")
+        raise ValueError(f"{words!r} is not a choice; write two values or more, each once.")
     return Choice(name, tuple(chosen))
 
 
