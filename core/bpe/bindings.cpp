@@ -1,5 +1,5 @@
-// The only file of this folder that knows Python: its objects on one side, views and spans on the
-// other. Exceptions of the core become ValueError, MemoryError and OSError here.
+// The Python bindings, the only file of this folder that includes Python headers. Exceptions of the
+// core become ValueError, MemoryError and OSError.
 
 #include "../common/bindings.hpp"
 
@@ -48,8 +48,8 @@ std::string_view view_of(const nb::bytes& bytes) {
   return {static_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// A Python str or bytes as UTF-8, valid while this object lives. What UTF-8 cannot hold (a lone
-// surrogate, a malformed byte) becomes U+FFFD; surrogates that make a pair are joined.
+// A view of a Python str or bytes as UTF-8, valid while this object lives. Lone surrogates and
+// malformed bytes become U+FFFD; surrogate pairs are joined.
 class Utf8 {
  public:
   explicit Utf8(nb::handle text) : text_(nb::borrow(text)) {
@@ -86,13 +86,13 @@ Pattern pattern_of(std::string_view name) {
   throw nb::value_error("the native patterns are gpt2, cl100k and none");
 }
 
-// A list of texts as views, valid while this object lives.
+// Views of a list of texts, valid while this object lives.
 class Utf8List {
  public:
   explicit Utf8List(const nb::list& texts) {
     texts_.reserve(texts.size());
     views_.reserve(texts.size());
-    // By index: reading a text may call Python code, which may change the list.
+    // By index: converting a text may call Python code, which may change the list.
     for (std::size_t i = 0; i < texts.size(); ++i) {
       views_.push_back(texts_.emplace_back(texts[i]).view());
       bytes_ += views_.back().size();
@@ -107,7 +107,7 @@ class Utf8List {
   std::size_t bytes_ = 0;
 };
 
-// Long work releases the interpreter; for short texts the handing over would cost more than they.
+// Releases the GIL for long work; for short texts, releasing costs more than encoding.
 class Released {
  public:
   explicit Released(std::size_t bytes) {
@@ -145,9 +145,6 @@ Numbers<T> numbers_of(Array<T> array) {
 }
 
 // --- splitting -----------------------------------------------------------------------------------
-
-// Often enough to answer Ctrl-C at once, rarely enough to cost nothing.
-constexpr std::size_t pieces_between_checks = std::size_t{1} << 16;
 
 template <typename Splitter, typename Visit>
 void for_each_piece(std::string_view text, Visit visit) {
@@ -199,8 +196,8 @@ Numbers<std::uint64_t> text_hashes(const nb::list& texts) {
 
 // --- encoding and decoding -----------------------------------------------------------------------
 
-// Pairs of an id and bytes, which live as long as this object. By index, as pairs may be of any
-// type, whose code may change the list.
+// (id, bytes) pairs, valid while this object lives. By index: a pair may be of any type, whose code
+// may change the list.
 class TokenList {
  public:
   explicit TokenList(const nb::list& pairs) {
@@ -231,15 +228,15 @@ std::vector<Merge> merges_of(const nb::list& pairs, const std::vector<Token>& to
     const auto left_id = ids.find(view_of(left)), right_id = ids.find(view_of(right)),
                result = ids.find(joined);
     if (left_id == ids.end() || right_id == ids.end() || result == ids.end()) {
-      throw nb::value_error("a merge names what is not in the vocabulary");
+      throw nb::value_error("a merge uses or makes bytes that are not in the vocabulary");
     }
     merges.push_back({left_id->second, right_id->second, result->second});
   }
   return merges;
 }
 
-// The value of an int that fits into one digit, which is every token id; -1 for any other object.
-// Without a call: reading a list of ids takes half the time of decoding them.
+// Return the value of an int of one digit, which every token id is; -1 for any other object. No
+// function call: reading a list of ids takes half of the time of decoding.
 inline std::int64_t small_int(PyObject* object) {
   if (!PyLong_CheckExact(object)) return -1;
 #if PY_VERSION_HEX >= 0x030C0000
@@ -252,7 +249,7 @@ inline std::int64_t small_int(PyObject* object) {
 #endif
 }
 
-// Any other int: one of NumPy's, or a large one. May call Python code.
+// Convert any other int: a NumPy integer or a large int. May call Python code.
 std::uint32_t id_by_index(const nb::object& object) {
   const nb::object number = nb::steal(PyNumber_Index(object.ptr()));
   if (!number.is_valid()) throw nb::python_error();
@@ -269,9 +266,9 @@ void decode_sequence(const Decoder& decoder, nb::handle sequence, Array<char>& b
   const nb::object items = nb::steal(PySequence_Fast(sequence.ptr(), "ids are a sequence of ints"));
   if (!items.is_valid()) throw nb::python_error();
   const auto size = static_cast<std::size_t>(PySequence_Fast_GET_SIZE(items.ptr()));
-  constexpr std::size_t block = 1024;  // no second array of all ids, whose fresh pages cost more
+  constexpr std::size_t block = 1024;  // an array of all ids would cost page faults
   std::uint32_t ids[block];
-  bytes.reserve_more(4 * size);  // about what English has; memory that is not written costs nothing
+  bytes.reserve_more(4 * size);  // typical of English; memory that is not written costs nothing
   for (std::size_t first = 0; first < size; first += block) {
     const std::size_t count = std::min(block, size - first);
     PyObject** objects = PySequence_Fast_ITEMS(items.ptr()) + first;
@@ -350,10 +347,11 @@ class Codec {
       const Released released(utf8.view().size());
       encoder_.encode_with_offsets(utf8.view(), allow_special, ids, offsets, released.check());
     }
-    // Bytes to characters, in one walk: a character begins at each byte that is no continuation.
+    // From byte offsets to character offsets, in one pass: a character starts at each byte that is
+    // not a continuation byte.
     const auto begins = [&](std::size_t i) { return (utf8.view()[i] & 0xC0) != 0x80; };
     nb::list ranges;
-    std::size_t characters = 0, place = 0;  // characters that begin before `place`
+    std::size_t characters = 0, place = 0;  // the number of characters that start before `place`
     for (std::size_t i = 0; i < ids.size(); ++i) {
       const std::size_t start = begins(place) ? characters : characters - 1;
       for (; place < offsets[i + 1]; ++place) characters += begins(place);
@@ -380,7 +378,7 @@ class Codec {
       decoder_.decode(std::span(ids32.data(), ids32.size()), bytes);
     } else if (nb::try_cast(ids, ids16, false)) {
       decoder_.decode(std::span(ids16.data(), ids16.size()), bytes);
-    } else {  // another dtype or any other sequence: int by int
+    } else {  // another dtype, or any sequence of ints
       decode_sequence(decoder_, ids, bytes);
     }
     return bytes_of(bytes);
@@ -413,7 +411,7 @@ class Codec {
   nb::tuple documents_as(const nb::list& documents, std::uint32_t end_id, std::size_t threads,
                          const nb::object& check) const {
     const Utf8List utf8(documents);
-    // Signals are for the main thread: a worker is stopped by what `check` raises.
+    // Python handles signals in the main thread only; elsewhere an exception of `check` stops.
     const InterruptCheck check_both = [&check] {
       const nb::gil_scoped_acquire gil;
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
@@ -437,7 +435,7 @@ class Stream {
   Stream(const Codec& codec, bool allow_special) : stream_(codec.encoder(), allow_special) {}
 
   nb::list feed(nb::handle text) {
-    const Busy busy(is_busy_, met);
+    const Busy busy(is_busy_, busy_message);
     const Utf8 utf8(text);
     TokenIds ids;
     {
@@ -448,14 +446,14 @@ class Stream {
   }
 
   nb::list finish() {
-    const Busy busy(is_busy_, met);
+    const Busy busy(is_busy_, busy_message);
     TokenIds ids;
     stream_.finish(ids);
     return list_of(ids.view());
   }
 
  private:
-  static constexpr const char* met = "this stream is at work in another thread";
+  static constexpr const char* busy_message = "this stream is at work in another thread";
 
   StreamEncoder stream_;
   std::atomic<bool> is_busy_ = false;
@@ -463,8 +461,8 @@ class Stream {
 
 // --- training ------------------------------------------------------------------------------------
 
-// Calls a Python function (phase, done, total) from the working thread, and Ctrl-C's handler. What
-// either raises stops the work.
+// Calls a Python function (phase, done, total) and the handler of Ctrl-C from the working thread.
+// An exception of either stops the work.
 ProgressFunction progress_function(const nb::object& function, const char* phase) {
   return [&function, phase](const Progress& progress) {
     const nb::gil_scoped_acquire gil;
@@ -487,7 +485,7 @@ class Trainer {
   }
 
   void add_files(const std::vector<std::string>& paths) {
-    const Busy busy(is_busy_, met);
+    const Busy busy(is_busy_, busy_message);
     try {
       const nb::gil_scoped_release released;
       if (gpt2_) gpt2_->add_files(paths);
@@ -499,22 +497,22 @@ class Trainer {
   }
 
   void add_texts(const nb::list& texts) {
-    const Busy busy(is_busy_, met);
+    const Busy busy(is_busy_, busy_message);
     const Utf8List utf8(texts);
     const nb::gil_scoped_release released;
     if (gpt2_) gpt2_->add_texts(utf8.views());
     if (cl100k_) cl100k_->add_texts(utf8.views());
   }
 
-  // A piece that was cut and counted elsewhere.
+  // Add a piece that was split and counted in Python.
   void add_piece(const nb::bytes& piece, std::uint64_t count) {
-    const Busy busy(is_busy_, met);
+    const Busy busy(is_busy_, busy_message);
     pieces_.add(view_of(piece), count);
   }
 
-  // Pairs of ids, 0 to 255 the bytes and 256 + i the result of merge i.
+  // Return the merges as pairs of ids: 0 to 255 are the bytes, 256 + i is the result of merge i.
   nb::list train(const nb::int_& most_merges) {
-    const Busy busy(is_busy_, met);
+    const Busy busy(is_busy_, busy_message);
     const std::size_t num_merges = size_of("num_merges", most_merges, tilth::max_merges, 0);
     std::vector<TrainedMerge> merges;
     {
@@ -532,7 +530,7 @@ class Trainer {
   std::size_t num_pieces() const { return pieces_.size(); }
 
  private:
-  static constexpr const char* met = "this trainer is at work already";
+  static constexpr const char* busy_message = "this trainer is at work already";
 
   nb::object progress_;
   std::optional<PieceCounter<Gpt2Splitter>> gpt2_;
@@ -552,17 +550,17 @@ NB_MODULE(_core, m) {
 
   m.def("split", &split, "text"_a, "pattern"_a = "gpt2",
         nb::sig("def split(text: str | bytes, pattern: str = 'gpt2') -> list[str]"),
-        "Cut a text into pieces; joined, the pieces are the text again.");
+        "Split a text into pieces, whose concatenation is the text.");
   m.def("count_pieces", &count_pieces, "text"_a, "pattern"_a = "gpt2",
         nb::sig("def count_pieces(text: str | bytes, pattern: str = 'gpt2') -> int"),
-        "The number of pieces that split would return, without making them.");
+        "Return the number of pieces of a text.");
 
   m.def("text_hashes", &text_hashes, "texts"_a,
         nb::sig("def text_hashes(texts: list[str] | list[bytes]) -> "
                 "NDArray[numpy.uint64]"),
-        "64 bits for each text that depend on its UTF-8 alone; see text_hash.hpp.");
+        "Return a stable 64-bit hash of the UTF-8 of each text; see text_hash.hpp.");
 
-  nb::class_<Codec>(m, "Encoder", "Encodes and decodes by one vocabulary; see encode.hpp.")
+  nb::class_<Codec>(m, "Encoder", "Encodes and decodes with one vocabulary; see encode.hpp.")
       .def(nb::init<nb::list, nb::list, nb::list, std::string_view, bool>(), "tokens"_a, "merges"_a,
            "special_tokens"_a, "pattern"_a, "whole_piece_first"_a,
            nb::sig("def __init__(self, tokens: list[tuple[int, bytes]], "
@@ -580,7 +578,7 @@ NB_MODULE(_core, m) {
                "def encode_documents(self, documents: list[str | bytes], end_id: int, "
                "wide: bool, threads: int, check: object | None) -> tuple[NDArray[numpy.uint32] | "
                "NDArray[numpy.uint16], NDArray[numpy.uint64]]"),
-           "The ids of each document, then end_id, in 16 or 32 bits; and where each ends.")
+           "Return the ids of all documents, each followed by end_id, and where each ends.")
       .def("encode_with_offsets", &Codec::encode_with_offsets,
            nb::sig("def encode_with_offsets(self, text: str | bytes, allow_special: bool) -> "
                    "tuple[list[int], list[tuple[int, int]]]"))
@@ -594,7 +592,7 @@ NB_MODULE(_core, m) {
             return std::make_unique<Stream>(codec, allow_special);
           },
           "allow_special"_a, nb::keep_alive<0, 1>());
-  nb::class_<Stream>(m, "Stream", "Encodes text that comes in parts; see encode_stream.hpp.")
+  nb::class_<Stream>(m, "Stream", "Encodes text that arrives in chunks; see encode_stream.hpp.")
       .def("feed", &Stream::feed, nb::sig("def feed(self, text: str | bytes) -> list[int]"))
       .def("finish", &Stream::finish, nb::sig("def finish(self) -> list[int]"));
 

@@ -1,10 +1,9 @@
-// characters: what a character is to a splitter. Letter, number, white space, or something else.
-//
-// Promise: one code point is classified in constant time, 64 ASCII bytes in a handful of vector
-// instructions. Any bytes may come in: what is not well-formed UTF-8 counts, byte by byte, as
-// `other`, and nothing outside the given text is read.
+// characters: classify characters as letter, number, white space or other.
 //
 //     Character c = decode_character("\xC3\xA9t\xC3\xA9", 0);  // c.kind == letter, c.length == 2
+//
+// Contract: accepts any bytes; each byte of malformed UTF-8 is `other`. Reads no byte outside the
+// given text. Complexity: O(1) per code point; 64 ASCII bytes take a few vector instructions.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +14,7 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
-// For functions that are chosen at run time, on machines that have these instructions.
+// For functions that are called only if the processor has these instructions.
 #define TILTH_AVX2 __attribute__((target("avx2,bmi,popcnt")))
 #endif
 
@@ -35,7 +34,7 @@ struct Character {
   std::uint8_t length;  // in bytes
 };
 
-// The character that begins at text[position]; a malformed byte is one `other` of length 1.
+// Decode the character at text[position]; a malformed byte is `other` with length 1.
 inline Character decode_character(std::string_view text, std::size_t position) {
   const auto* bytes = reinterpret_cast<const unsigned char*>(text.data()) + position;
   const std::size_t left = text.size() - position;
@@ -53,7 +52,7 @@ inline Character decode_character(std::string_view text, std::size_t position) {
     if (left < 3 || !continues(1) || !continues(2)) return malformed;
     const std::uint32_t code_point =
         (first & 0x0F) << 12 | (bytes[1] & 0x3Fu) << 6 | (bytes[2] & 0x3Fu);
-    // Too small: an overlong form. D800 to DFFF: a surrogate, which UTF-8 does not have.
+    // Below 0x800: an overlong form. D800 to DFFF: a surrogate, invalid in UTF-8.
     if (code_point < 0x800 || (code_point & 0xF800) == 0xD800) return malformed;
     return {classify_code_point(code_point), 3};
   }
@@ -64,7 +63,7 @@ inline Character decode_character(std::string_view text, std::size_t position) {
   return {classify_code_point(code_point), 4};
 }
 
-// 64 bytes at once: bit i speaks of byte i. The first four speak of ASCII bytes only.
+// The classes of 64 bytes: bit i is for byte i. Only non_ascii is set for bytes outside ASCII.
 struct ByteMasks {
   std::uint64_t letters = 0;
   std::uint64_t numbers = 0;
@@ -76,7 +75,7 @@ struct ByteMasks {
 
 namespace detail {
 
-// GCC's and Clang's portable vectors: SSE2 on every x86-64, NEON on every arm64.
+// Portable vectors of GCC and Clang: SSE2 on x86-64, NEON on arm64.
 using Bytes16 = std::uint8_t __attribute__((vector_size(16)));
 using Mask16 = std::int8_t __attribute__((vector_size(16)));  // each byte 0 or -1
 
@@ -88,7 +87,7 @@ inline std::uint64_t top_bits(Bytes16 v) {
   static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "bytes are gathered in this order");
   std::uint64_t halves[2];
   std::memcpy(halves, &v, 16);
-  // The multiplication moves bit 8i of its operand to bit 56 + i, without a carry between them.
+  // The multiplication moves bit 8i of its operand to bit 56 + i, without carries.
   const auto gather = [](std::uint64_t x) {
     return ((x >> 7 & 0x0101010101010101u) * 0x0102040810204080u) >> 56;
   };
@@ -100,13 +99,13 @@ inline std::uint64_t top_bits(Mask16 v) { return top_bits(reinterpret_cast<Bytes
 
 }  // namespace detail
 
-// Classify the 64 bytes at `bytes`, all of which must be readable.
+// Classify the 64 bytes at `bytes`, which must be readable.
 inline ByteMasks classify_64_bytes(const char* bytes) {
   ByteMasks masks;
   for (int i = 0; i < 64; i += 16) {
     detail::Bytes16 c;
     std::memcpy(&c, bytes + i, 16);
-    // Unsigned subtraction wraps, so x - low <= high - low is the test low <= x <= high.
+    // Unsigned subtraction wraps: x - low <= high - low tests low <= x <= high.
     const auto is_letter = static_cast<detail::Mask16>((c | 0x20) - 'a' <= 25);
     const auto is_number = static_cast<detail::Mask16>(c - '0' <= 9);
     const auto is_blank = static_cast<detail::Mask16>(c == ' ');
@@ -133,7 +132,7 @@ TILTH_AVX2 inline ByteMasks classify_64_bytes_avx2(const char* bytes) {
   ByteMasks masks;
   for (int i = 0; i < 64; i += 32) {
     const __m256i c = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes + i));
-    // Unsigned, x <= most is min(x, most) == x.
+    // For unsigned bytes, x <= most is min(x, most) == x.
     const __m256i letter =
         _mm256_sub_epi8(_mm256_or_si256(c, _mm256_set1_epi8(0x20)), _mm256_set1_epi8('a'));
     const __m256i is_letter =
@@ -146,7 +145,7 @@ TILTH_AVX2 inline ByteMasks classify_64_bytes_avx2(const char* bytes) {
         _mm256_cmpeq_epi8(_mm256_min_epu8(control, _mm256_set1_epi8(4)), control);
     const __m256i is_blank = _mm256_cmpeq_epi8(c, _mm256_set1_epi8(' '));
     const __m256i is_apostrophe = _mm256_cmpeq_epi8(c, _mm256_set1_epi8('\''));
-    // Not a lambda: it would be compiled for another machine.
+    // Not a lambda: it would not be compiled for AVX2.
 #define TILTH_TOP_BITS(v) (std::uint64_t{static_cast<std::uint32_t>(_mm256_movemask_epi8(v))} << i)
     masks.letters |= TILTH_TOP_BITS(is_letter);
     masks.numbers |= TILTH_TOP_BITS(is_number);

@@ -1,11 +1,11 @@
-// corpus_text: bytes of a file, read bit by bit, as well-formed UTF-8.
+// corpus_text: a buffer that turns parts of a file into well-formed UTF-8.
 //
 //     CorpusText text;
 //     text.append("caf\xC3");
-//     text.check(false);  // text.checked() is "caf": the last character is not there yet
+//     text.check(false);  // text.checked() is "caf": the last character is incomplete
 //
-// Promise: what is malformed becomes U+FFFD, one for each maximal malformed part, as Python's
-// bytes.decode("utf-8", "replace") does, wherever the bytes were cut.
+// Contract: each maximal malformed part becomes U+FFFD, as in Python's
+// bytes.decode("utf-8", "replace"), wherever the bytes are cut. Complexity: linear.
 #pragma once
 
 #include <string>
@@ -25,21 +25,21 @@ class CorpusText {
   }
 
   void append(std::string_view bytes) { bytes_.insert(bytes_.end(), bytes.begin(), bytes.end()); }
-  // Appends `size` bytes for the caller to fill; shrink takes back what was not filled.
+  // Append `size` bytes for the caller to fill; shrink removes those that were not filled.
   char* extend(std::size_t size) {
     bytes_.resize(bytes_.size() + size);
     return bytes_.data() + bytes_.size() - size;
   }
   void shrink(std::size_t size) { bytes_.resize(bytes_.size() - size); }
 
-  // Reads what was appended, and replaces what is malformed. A character that is cut off by the end
+  // Validate the appended bytes and replace malformed parts. An incomplete character at the end
   // stays unchecked, unless the text ends here.
   void check(bool is_end) {
     num_checked_ += well_formed_size({bytes_.data() + num_checked_, bytes_.size() - num_checked_});
     if (num_checked_ < bytes_.size()) repair(is_end);
   }
 
-  // What was checked and not removed: well-formed UTF-8.
+  // The bytes that were checked and not removed: well-formed UTF-8.
   std::string_view checked() const { return {bytes_.data(), num_checked_}; }
 
   void remove_prefix(std::size_t size) {

@@ -15,12 +15,12 @@
 namespace tilth::bpe {
 namespace {
 
-// Reads of this size stay in the second-level cache until they are counted.
+// A read of this size fits in the L2 cache until it is counted.
 constexpr std::size_t read_bytes = std::size_t{256} << 10;
 
 }  // namespace
 
-// Counts `text` up to `limit`: every piece that ends there or before. Returns where it stopped.
+// Count every piece of `text` that ends at or before `limit`. Return where the last one ends.
 using CountPieces = std::size_t (*)(std::string_view text, std::size_t limit, PieceTable& table);
 
 class CountingEngine {
@@ -33,7 +33,7 @@ class CountingEngine {
     workspaces_.emplace_back();
   }
 
-  // A job is a chunk of a document, or a whole stream, which has no places to begin at.
+  // A job is a chunk of a document, or a whole stream, which has no random access.
   void run(const std::vector<Document>& documents) {
     std::vector<std::size_t> first_jobs;
     std::size_t num_jobs = 0;
@@ -83,7 +83,7 @@ class CountingEngine {
   }
 
  private:
-  // What one thread works in.
+  // The memory of one thread.
   struct Workspace {
     PieceTable table;
     CorpusText text;  // read but not yet counted
@@ -91,8 +91,8 @@ class CountingEngine {
     std::optional<DocumentReader> reader;
   };
 
-  // Counts from the first safe cut in a chunk to the first safe cut in a later one. A chunk without
-  // a safe cut is left to whoever counts the chunk before it.
+  // Count from the first safe cut in a chunk to the first safe cut in a later one. A chunk without
+  // a safe cut belongs to the job of the chunk before it.
   void count_chunk(const Document& document, std::uint64_t chunk, Worker& worker) {
     Workspace& workspace = workspaces_[worker.index()];
     if (!workspace.reader) workspace.reader.emplace();
@@ -119,7 +119,7 @@ class CountingEngine {
     CorpusText& text = workspace.text;
     text.clear();
     for (std::uint64_t place = begin; place < end;) {
-      // As much as is left over, too, so that a piece without end is read again a few times only.
+      // At least as much as is left over: a very long piece is split only O(log n) times.
       std::uint64_t size = std::max(std::min(read_bytes, options_.chunk_bytes), text.size());
       size = std::min(size, end - place);
       const std::size_t n = reader.read(document, text.extend(size), size, place);
@@ -134,8 +134,8 @@ class CountingEngine {
     }
   }
 
-  // Counts a text whose start is a safe place; where it is not the end of the document, only what
-  // no text that may follow can change. Returns how much was counted.
+  // Count a text that starts at a safe cut; before the end of the document, only the pieces that no
+  // following text can change. Return the number of bytes counted.
   std::size_t count_text(std::string_view text, bool is_end, PieceTable& table) const {
     const std::size_t decided = is_end ? text.size() : cutter_.decided_size(text);
     std::size_t start = 0;

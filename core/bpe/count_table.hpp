@@ -1,13 +1,13 @@
-// count_table: how often each piece was seen. The hash table that counting fills, one a thread.
+// count_table: a hash table from pieces to counts, one per thread.
 //
 //     PieceTable table;
 //     table.add(piece, end_of_text);
 //     table.flush();
 //     table.visit([](std::string_view piece, std::uint64_t count) { ... });
 //
-// Promise: adding is amortised constant; what visit gives, its order included, depends on the
-// pieces and their counts alone. Memory: 24 bytes a slot for pieces of up to 15 bytes, for longer
-// ones 32 and their bytes.
+// Contract: the result of visit, including its order, depends on the pieces and their counts only.
+// Complexity: amortised O(1) per piece. Memory: 24 bytes per slot for pieces of up to 15 bytes; 32
+// and their bytes for longer ones.
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,8 @@
 namespace tilth::bpe {
 
 // Open addressing with linear probing, at most three quarters full. The slot is the top bits of the
-// hash, so that a table read from front to back is nearly sorted by hash: growing and joining two
-// tables is a pass over memory in order, not a random access for each piece.
+// hash, so the table is nearly sorted by hash: growing it and merging two tables reads memory in
+// order, not at random for each piece.
 template <class Entry>
 class Slots {
  public:
@@ -34,24 +34,24 @@ class Slots {
 
   void prefetch(std::uint64_t hash) const { __builtin_prefetch(&slots_[hash >> shift_], 1); }
 
-  // Makes sure that `more` entries can be added before the next call.
-  void make_room(std::size_t more) {
+  // Reserve capacity for `more` additional entries.
+  void reserve_more(std::size_t more) {
     while ((num_used + more) * 4 > (std::size_t{3} << (64 - shift_))) rebuild(shift_ - 1, tail_);
   }
 
-  // The slot whose entry is_same accepts, or else the empty slot where such an entry belongs.
+  // Return the slot whose entry is_same accepts, else the empty slot for this entry.
   template <class IsSame>
   Entry& find(std::uint64_t hash, IsSame is_same) {
     for (;;) {
       for (std::size_t i = hash >> shift_; i < slots_.size(); ++i) {
         if (slots_[i].is_empty() || is_same(slots_[i])) return slots_[i];
       }
-      // Probing does not wrap round, for the sake of the order; it may use the tail, which grows.
+      // Probing does not wrap around, which keeps the order; it may use the tail, which grows.
       rebuild(shift_, tail_ * 2);
     }
   }
 
-  // Calls visit(entry) for each, nearly sorted by hash.
+  // Call visit(entry) for each entry, nearly sorted by hash.
   template <class Visit>
   void visit(Visit visit) {
     for (const Entry& entry : slots_) {
@@ -59,9 +59,9 @@ class Slots {
     }
   }
 
-  // Calls visit(entry) for each, sorted by hash and then by is_less: an order that depends neither
-  // on the size of the table nor on how it was filled. An entry is never placed before its slot nor
-  // past an empty one, so it is enough to sort each run of used slots.
+  // Call visit(entry) for each entry, sorted by hash and then by is_less: an order that depends
+  // neither on the size of the table nor on the order of insertion. An entry is never before its
+  // slot nor after an empty one, so it suffices to sort each run of used slots.
   template <class IsLess, class Visit>
   void visit_in_order(IsLess is_less, Visit visit) {
     const auto comes_before = [&](const Entry& a, const Entry& b) {
@@ -91,28 +91,28 @@ class Slots {
   Array<Entry> slots_ = Array<Entry>::zeros((std::size_t{1} << 12) + 64);
 };
 
-// How often each piece was seen: the table of one thread. A piece of up to 15 bytes is its own key,
-// two words compared at once; a longer one is kept in an arena.
+// The counts of one thread. A piece of up to 15 bytes is its key, two words that are compared at
+// once; a longer one is stored in an arena.
 class PieceTable {
  public:
-  // Counts a piece once more. `readable_end` is the end of the memory it stands in.
+  // Increment the count of a piece. `readable_end` is the end of the readable memory after it.
   void add(std::string_view piece, const char* readable_end) {
     if (piece.size() > max_short_size) return add_long(piece, 1);
     queue(make_key(piece, readable_end));
   }
 
-  // Settles what is queued. (A cache of frequent pieces in front of the table did not pay: with 200
-  // to 800 KB of it counting took 1.0 to 1.3 times as long.)
+  // Count the queued pieces. (A cache of frequent pieces in front of the table did not help: with
+  // 200 to 800 KB, counting took 1.0 to 1.3 times as long.)
   void flush() { settle_queue(); }
 
-  // Adds all counts of another table, and frees it. Both must be flushed.
+  // Add all counts of another table, and free it. Both must be flushed.
   void add_all(PieceTable other) {
-    // What is new is counted first, to grow before and not on the way: pieces come in the order of
-    // the slots, so half of them would overfill half of a table that is only large enough for those
-    // it has (seen: 14 s instead of 0.1).
+    // Count the new pieces first, and grow before adding them. Pieces come in the order of the
+    // slots, so the first half of them would overfill the first half of a table that has not grown
+    // (14 s instead of 0.1 s).
     std::size_t num_new = 0;
     for (const bool is_adding : {false, true}) {
-      if (is_adding) short_pieces_.make_room(num_new);
+      if (is_adding) short_pieces_.reserve_more(num_new);
       other.short_pieces_.visit([&](const ShortPiece& entry) {
         if (is_adding) return add_short(entry);
         const auto is_same = [&](const ShortPiece& mine) { return mine.is_same(entry); };
@@ -126,7 +126,7 @@ class PieceTable {
 
   std::size_t size() const { return short_pieces_.num_used + long_pieces_.num_used; }
 
-  // Calls visit(piece, count) for every piece, in an order that depends on the pieces alone.
+  // Call visit(piece, count) for every piece, in an order that depends on the pieces only.
   template <class Visit>
   void visit(Visit visit) {
     short_pieces_.visit_in_order(
@@ -151,7 +151,8 @@ class PieceTable {
   static constexpr std::size_t max_short_size = 15;
   static_assert(std::endian::native == std::endian::little, "the size is the last byte of a key");
 
-  // The bytes, zeros, and in the sixteenth byte the size: never zero, so that zero means empty.
+  // The bytes, padded with zeros, and the size in the last byte. The size is never 0, so 0 marks an
+  // empty slot.
   struct ShortPiece {
     std::uint64_t low, high, count;
     std::uint64_t hash() const {
@@ -166,8 +167,8 @@ class PieceTable {
     bool is_empty() const { return size == 0; }
   };
 
-  // Words, not an array or a ShortPiece: GCC would put together two stores and one wide load, which
-  // must wait for both (a third of all counting time).
+  // Words, not an array or a ShortPiece: GCC would emit two stores and one wide load, which waits
+  // for both (a third of the counting time).
   static std::uint64_t read_word(const char* from) {
     std::uint64_t word;
     std::memcpy(&word, from, 8);
@@ -177,7 +178,7 @@ class PieceTable {
   static ShortPiece make_key(std::string_view piece, const char* readable_end) {
     std::uint64_t low = 0, high = 0;
     if (readable_end - piece.data() >= 16) [[likely]] {
-      // Masks from a table: whether a piece has more than 8 bytes is not for a branch to predict.
+      // Masks from a table: a branch on more than 8 bytes is unpredictable.
       low = read_word(piece.data()) & read_word(ones + 16 - piece.size());
       high = read_word(piece.data() + 8) & read_word(ones + 24 - piece.size());
     } else {
@@ -189,7 +190,7 @@ class PieceTable {
     return {low, high | std::uint64_t{piece.size()} << 56, 1};
   }
 
-  // Sixteen ones, then zeros: read from 16 - n on, n ones.
+  // Sixteen bytes of ones, then zeros: a read at 16 - n starts with n ones.
   static constexpr char ones[32] = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
 
   void queue(const ShortPiece& key) {
@@ -201,9 +202,9 @@ class PieceTable {
     if (num_queued_ == queue_.size()) settle_queue();
   }
 
-  // A batch of prefetches hides most of the wait for memory.
+  // A batch of prefetches hides most of the memory latency.
   void settle_queue() {
-    short_pieces_.make_room(num_queued_);
+    short_pieces_.reserve_more(num_queued_);
     for (std::size_t i = 0; i < num_queued_; ++i) add_short(queue_[i]);
     num_queued_ = 0;
   }
@@ -228,7 +229,7 @@ class PieceTable {
     std::memcpy(&word, piece.data() + i, piece.size() - i);
     hash = splitmix64(std::rotl(hash, 29) ^ word);
 
-    long_pieces_.make_room(1);
+    long_pieces_.reserve_more(1);
     LongPiece& entry = long_pieces_.find(hash, [&](const LongPiece& other) {
       return other.hash_value == hash && other.size == piece.size() &&
              std::memcmp(arena_.data() + other.offset, piece.data(), piece.size()) == 0;

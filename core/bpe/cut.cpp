@@ -7,11 +7,12 @@
 namespace tilth::bpe {
 namespace {
 
-// No splitter looks further beyond the end of a piece before it knows that the piece ends there:
-// the three letters of a contraction, or a wide space and the character after it (property 2).
+// No splitter looks further beyond the end of a piece: a contraction, or a space of several bytes
+// and the character after it (property 2 in count.hpp).
 constexpr std::size_t look_ahead_bytes = 16;
 
-// Whether malformed bytes, which are replaced after cutting, might then make up a special token.
+// Whether a special token contains U+FFFD: replacing malformed bytes, which follows cutting, could
+// then create one.
 bool has_replacement_character(const std::vector<std::string>& tokens) {
   return std::any_of(tokens.begin(), tokens.end(), [](const std::string& token) {
     return token.find("\xEF\xBF\xBD") != std::string::npos;
@@ -36,7 +37,7 @@ Cutter::Cutter(const std::vector<std::string>& special_tokens)
 
 std::size_t Cutter::find_cut(std::string_view text, std::size_t start, std::size_t end) const {
   if (!may_cut_) return std::string_view::npos;
-  // A byte that continues no character begins one, in malformed text as well.
+  // A byte that is not a continuation byte starts a character, in malformed text too.
   while (start < end && continues(text[start])) ++start;
   for (bool is_after_word = false; start < end;) {
     const Character character = decode_character(text, start);
@@ -57,7 +58,7 @@ std::uint64_t Cutter::find_cut(const Document& document, std::uint64_t start, st
   end = std::min(end, document.size);
   const std::uint64_t margin = special_tokens_.longest_bytes() + 8;
   const std::uint64_t window_start = start - std::min(start, margin);
-  for (std::uint64_t reach = 1024;; reach *= 4) {  // text has cuts everywhere: look nearby first
+  for (std::uint64_t reach = 1024;; reach *= 4) {  // cuts are frequent in text: try nearby first
     const std::uint64_t near_end = std::min(start + reach, end);
     const auto size =
         static_cast<std::size_t>(std::min(near_end + margin, document.size) - window_start);
@@ -78,8 +79,8 @@ std::size_t Cutter::decided_size(std::string_view text) const {
 std::size_t Cutter::final_limit(std::string_view text, std::size_t start) const {
   const std::size_t decided = decided_size(text);
   if (decided < start + look_ahead_bytes) return start;
-  // A run of spaces that reaches this far is not divided, however long it is: the pattern of cl100k
-  // takes it whole if a special token follows, and cuts it after its last line end if not.
+  // A run of white space that extends to here is not cut, however long it is: cl100k takes it whole
+  // if a special token follows, else it splits after the last line end.
   std::size_t limit = decided - look_ahead_bytes;
   for (std::size_t before = limit; before > start;) {
     do --before;

@@ -1,11 +1,12 @@
-// cut: where a corpus may be cut in two without changing a piece, so that threads share it and no
-// file need be in memory whole.
+// cut: find places where a corpus can be cut without changing a piece, to share it between threads
+// and to read files in parts.
 //
 //     const Cutter cutter({"<|endoftext|>"});
-//     cutter.find_cut("one two", 1, 7);  // 3: between a word and what is none
+//     cutter.find_cut("one two", 1, 7);  // 3: after a word
 //
-// A cut is safe between a letter or number and a character that is neither, outside of any special
-// token; count.hpp says on which properties of the splitters that relies.
+// Contract: a cut is safe between a letter or number and a character that is neither, outside any
+// special token; see properties 1 and 3 in count.hpp. Complexity: linear in the distance to the
+// cut.
 #pragma once
 
 #include <cstdint>
@@ -24,22 +25,22 @@ class Cutter {
 
   const SpecialTokens& special_tokens() const { return special_tokens_; }
 
-  // The first safe cut in text[start, end); npos if there is none. The text must reach a special
-  // token's length beyond both, or to where it begins and ends.
+  // Return the first safe cut in text[start, end), or npos. The text must extend beyond both by the
+  // length of the longest special token, or to the ends of the document.
   std::size_t find_cut(std::string_view text, std::size_t start, std::size_t end) const;
 
   static constexpr std::uint64_t no_cut = UINT64_MAX;
 
-  // The same in bytes [start, end) of a document, of which only the neighbourhood is read.
+  // The same for bytes [start, end) of a document; reads only as much as needed.
   std::uint64_t find_cut(const Document& document, std::uint64_t start, std::uint64_t end,
                          DocumentReader& reader, std::vector<char>& window) const;
 
-  // Of a text that goes on elsewhere: a special token that begins before this place is there in
-  // full, and so is any longer one that it might be the beginning of.
+  // For a text that continues: a special token that starts before this place is complete, and so is
+  // any longer one of which it is a prefix.
   std::size_t decided_size(std::string_view text) const;
 
-  // And every piece that ends at or before this place, from the safe place `start` on, is final.
-  // At least `start`.
+  // For a text that continues: every piece from the safe cut `start` that ends at or before this
+  // place is final. At least `start`.
   std::size_t final_limit(std::string_view text, std::size_t start) const;
 
  private:

@@ -76,7 +76,7 @@ template <typename Id>
 void Decoder::decode_ids(std::span<const Id> ids, Array<char>& bytes) const {
   const std::size_t before = bytes.size();
   try {
-    // A block of ids at a time: room for it is made once, and nothing is checked inside but the id.
+    // In blocks of ids: capacity is reserved once per block, and the inner loop checks only the id.
     constexpr std::size_t block = 1024;
     for (std::size_t first = 0; first < ids.size(); first += block) {
       const std::size_t last = std::min(first + block, ids.size());
@@ -86,7 +86,7 @@ void Decoder::decode_ids(std::span<const Id> ids, Array<char>& bytes) const {
         const std::uint32_t id = ids[i];
         if (id >= entries_.size()) throw UnknownId(id, i);
         const Entry& entry = entries_[id];
-        std::memcpy(out, &entry, 16);  // what is too much is overwritten by the next
+        std::memcpy(out, &entry, 16);  // the next token overwrites the surplus
         if (entry.length - 1u < 15u) {
           out += entry.length;
           continue;

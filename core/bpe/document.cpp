@@ -39,7 +39,7 @@ std::size_t DocumentReader::read(const Document& document, char* to, std::size_t
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail(*document.path, std::strerror(errno));
     done += static_cast<std::size_t>(n);
-    if (document.is_stream) break;  // what a pipe has now is worth counting now
+    if (document.is_stream) break;  // do not wait for more data of a pipe
     if (n == 0) fail(*document.path, "it became shorter");
   }
   return done;

@@ -1,11 +1,13 @@
-// document: one text of a corpus, in memory or in a file, read in parts from any place.
+// document: a text in memory, a file or a pipe, with random access where possible.
 //
-//     const Document document = Document::of_file("stories.txt");
+//     const std::string path = "stories.txt";
+//     const Document document = Document::of_file(path);
 //     DocumentReader reader;
-//     reader.read(document, buffer, 4096, 0);  // how many bytes there were
+//     reader.read(document, buffer, 4096, 0);  // returns the number of bytes
 //
-// Promise: what cannot be read is a std::runtime_error that names the path. A document is a value
-// that threads may share, a reader belongs to one thread. The path or text must outlive both.
+// Contract: a document can be shared between threads; a reader belongs to one thread. The path or
+// text must outlive both. Throws std::runtime_error with the path if a file cannot be read.
+// Complexity: linear in the bytes read; one file is open per reader.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +19,14 @@ namespace tilth::bpe {
 struct Document {
   const std::string* path = nullptr;  // of a file
   std::string_view text;              // of a text
-  std::uint64_t size = 0;             // for a stream, as long as it goes
-  bool is_stream = false;             // a pipe or device, which has no places
+  std::uint64_t size = 0;             // in bytes; UINT64_MAX for a stream
+  bool is_stream = false;             // a pipe or device, without random access
 
   static Document of_file(const std::string& path);
   static Document of_text(std::string_view text) { return {nullptr, text, text.size(), false}; }
 };
 
-// Keeps the last file open from call to call.
+// Keeps the last file open between calls.
 class DocumentReader {
  public:
   DocumentReader() = default;
@@ -32,8 +34,8 @@ class DocumentReader {
   DocumentReader& operator=(const DocumentReader&) = delete;
   ~DocumentReader() { close(); }
 
-  // Read `size` bytes from `place` on, which the document must have. A stream is read on from where
-  // it is, and gives what it has now; 0 at its end.
+  // Read `size` bytes at `place`, which must exist, and return their number. A stream is read from
+  // its current place and may return fewer; 0 at its end.
   std::size_t read(const Document& document, char* to, std::size_t size, std::uint64_t place);
 
  private:

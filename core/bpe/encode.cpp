@@ -10,17 +10,14 @@
 namespace tilth::bpe {
 namespace {
 
-constexpr std::size_t pieces_between_checks = std::size_t{1} << 16;  // a few milliseconds
-
 std::string missing_byte_message(unsigned char byte, std::size_t offset) {
   constexpr char digits[] = "0123456789ABCDEF";
   return std::string("byte 0x") + digits[byte / 16] + digits[byte % 16] + " at offset " +
          std::to_string(offset) + " has no token in this vocabulary";
 }
 
-// Pieces are taken in blocks: all are split off, hashed and their cache lines asked for before the
-// first is looked up, so that the waits for memory overlap. Without asking, OpenWebText takes 1.7
-// times as long.
+// Pieces are processed in blocks: all are split, hashed and prefetched before the first is looked
+// up, which overlaps the cache misses. Without prefetching, OpenWebText takes 1.7 times as long.
 constexpr std::size_t block_size = 256;
 
 struct Pending {
@@ -28,8 +25,8 @@ struct Pending {
   const PieceCache::Slot* line;  // where the piece may be
 };
 
-// `make` is make_key or make_key_at_end. A loop of its own, as are the next ones: the compiler then
-// keeps all that it needs in registers.
+// `make` is make_key or make_key_at_end. A separate function, like the next ones: the compiler then
+// keeps all variables in registers.
 template <PieceKey (*make)(const char*, std::size_t)>
 void prepare(const char* const* bounds, std::size_t count, PieceCache::Lines lines,
              Pending* block) {
@@ -50,13 +47,13 @@ void prepare(const char* const* bounds, std::size_t count, PieceCache::Lines lin
   }
 }
 
-// Write the ids of pieces to `out`, four each and the next ones over those that are too many, until
-// one is met that is not in its line or has more than four. Returns that one.
+// Write the ids of cached pieces to `out`, always four; the next piece overwrites the surplus. Stop
+// at a piece that is not in its line or has more than four ids, and return it.
 const Pending* write_known(const Pending* piece, const Pending* end, std::uint32_t*& out) {
   std::uint32_t* place = out;
   for (; piece != end; ++piece) {
     const PieceCache::Slot* slot = piece->line;
-    // The first slot was filled first, so that it has the more frequent piece.
+    // The first slot was filled first, so it tends to have the more frequent piece.
     if (!slot->is_for(piece->key)) [[unlikely]] {
       ++slot;
       if (!slot->is_for(piece->key)) break;
@@ -70,10 +67,10 @@ const Pending* write_known(const Pending* piece, const Pending* end, std::uint32
   return piece;
 }
 
-// Ids of the pool that are to be copied when the rest of the block is done, and memory has come. By
-// value, as a slot may be given away in the meantime.
+// Ids in the pool, copied after the rest of the block, when the prefetch has finished. By value, as
+// the slot may be reused in the meantime.
 struct Deferred {
-  std::size_t to;  // in the ids
+  std::size_t to;  // index in the ids
   std::uint32_t from, num_ids;
 };
 
@@ -82,7 +79,7 @@ void copy_deferred(std::span<const Deferred> deferred, const PieceCache& cache, 
   for (const Deferred& list : deferred) {
     const std::uint32_t* const from = cache.pooled(list.from);
     std::uint32_t* const to = ids.data() + list.to;
-    // More than a step: the last one may copy some a second time.
+    // There are more ids than one step; the last step may copy some a second time.
     for (std::size_t i = 0; i + step < list.num_ids; i += step) {
       std::memcpy(to + i, from + i, step * sizeof *to);
     }
@@ -110,7 +107,7 @@ Encoder::Encoder(const EncoderOptions& options)
   }
   lengths_.assign(std::size_t{last_id} + 1, 0);
 
-  // Ids follow training, so that low ones are frequent: they come first in the table.
+  // Ids follow the order of training, so low ids are frequent: add them to the table first.
   Merger merger;
   for (const Token& token : by_id) {
     lengths_[token.id] = static_cast<std::uint32_t>(token.bytes.size());
@@ -119,7 +116,7 @@ Encoder::Encoder(const EncoderOptions& options)
     if (stays_whole) {
       table_.add(token.bytes, token.id);
     } else if (options.whole_piece_first) {
-      whole_pieces_.emplace(token.bytes, token.id);  // of two ids for the same bytes, the lower
+      whole_pieces_.emplace(token.bytes, token.id);  // if two ids have these bytes, the lower one
     }
   }
   for (const Token& token : options.special_tokens) {
@@ -143,8 +140,8 @@ void Encoder::encode(std::string_view text, bool allow_special, TokenIds& ids,
   encode_with(*workspace, text, allow_special, ids, check);
 }
 
-// In slices, so that the ids stay in a small buffer: fresh memory costs more than looking pieces
-// up.
+// In slices, which keeps the ids in a small buffer: page faults on new memory cost more than the
+// look-ups.
 std::size_t Encoder::count(std::string_view text, bool allow_special,
                            const InterruptCheck& check) const {
   constexpr std::size_t slice_bytes = std::size_t{1} << 18;
@@ -163,7 +160,7 @@ std::size_t Encoder::count(std::string_view text, bool allow_special,
   return total;
 }
 
-// Tokens joined are the text again, so their lengths are all that offsets need.
+// The concatenated tokens are the text, so offsets are the cumulative lengths.
 void Encoder::encode_with_offsets(std::string_view text, bool allow_special, TokenIds& ids,
                                   Array<std::uint64_t>& offsets,
                                   const InterruptCheck& check) const {
@@ -181,8 +178,7 @@ void Encoder::encode_with_offsets(std::string_view text, bool allow_special, Tok
 void Encoder::encode_with(Workspace& workspace, std::string_view text, bool allow_special,
                           TokenIds& ids, const InterruptCheck& check) const {
   workspace.text = text;
-  // A third of the bytes is more ids than most text gives; memory that is not written costs
-  // nothing.
+  // Most text has fewer ids than a third of its bytes; memory that is not written costs nothing.
   ids.reserve_more(text.size() / 3 + 16);
   for (std::size_t start = 0; start < text.size();) {
     SpecialTokens::Found found{text.size(), 0, 0};
@@ -224,8 +220,8 @@ std::size_t Encoder::split_and_encode(std::string_view text, std::size_t limit,
 
   PieceCache& cache = workspace.cache;
   const char* const limit_end = text.data() + limit;
-  // Of a piece that begins before, 16 bytes may be read. The whole text counts, not only what lies
-  // between two specials.
+  // 16 bytes are readable from any piece that starts before this. The limit is the end of the whole
+  // text, not of the segment between two special tokens.
   const char* const text_end = workspace.text.data() + workspace.text.size();
   const char* const readable_end = text_end - std::min<std::ptrdiff_t>(15, text_end - text.data());
   Splitter splitter(text);
@@ -236,7 +232,7 @@ std::size_t Encoder::split_and_encode(std::string_view text, std::size_t limit,
     const bool is_last = count == 0 || bounds[count] > limit_end;
     while (count > 0 && bounds[count] > limit_end) --count;
 
-    cache.make_room();
+    cache.grow_or_clear();
     std::size_t num_readable = count;
     while (num_readable > 0 && bounds[num_readable - 1] >= readable_end) --num_readable;
     prepare<make_key>(bounds, num_readable, cache.lines(), block);
@@ -276,9 +272,10 @@ std::size_t Encoder::split_and_encode(std::string_view text, std::size_t limit,
   }
 }
 
-// Where the first part of a piece ends: the first place that no token could span. The parts merge
-// independently. In GPT-2's vocabulary Chinese falls apart into characters, a megabyte of emoji
-// into emoji: 800,000 parts of the long pieces of mixed_scripts.txt are 8,500 different ones.
+// Return the end of the first part of a piece: the first place that no token can span. The parts
+// merge independently, by the lemma at MergeRules::may_join, so they can be cached separately. With
+// GPT-2's vocabulary, Chinese splits into characters and emoji into single emoji: the long pieces
+// of mixed_scripts.txt have 800,000 parts, of which 8,500 are distinct.
 std::size_t Encoder::first_part(std::string_view piece) const {
   const auto* bytes = reinterpret_cast<const unsigned char*>(piece.data());
   std::size_t end = 1;
@@ -286,7 +283,7 @@ std::size_t Encoder::first_part(std::string_view piece) const {
   return end;
 }
 
-// A piece that is not where the cache has it first: the cache knows it then, unless it is too long.
+// Encode a piece that is not in its first line of the cache, and add it unless it is too long.
 void Encoder::encode_missed(std::string_view piece, PieceKey key, Workspace& workspace,
                             TokenIds& ids) const {
   if (piece.size() > PieceCache::longest_piece) {
@@ -326,7 +323,7 @@ void Encoder::encode_whole(std::string_view piece, Workspace& workspace, TokenId
 }
 
 void Encoder::encode_part(std::string_view part, Workspace& workspace, TokenIds& ids) const {
-  // No two spaces are a token of GPT-2: a megabyte of them took 21 ms by look-ups.
+  // GPT-2 has no token of two spaces: a megabyte of spaces took 21 ms through look-ups.
   if (part.size() == 1) {
     const Symbol symbol = rules_.symbol_of(static_cast<unsigned char>(part[0]));
     if (rules_.is_token(symbol)) {
@@ -334,7 +331,8 @@ void Encoder::encode_part(std::string_view part, Workspace& workspace, TokenIds&
       return;
     }
   }
-  // The cache knows whole pieces. Where those are not always what merging gives, parts stay out.
+  // The cache holds whole pieces. With whole_pieces_ their ids can differ from merging, so parts
+  // are not cached.
   if (part.size() > longest_key || !whole_pieces_.empty()) {
     merge_part(part, workspace, ids);
     return;

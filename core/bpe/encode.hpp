@@ -1,21 +1,18 @@
-// encode: text to token ids, byte-level BPE, exactly and quickly.
+// encode: text to token ids, by byte-level BPE.
 //
 //     const Token special[] = {{50256, "<|endoftext|>"}};
 //     Encoder encoder({.tokens = tokens, .merges = merges, .special_tokens = special});
 //     Array<std::uint32_t> ids;
 //     encoder.encode("Once upon a time<|endoftext|>", true, ids);
 //
-// Promise: what comes out is what the definition in merge.hpp gives for each piece of the splitter,
-// for any vocabulary. Complete when made and unchanged from outside; one Encoder serves any number
-// of threads at once. Time is linear in the text; a text whose pieces have been met before costs
-// about one cache line a piece. Any bytes may come in.
+// Contract: the ids are those of the definition in merge.hpp for each piece of the splitter, for
+// any vocabulary and any bytes. Immutable; any number of threads can use one Encoder at once.
+// Throws std::invalid_argument for an inconsistent vocabulary, MissingByte for a byte of the text
+// that has no token, std::bad_alloc; after an exception, discard the ids that were appended.
 //
-// Memory: about 80 bytes a token (4 MB for GPT-2), and for each thread that encodes at the same
-// time a cache of at most PieceCache::most_bytes, of which at most most_kept_workspaces are kept
-// between calls.
-//
-// Throws std::invalid_argument for a vocabulary that contradicts itself, MissingByte for a byte of
-// the text that has no token, std::bad_alloc; what has been appended by then is to be discarded.
+// Complexity: linear in the text; a piece that is in the cache costs about one cache line. Memory:
+// about 80 bytes per token (4 MB for GPT-2), and one PieceCache (at most PieceCache::most_bytes)
+// for each concurrent thread, of which most_kept_workspaces are kept between calls.
 #pragma once
 
 #include <array>
@@ -39,18 +36,18 @@ namespace tilth::bpe {
 
 using TokenIds = Array<std::uint32_t>;
 
-// How text is cut into pieces (pretokenize.hpp); `none` leaves it whole.
+// The pattern that splits text into pieces (pretokenize.hpp); `none` does not split.
 enum class Pattern { gpt2, cl100k, none };
 
 struct EncoderOptions {
-  std::span<const Token> tokens = {};  // in any order; ids may have holes, bytes may lack a token
+  std::span<const Token> tokens = {};  // any order; ids may have gaps, bytes may have no token
   std::span<const Merge> merges = {};  // in rank order
   std::span<const Token> special_tokens = {};
   Pattern pattern = Pattern::gpt2;
-  bool whole_piece_first = false;  // a piece that is a token is taken whole, before any merge
+  bool whole_piece_first = false;  // a piece that is a token becomes that token before any merge
 };
 
-// A byte of the text has no token, neither alone nor merged with its neighbours.
+// A byte of the text has no token and was not merged with its neighbours.
 class MissingByte : public std::invalid_argument {
  public:
   MissingByte(unsigned char byte, std::size_t offset);
@@ -71,8 +68,8 @@ class Encoder {
   Encoder(const Encoder&) = delete;
   Encoder& operator=(const Encoder&) = delete;
 
-  // Append the ids of a text. Special tokens in it are found first, if allowed, and what lies
-  // between them is encoded each for itself; otherwise they are text like any other.
+  // Append the ids of a text. With `allow_special`, special tokens are found first and the text
+  // between them is encoded separately; otherwise they are encoded as text.
   void encode(std::string_view text, bool allow_special, TokenIds& ids,
               const InterruptCheck& check = {}) const;
   void encode_ordinary(std::string_view text, TokenIds& ids,
@@ -80,18 +77,17 @@ class Encoder {
     encode(text, false, ids, check);
   }
 
-  // The number of ids, without keeping them.
+  // Return the number of ids, without storing them all.
   std::size_t count(std::string_view text, bool allow_special,
                     const InterruptCheck& check = {}) const;
 
-  // Also the byte offset at which each token begins, and the length of the text behind the last.
+  // Also append the byte offset at which each token starts, then the length of the text.
   void encode_with_offsets(std::string_view text, bool allow_special, TokenIds& ids,
                            Array<std::uint64_t>& offsets, const InterruptCheck& check = {}) const;
 
-  // Several texts on several threads, the calling one included: the ids of all, and where each
-  // text's begin, with their number behind the last. The same for any number of threads; goes on
-  // with fewer where no more can be started. Long texts are cut, so that one is shared between
-  // threads too.
+  // Encode several texts on num_threads threads, including the calling thread; fewer if no more can
+  // be started. Text i has the ids from row_offsets[i] to row_offsets[i + 1]. The result does not
+  // depend on the number of threads. Long texts are cut and shared between threads.
   struct Batch {
     TokenIds ids;
     Array<std::uint64_t> row_offsets;
@@ -101,14 +97,14 @@ class Encoder {
   TokenIds encode_parallel(std::string_view text, bool allow_special, std::size_t num_threads,
                            const InterruptCheck& check = {}) const;
 
-  // Slices of a text of at least `slice_bytes`, the last one apart, whose ids joined are the ids of
-  // the text: cut at blanks, where a piece must end. One slice, if pieces or special tokens might
-  // lie across; none of an empty text.
+  // Cut a text into slices of at least `slice_bytes` (the last may be shorter) whose ids, joined,
+  // are the ids of the text. Cuts are before blanks, where a piece always ends. Returns one slice
+  // if pieces or special tokens could span a cut, none for an empty text.
   std::vector<std::string_view> cut_at_blanks(std::string_view text, bool allow_special,
                                               std::size_t slice_bytes) const;
 
-  // For text that goes on elsewhere (encode_stream.hpp): append the ids of the pieces that end at
-  // or before `limit`, special tokens taken for text, and return where the last of them ends.
+  // For text that continues (encode_stream.hpp): append the ids of the pieces that end at or before
+  // `limit`, with special tokens encoded as text. Return where the last of these pieces ends.
   std::size_t encode_until(std::string_view text, std::size_t limit, TokenIds& ids,
                            const InterruptCheck& check = {}) const;
 
@@ -143,12 +139,12 @@ class Encoder {
   MergeRules rules_;
   SpecialTokens special_tokens_;
   TokenTable table_;
-  std::vector<std::uint32_t> lengths_;  // in bytes, by id; 0 in a hole
-  // Tokens that merging would not make, and that are taken whole nevertheless.
+  std::vector<std::uint32_t> lengths_;  // in bytes, by id; 0 in a gap
+  // Tokens that merging does not produce but whole_piece_first does.
   std::unordered_map<std::string, std::uint32_t, HashBytes, std::equal_to<>> whole_pieces_;
 
-  // Workspaces that no thread uses now. Slots instead of a list with a lock: a process that forks
-  // while a thread holds a lock leaves it closed for ever in the child.
+  // Unused workspaces. Atomic slots instead of a locked list: if a process forks while a thread
+  // holds a lock, the lock stays closed in the child.
   mutable std::array<std::atomic<Workspace*>, most_kept_workspaces> workspaces_{};
 };
 

@@ -10,11 +10,11 @@
 namespace tilth::bpe {
 namespace {
 
-// Some milliseconds of work: enough to make taking a job cheap, little enough to share evenly.
+// A few milliseconds of work: the overhead of a job is small, and the load is balanced.
 constexpr std::size_t job_bytes = std::size_t{1} << 19;
 
-// Whether text[place] is a blank behind a character that is no space. A piece ends there whatever
-// surrounds it, in gpt2 as in cl100k, and nothing before the place depends on what follows it.
+// Whether text[place] is a blank after a character that is not white space. Both patterns always
+// end a piece there, and no piece before it depends on the text after it.
 bool is_safe_cut(std::string_view text, std::size_t place) {
   if (place == 0 || text[place] != ' ') return false;
   std::size_t before = place - 1;
@@ -43,7 +43,7 @@ std::vector<std::string_view> Encoder::cut_at_blanks(std::string_view text, bool
 
 Encoder::Batch Encoder::encode_batch(std::span<const std::string_view> texts, bool allow_special,
                                      std::size_t num_threads, const InterruptCheck& check) const {
-  // A slice is a text or part of one; a job is a row of slices.
+  // A slice is a text or a part of one; a job is a range of slices.
   struct Slice {
     std::string_view bytes;
     std::size_t row;
@@ -69,8 +69,8 @@ Encoder::Batch Encoder::encode_batch(std::span<const std::string_view> texts, bo
   }
   const std::size_t num_workers = num_workers_for(jobs.size(), num_threads);
 
-  // Each worker appends to a buffer of its own. A single one does the jobs in order, and its buffer
-  // is the answer.
+  // Each worker appends to its buffer. A single worker runs the jobs in order, and its buffer is
+  // the result.
   std::vector<TokenIds> workers_ids(num_workers);
   run_jobs(jobs.size(), num_workers, check, [&](std::size_t job_index, Worker& worker) {
     Job& job = jobs[job_index];

@@ -7,7 +7,7 @@
 namespace tilth::bpe {
 namespace {
 
-// Encoded at once: ids of 32 bits wait here, so a group is small beside a long document.
+// The size of a group of slices that is encoded at once. It bounds the buffer of 32-bit ids.
 constexpr std::size_t group_bytes = std::size_t{8} << 20;
 
 template <typename Id>
@@ -33,7 +33,7 @@ EncodedDocuments<Id> encode_documents(const Encoder& encoder,
                                       std::uint32_t end_id, std::size_t num_threads,
                                       const InterruptCheck& check) {
   EncodedDocuments<Id> encoded;
-  // A group may take less time than the interval of its own Interruption, so this one spans them.
+  // A group may take less than the interval between checks, so this Interruption spans all groups.
   Interruption interruption(check);
   std::vector<std::string_view> group;
   std::vector<bool> ends_document;  // by slice of the group

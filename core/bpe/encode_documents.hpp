@@ -1,13 +1,15 @@
-// encode_documents: documents to what a token file holds: the ids of each, then the end token.
+// encode_documents: documents to the content of a token file: the ids of each, then the end token.
 //
 //     const auto encoded = encode_documents<std::uint16_t>(encoder, {"a b", "c"}, 0, 1);
 //     encoded.ids.view();   // a, " b", 0, c, 0
 //     encoded.ends.view();  // 3, 5
 //
-// Promise: special tokens in a document are text like any other; the same for any number of
-// threads. Memory beyond the documents and what is returned is some tens of megabytes, however long
-// a document is (one piece of text apart, see merge.hpp). Throws what Encoder::encode throws, and
-// std::invalid_argument for an id that does not fit: no id ever wraps.
+// Contract: special tokens in a document are encoded as text. The result does not depend on the
+// number of threads. Throws as Encoder::encode does, and std::invalid_argument for an id that does
+// not fit in Id.
+//
+// Complexity: linear. Memory beyond the documents and the result: some tens of megabytes for
+// documents of any length; a single long piece may need more, see merge.hpp.
 #pragma once
 
 #include <cstdint>

@@ -7,12 +7,12 @@
 namespace tilth::bpe {
 namespace {
 
-// The last place in a text that goes on such that every piece which ends there or before is final.
+// Return the last place of a text that continues such that every piece which ends there is final.
 //
-// A piece is decided by its own bytes, the run of white space that follows it (in cl100k
-// `\s*[\r\n]` reaches for the last line end of a run) and the character after that run; a
-// contraction by five bytes at most, a character by four. So it is final if, at its end or later,
-// there stands a character that is no space, with a few bytes more behind it.
+// A piece depends on its bytes, on the run of white space after it (the `\s*[\r\n]` of cl100k
+// extends to the last line end of a run) and on the character after that run. A contraction has at
+// most five bytes, a character four. So a piece is final if a character that is not white space
+// follows at or after its end, with a few more bytes after it.
 std::size_t final_limit(std::string_view text) {
   constexpr std::size_t bytes_behind = 8;
   if (text.size() < bytes_behind) return 0;
@@ -50,7 +50,7 @@ void StreamEncoder::advance(bool is_end, TokenIds& ids, const InterruptCheck& ch
       if (allow_special_) found = encoder_->special_tokens().find(text, searched_, is_end);
       const std::string_view segment = text.substr(start, found.start - start);
       searched_ = found.start + found.length;
-      if (found.length > 0 || is_end) {  // the segment is whole
+      if (found.length > 0 || is_end) {  // the segment is complete
         encoder_->encode_ordinary(segment, ids, check);
         start = searched_;
         if (found.length == 0) break;
@@ -66,8 +66,8 @@ void StreamEncoder::advance(bool is_end, TokenIds& ids, const InterruptCheck& ch
   passed_bytes_ += start;
   searched_ -= start;
   held_.erase(0, start);
-  // What was looked at in vain is looked at again only when it has grown by a quarter, so that all
-  // looking stays within a few times the text.
+  // Text without a final piece is examined again only when it has grown by a quarter, which keeps
+  // the total work linear.
   wanted_bytes_ = held_.size() + std::max(block_bytes, held_.size() / 4);
 }
 

@@ -1,15 +1,17 @@
-// encode_stream: encode text that arrives in chunks, cut anywhere.
+// encode_stream: encode text that arrives in chunks.
 //
 //     StreamEncoder stream(encoder, true);
 //     for (std::string_view chunk : chunks) stream.feed(chunk, ids);
-//     stream.finish(ids);  // ids are those of the joined text, whatever the cuts
+//     stream.finish(ids);
 //
-// Promise: exactly the ids of the joined text. Time is linear in all that was fed, also for chunks
-// of one byte and a piece of a megabyte. Held at any time: a block of 64 KB, the longest special
-// token, and a little over the longest piece (a quarter more, and a run of white space before the
-// next). Ids come out when their block is full. The encoder must outlive the stream; one stream
-// belongs to one thread. After an exception (MissingByte counts its offset from the beginning of
-// the stream) the stream is to be discarded.
+// Contract: the ids are those of the joined text, wherever it is cut. They are appended when a
+// block of 64 KB is full. The encoder must outlive the stream; a stream belongs to one thread.
+// After an exception, discard the stream; the offset of MissingByte is relative to the start of the
+// stream.
+//
+// Complexity: linear in the text, also for chunks of one byte and a piece of a megabyte. The buffer
+// holds a block, the longest special token, and the longest piece with the white space after it,
+// plus a quarter.
 #pragma once
 
 #include <string>
@@ -27,7 +29,7 @@ class StreamEncoder {
   // Append the ids of all pieces that are final by now.
   void feed(std::string_view chunk, TokenIds& ids, const InterruptCheck& check = {});
 
-  // Append the rest. The stream is then as new.
+  // Append the remaining ids. The stream can then be used again.
   void finish(TokenIds& ids, const InterruptCheck& check = {});
 
   std::size_t held_bytes() const { return held_.size(); }
@@ -39,9 +41,9 @@ class StreamEncoder {
 
   const Encoder* encoder_;
   bool allow_special_;
-  std::string held_;                        // begins where a piece begins
-  std::size_t searched_ = 0;                // no special token begins before this place
-  std::size_t wanted_bytes_ = block_bytes;  // to hold before pieces are looked for again
+  std::string held_;                        // starts at the start of a piece
+  std::size_t searched_ = 0;                // no special token starts before this place
+  std::size_t wanted_bytes_ = block_bytes;  // the size of held_ at the next advance()
   std::size_t passed_bytes_ = 0;            // of the stream, before held_
 };
 

@@ -1,11 +1,10 @@
-// encode_workspace: what one thread needs while it encodes, and how it borrows that from an
-// Encoder.
+// encode_workspace: the cache and the merger of one thread, borrowed from an Encoder.
 //
 //     Encoder::Checkout workspace(encoder);
 //     workspace->cache.find(...);
 //
-// Only for encode*.cpp. No two threads ever share a workspace, so its cache needs no lock and no
-// line of it travels between cores.
+// Only for encode*.cpp. Contract: a workspace belongs to one thread at a time, so its cache needs
+// no lock, and its cache lines stay on one core. Checking out takes O(most_kept_workspaces).
 #pragma once
 
 #include <atomic>
@@ -18,7 +17,7 @@ namespace tilth::bpe {
 struct Encoder::Workspace {
   PieceCache cache;
   Merger merger;
-  std::string_view text;  // the whole text of the call: offsets in errors count from its beginning
+  std::string_view text;  // the whole text of the call: offsets in errors are relative to it
 };
 
 class Encoder::Checkout {

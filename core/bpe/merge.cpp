@@ -5,6 +5,29 @@
 #include <queue>
 #include <stdexcept>
 
+// Why windows are exact. Write M(s) for the result of merging the byte string s.
+//
+// Lemma 1. If no merge crosses a border p of s, then M(s) is M(s[:p]) followed by M(s[p:]).
+// Proof. Consider the merges of s that lie in s[:p]. Each was the best pair of all, so it was the
+// best pair of s[:p]. Hence they are the merges of s[:p] alone, in the same order, and none is
+// possible after the last. The same holds for s[p:].
+//
+// Corollary. If x and y are neighbours in M(s), then M(xy) is x, y: use Lemma 1 at both ends of xy.
+//
+// Lemma 2. If M(xy) is x, y for every two neighbours x, y of the tokens t1 ... tn, n > 1, then
+// M(t1 ... tn) is t1 ... tn.
+// Proof. Assume that a merge crosses a border, and take the first one. Both of its sides lie inside
+// a token, so they lie in two neighbours x and y. All merges in xy so far were the best pair of
+// all, so merging xy alone makes the same merges. It then makes this one too, and M(xy) is not x,
+// y: a contradiction. So no merge crosses a border. By Lemma 1 the result is M(t1) ... M(tn), and
+// M(ti) is ti by Lemma 1 for ti and its neighbour.
+//
+// Theorem. Let two overlapping windows of s have a token in common, at the same place. Then the
+// tokens of the first window up to this one, followed by those of the second after it, are M of the
+// bytes that the two windows cover together.
+// Proof. Any two neighbours are neighbours in the result of one of the windows. Use the corollary,
+// then Lemma 2. By induction the same holds for any number of windows.
+
 namespace tilth::bpe {
 
 std::span<const Symbol> Merger::merge(const MergeRules& rules, std::string_view piece) {
@@ -12,11 +35,11 @@ std::span<const Symbol> Merger::merge(const MergeRules& rules, std::string_view 
   return merge_by_windows(rules, piece, longest_queued, longest_queued / 16);
 }
 
-// Each merge looks for the lowest rank among all places. Rank and place share a word, the rank on
-// top, so that the least word is the lowest rank and the leftmost of equals. Places never move: the
-// right half of a merge is only marked. Words of 32 bits, which the compiler searches by vectors,
-// were no better (260 to 395 ns a piece of GPT-2 against 220 to 384), and leave less room for
-// ranks.
+// Each merge scans all places for the lowest rank. A word holds the rank in its upper half and the
+// place in its lower half: the smallest word is the lowest rank, and the leftmost of equal ranks.
+// Places never move; the right side of a merge is only marked. Words of 32 bits, which the compiler
+// vectorizes, were not faster (260 to 395 ns per piece of GPT-2, against 220 to 384) and limit the
+// ranks to fewer bits.
 std::span<const Symbol> Merger::merge_by_scanning(const MergeRules& rules, std::string_view piece) {
   constexpr std::uint64_t no_pair = ~std::uint64_t{0};
   constexpr auto word_of = [](std::uint32_t rank, std::size_t place) {
@@ -39,7 +62,7 @@ std::span<const Symbol> Merger::merge_by_scanning(const MergeRules& rules, std::
   for (std::size_t i = 0; i + 1 < count; ++i) {
     words[i] = word_of(rules.rank_of_bytes(bytes[i], bytes[i + 1]), i);
   }
-  const std::size_t searched = (count - 1 + 3) / 4 * 4;  // the last place begins no pair
+  const std::size_t searched = (count - 1 + 3) / 4 * 4;  // no pair starts at the last place
   for (std::size_t i = count - 1; i < searched; ++i) words[i] = no_pair;
 
   while (true) {
@@ -73,9 +96,12 @@ std::span<const Symbol> Merger::merge_by_scanning(const MergeRules& rules, std::
   return {symbols, kept};
 }
 
-// Long pieces keep their places in linked lists. Where the rules are well ordered a merge of rank r
-// only makes pairs of rank above r, so one walk over the ranks, each with a bucket of places, is
-// the whole queue; elsewhere a heap does the same.
+// Long pieces keep their places in linked lists. If the rules are well ordered, the priority queue
+// is one pass over the ranks, with a bucket of places for each; otherwise it is a heap.
+//
+// Lemma 3. If the rules are well ordered, a merge of rank r creates only pairs of rank above r.
+// Proof. A new pair contains the result of rank r. A rule with this symbol as a side comes after
+// all rules that make the symbol.
 std::span<const Symbol> Merger::merge_by_queue(const MergeRules& rules, std::string_view piece) {
   if (piece.empty()) return {};
   merge_places(rules, piece);
@@ -84,7 +110,7 @@ std::span<const Symbol> Merger::merge_by_queue(const MergeRules& rules, std::str
   return symbols_;
 }
 
-// Fill the list of places with a piece, and merge it.
+// Fill the list of places with the bytes of a piece, and merge it.
 void Merger::merge_places(const MergeRules& rules, std::string_view piece) {
   const std::size_t count = piece.size();
   if (count >= nowhere) throw std::length_error("a piece of 4 GB or more cannot be merged");
@@ -109,18 +135,13 @@ void Merger::merge_places(const MergeRules& rules, std::string_view piece) {
   }
 }
 
-// A piece too long for the cache is merged in windows that overlap; two of them are joined behind
-// the first token that both have at one place. That is exact. Merging always takes the best pair of
-// all, so between two borders that no merge crosses it goes as if nothing were outside. Hence two
-// neighbours in what a window became are what their bytes become alone. And where that holds for
-// every two neighbours, all are what their bytes become together: of the merges that cross a border
-// the first would also have come, and first, in the two on their own. Joined windows are so: each
-// two neighbours are neighbours in one of the windows.
+// Merge a piece that exceeds the cache in overlapping windows, joined after the first token that
+// both have at the same place; the theorem above proves that this is exact. If two windows have no
+// token in common (seen with tokens of some hundred bytes), the whole piece is merged at once.
 //
-// Windows that share no token are given up for the whole piece in one go (seen with tokens of some
-// hundred bytes). With GPT-2's rules a megabyte of one letter took 31 to 34 ms in one go and 21 in
-// windows of 8 KB, of random letters 116 to 124 and 42 to 44; 4 KB and 16 KB took up to a fifth
-// longer.
+// Measured with GPT-2's rules on a megabyte: one letter took 31 to 34 ms at once and 21 ms in
+// windows of 8 KB; random letters 116 to 124 ms and 42 to 44 ms. Windows of 4 KB and 16 KB took up
+// to 20% longer.
 std::span<const Symbol> Merger::merge_by_windows(const MergeRules& rules, std::string_view piece,
                                                  std::size_t window, std::size_t overlap) {
   if (piece.size() <= window) return merge_by_queue(rules, piece);
@@ -129,7 +150,7 @@ std::span<const Symbol> Merger::merge_by_windows(const MergeRules& rules, std::s
     merge_places(rules, piece.substr(begin, window));
     Position at = 0;
     if (begin > 0) {
-      const Position shared = answer_with_tail();
+      const Position shared = append_tail();
       if (shared == nowhere) return merge_by_queue(rules, piece);
       at = places_[shared].next;
     }
@@ -146,8 +167,9 @@ std::span<const Symbol> Merger::merge_by_windows(const MergeRules& rules, std::s
   }
 }
 
-// Answer with the tail, up to and with the first token that this window has too; its place, if any.
-Merger::Position Merger::answer_with_tail() {
+// Append the tail of the previous window, up to and including the first token that this window has
+// at the same place. Return this place, or `nowhere`.
+Merger::Position Merger::append_tail() {
   Position at = 0;
   for (const auto& [place, symbol] : tail_) {
     symbols_.push_back(symbol);
@@ -157,7 +179,7 @@ Merger::Position Merger::answer_with_tail() {
   return nowhere;
 }
 
-// Merge the pair at `at`, whose rank it has, and return the place that is gone.
+// Merge the pair that starts at `at`, by the rank stored there. Return the place of its right side.
 Merger::Position Merger::join(const MergeRules& rules, Position at) {
   const Position right = places_[at].next;
   const Position after = places_[right].next;
@@ -174,7 +196,7 @@ std::uint32_t Merger::rank_at(const MergeRules& rules, Position at) const {
 }
 
 void Merger::run_ordered(const MergeRules& rules) {
-  // Both are left empty by the walk below, in which nothing can throw.
+  // The loop below leaves both empty; nothing in it can throw.
   bucket_heads_.resize(rules.num_ranks(), nowhere);
   filled_buckets_.resize(rules.num_ranks() / 64 + 1, 0);
   drained_.clear();
@@ -183,6 +205,7 @@ void Merger::run_ordered(const MergeRules& rules) {
   for (std::size_t i = places_.size(); i-- > 0;) {  // backwards, as lists grow at their head
     if (places_[i].rank != MergeRules::no_rank) link(static_cast<Position>(i));
   }
+  // One pass is enough, by Lemma 3.
   for (std::size_t word = 0; word < filled_buckets_.size(); ++word) {
     while (filled_buckets_[word] != 0) {
       const auto bit = static_cast<std::size_t>(std::countr_zero(filled_buckets_[word]));
@@ -196,10 +219,10 @@ void Merger::run_ordered(const MergeRules& rules) {
         std::sort(drained_.data(), drained_.end());
       }
       for (const Position at : drained_.view()) {
-        if (places_[at].rank != rank) continue;  // its left side has just been merged away
+        if (places_[at].rank != rank) continue;  // it was the right side of the previous merge
         const Position gone = join(rules, at);
         const Position before = places_[at].previous;
-        // What is in the bucket that is being drained is in no list any more.
+        // Places of the current bucket are not in a list any more.
         if (places_[gone].rank != rank) unlink(gone);
         places_[gone].rank = MergeRules::no_rank;
         places_[at].rank = rank_at(rules, at);
@@ -237,7 +260,7 @@ void Merger::unlink(Position at) {
 }
 
 void Merger::run_unordered(const MergeRules& rules) {
-  // Rank and place in one word; an entry whose place has another rank by now is passed over.
+  // Rank and place in one word. An entry whose place has another rank by now is skipped.
   std::vector<std::uint64_t> entries;
   const auto entry = [&](std::size_t at) { return std::uint64_t{places_[at].rank} << 32 | at; };
   for (std::size_t i = 0; i < places_.size(); ++i) {

@@ -1,8 +1,8 @@
-// merge: byte-pair merging of one piece, exactly as its definition says.
+// merge: byte-pair merging of one piece.
 //
-// Definition: a piece begins as its bytes. Of all adjacent pairs that have a rule, the one of
-// lowest rank is replaced by the rule's result, the leftmost first among equal ranks, until no pair
-// has a rule. The rules may come in any order, even one where a rule uses a token that a later rule
+// Definition: start with the bytes of the piece. Of all adjacent pairs that have a rule, replace
+// the one of lowest rank by the result of the rule, the leftmost first among equal ranks. Repeat
+// until no pair has a rule. Rules may come in any order: a rule may use a token that a later rule
 // makes.
 //
 //     MergeRules rules = MergeRules::from_merges(tokens, merges);
@@ -10,11 +10,13 @@
 //     std::span<const Symbol> symbols = merger.merge(rules, "hello");
 //     rules.id_of(symbols[0]);
 //
-// Promise: MergeRules does not change once made and is shared between threads; a Merger is the
-// memory that one thread works in. A piece of n bytes takes O(n) steps, and memory for its tokens
-// alone; with tokens of some hundred bytes it may take up to 40 bytes for each of its own, and O(n
-// log n) steps where a rule comes before one that makes its left or right side (no training gives
-// such). At most max_tokens tokens and max_merges rules.
+// Contract: MergeRules is immutable and can be shared between threads; a Merger is the workspace of
+// one thread. At most max_tokens tokens and max_merges rules.
+//
+// Complexity: a piece of n bytes takes O(n) time, and O(n log n) if a rule precedes a rule that
+// makes its left or right side; training never produces this order. Memory beyond the result is
+// bounded by the window, unless tokens have some hundred bytes: then up to 40 bytes for each byte
+// of the piece.
 #pragma once
 
 #include <algorithm>
@@ -35,13 +37,13 @@ struct Token {
   std::string_view bytes;
 };
 
-// Where `left` stands before `right`, both become `result`. The place in the list is the rank.
+// `left` followed by `right` becomes `result`. The rank of a merge is its index in the list.
 struct Merge {
   std::uint32_t left, right, result;  // token ids
 };
 
-// A token by its place in the list of tokens; behind the last, one for each byte without a token,
-// so that a piece always begins as symbols and the missing byte is only met if it stays.
+// The index of a token in the list of tokens. Bytes without a token have symbols after the last
+// token, so any piece has initial symbols; a missing byte is an error only if it is not merged.
 using Symbol = std::uint32_t;
 
 class MergeRules {
@@ -49,7 +51,7 @@ class MergeRules {
   static constexpr std::uint32_t no_rank = 0xFFFFFF;
   static_assert(no_rank == max_merges + 1 && max_tokens + 256 == 1 << 20, "see rank_of");
 
-  // The rules of a merges list (GPT-2, Hugging Face). A pair listed twice counts where it is first.
+  // The rules of a list of merges (GPT-2, Hugging Face). Of a repeated pair, the first counts.
   static MergeRules from_merges(std::span<const Token> tokens, std::span<const Merge> merges);
 
   std::uint32_t rank_of(Symbol left, Symbol right) const {
@@ -71,12 +73,14 @@ class MergeRules {
   bool is_token(Symbol symbol) const { return symbol < ids_.size(); }
   std::uint32_t id_of(Symbol symbol) const { return ids_[symbol]; }
 
-  // Whether every rule comes after all rules that make its left and right side.
+  // Whether every rule comes after all rules that make its left and right sides.
   bool is_well_ordered() const { return is_well_ordered_; }
 
-  // Whether some rule can ever join these two bytes, side by side, into one token. Where it is
-  // false a piece falls into two that merge independently: every symbol that would span the place
-  // is a token with these two bytes inside.
+  // Whether the result of some rule contains these two bytes, one after the other.
+  //
+  // Lemma: if not, a piece can be split between the two bytes, and the parts merge independently.
+  // Proof: a symbol that spans the border is the result of a rule and contains both bytes. So no
+  // merge crosses the border; see Lemma 1 in merge.cpp.
   bool may_join(unsigned char left, unsigned char right) const {
     return (joins_[left * 4u + right / 64u] >> (right % 64u) & 1) != 0;
   }
@@ -89,8 +93,9 @@ class MergeRules {
   explicit MergeRules(std::span<const Token> tokens);
   void add_rules(std::span<const Token> tokens, std::span<const Rule> rules);
 
-  // One word a pair: 20 bits each for left and right, 24 for the rank; linear probing at most half
-  // full. 1 MB for GPT-2, half of what separate 32-bit fields take; it is read about twice a merge.
+  // A hash table with linear probing, at most half full. One word per pair: 20 bits each for left
+  // and right, 24 for the rank. 1 MB for GPT-2, half of the size with separate 32-bit fields; each
+  // merge reads it about twice.
   static constexpr std::uint64_t no_pair = ~std::uint64_t{0};
   static constexpr std::uint64_t multiplier = 0x9E3779B97F4A7C15u;
   std::vector<std::uint64_t> pairs_;
@@ -107,12 +112,12 @@ class MergeRules {
 
 class Merger {
  public:
-  // What the piece becomes; valid until the next call. The place of a symbol that is no token (a
-  // byte that the vocabulary lacks) is found by adding up lengths, as all else is.
+  // Return the symbols of the merged piece, valid until the next call. A byte that has no token and
+  // was not merged is a symbol for which MergeRules::is_token is false.
   std::span<const Symbol> merge(const MergeRules& rules, std::string_view piece);
 
-  // The three ways, apart so that tests can hold them equal: merge() takes the first up to
-  // longest_scanned bytes, the second up to longest_queued.
+  // The three algorithms, public for the tests that compare them. merge() scans pieces of up to
+  // longest_scanned bytes, and merges longer ones in windows of longest_queued bytes.
   static constexpr std::size_t longest_scanned = 96;
   static constexpr std::size_t longest_queued = 1 << 13;
   std::span<const Symbol> merge_by_scanning(const MergeRules& rules, std::string_view piece);
@@ -120,7 +125,7 @@ class Merger {
   std::span<const Symbol> merge_by_windows(const MergeRules& rules, std::string_view piece,
                                            std::size_t window, std::size_t overlap);
 
-  // Give back the memory that a long piece took.
+  // Free the memory that a long piece needed.
   void forget_long_pieces() {
     if (std::max(places_.capacity(), symbols_.capacity()) > 2 * longest_queued) *this = Merger();
   }
@@ -129,7 +134,8 @@ class Merger {
   using Position = std::uint32_t;
   static constexpr Position nowhere = 0xFFFFFFFF;
 
-  // All of a place in one: a merge touches four or so, each of them one or two cache lines.
+  // One struct, not an array per field: a merge touches about four places, one or two cache lines
+  // each.
   struct Place {
     Symbol symbol;
     std::uint32_t rank;       // of the pair that begins here
@@ -138,7 +144,7 @@ class Merger {
   };
 
   void merge_places(const MergeRules& rules, std::string_view piece);
-  Position answer_with_tail();
+  Position append_tail();
   void run_ordered(const MergeRules& rules);
   void run_unordered(const MergeRules& rules);
   Position join(const MergeRules& rules, Position at);
@@ -146,9 +152,9 @@ class Merger {
   void link(Position at);
   void unlink(Position at);
 
-  std::vector<Symbol> symbols_;  // the answer
+  std::vector<Symbol> symbols_;  // the result
   Array<Place> places_;
-  std::vector<std::pair<Position, Symbol>> tail_;  // what the window before made of this one
+  std::vector<std::pair<Position, Symbol>> tail_;  // of the previous window, in the overlap
   std::vector<Position> bucket_heads_;             // by rank; all `nowhere` between calls
   std::vector<std::uint64_t> filled_buckets_;      // a bit for each rank; all zero between calls
   Array<Position> drained_;

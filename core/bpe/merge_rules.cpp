@@ -30,7 +30,7 @@ MergeRules::MergeRules(std::span<const Token> tokens) {
     if (token.bytes.size() == 1) {
       Symbol& symbol = byte_symbols_[static_cast<unsigned char>(token.bytes[0])];
       if (symbol >= tokens.size() || token.id < ids_[symbol]) {
-        symbol = static_cast<Symbol>(ids_.size());  // of two ids for one byte, the lower
+        symbol = static_cast<Symbol>(ids_.size());  // if a byte has two ids, the lower one
       }
     }
     ids_.push_back(token.id);
@@ -44,12 +44,12 @@ void MergeRules::add_rules(std::span<const Token> tokens, std::span<const Rule> 
   shift_ = 64 - std::countr_zero(slots);
   byte_pair_ranks_.assign(std::size_t{256} * 256, no_rank);
 
-  // The last rank that makes a symbol: every rule that uses it must come after.
+  // The last rank that makes each symbol: all rules that use it must come later.
   std::vector<std::int64_t> made_last(tokens.size() + 256, -1);
   std::vector<const Rule*> counted;
   counted.reserve(rules.size());
   for (const Rule& rule : rules) {
-    if (rank_of(rule.left, rule.right) != no_rank) continue;  // listed twice: the first counts
+    if (rank_of(rule.left, rule.right) != no_rank) continue;  // repeated: the first counts
     const std::uint64_t pair = std::uint64_t{rule.left} << 20 | rule.right;
     std::size_t place = (pair * multiplier) >> shift_;
     while (pairs_[place] != no_pair) place = (place + 1) & mask_;

@@ -4,18 +4,18 @@
 
 #include "characters.hpp"
 
-// How the GPT-2 pattern becomes bit arithmetic. Each byte has a class; a piece starts at a
-// character
+// The GPT-2 pattern as bit arithmetic. "Space" is any white space, "blank" is U+0020. A piece
+// starts at a character that is
 //
-//   that is no space:  if the character before is of another class, unless that is a blank
-//                      (U+0020), which joins the piece that follows it;
-//   that is a space:   if the character before is no space (a run of spaces starts here), or the
-//                      one after is no space: `\s+(?!\S)` gives back the last space of a run,
-//                      which then stands alone, or joins what follows if it is a blank.
+//   not a space,  if the previous character has another class, except after a blank, which belongs
+//                 to the piece that follows it;
+//   a space,      if the previous character is not a space (a run of spaces starts here), or the
+//                 next one is not: `\s+(?!\S)` excludes the last space of a run, which is then a
+//                 single piece, or belongs to the next piece if it is a blank.
 //
-// The end of the text counts as a space, so that a run that ends there stays whole. Contractions
-// are the one exception, and rare enough to be mended one by one: where a piece starts with an
-// apostrophe and 's, 't, 'll, ... follows, the letters belong to it and a piece starts after them.
+// The end of the text counts as a space: a run of spaces that ends there is one piece. Contractions
+// are the only exception, and rare enough to be handled one by one. If a piece starts with an
+// apostrophe and is 's, 't, 'll, ..., the letters belong to it, and a piece starts after them.
 
 namespace tilth::bpe {
 namespace {
@@ -25,7 +25,7 @@ constexpr std::uint64_t bits_below(std::size_t i) {
   return i < 64 ? bit(i) - 1 : ~std::uint64_t{0};
 }
 
-// The length of the contraction that begins at the apostrophe text[position], or 0.
+// Return the length of the contraction that starts at the apostrophe text[position], or 0.
 std::size_t contraction_length(std::string_view text, std::size_t position) {
   const std::string_view tail = text.substr(position + 1, 2);
   if (tail == "ll" || tail == "ve" || tail == "re") return 3;
@@ -75,9 +75,8 @@ template <typename Machine>
     open &= ~its_bytes;
   }
 
-  // The last block is decided whole; of another, the part whose bytes have enough of the text
-  // behind them (three bytes for a contraction, one character for a space) and that ends with a
-  // character.
+  // The last block is decided completely. In any other, the decided part ends at a character
+  // boundary and leaves enough bytes after it: three for a contraction, one character for a space.
   std::size_t decided = is_last ? left : 60;
   while (!is_last && (continuations & bit(decided)) != 0) --decided;
 
@@ -90,7 +89,7 @@ template <typename Machine>
   const std::uint64_t after_space = spaces << 1 | before_.space;
   const std::uint64_t before_space = spaces >> 1 | bit(63);  // bit 63 counts in the last block only
 
-  std::uint64_t last_spaces = spaces & ~before_space;  // the last byte of each run of spaces
+  std::uint64_t last_spaces = spaces & ~before_space;  // the last byte of each run
   for (std::uint64_t wide = last_spaces & continuations; wide != 0; wide &= wide - 1) {
     // A space of several bytes starts at its first one.
     auto i = static_cast<std::size_t>(std::countr_zero(wide));
@@ -112,13 +111,13 @@ template <typename Machine>
     } else if (is_last) {
       starts &= ~bit(i + 1);  // the contraction ends the text
     } else {
-      decided = i;  // it reaches beyond this block: let the next one begin with it
+      decided = i;  // it extends beyond this block: the next block starts with it
       starts &= bits_below(decided);
       break;
     }
   }
 
-  if (position_ == 0) starts &= ~bit(0);  // the first piece starts without a boundary
+  if (position_ == 0) starts &= ~bit(0);  // no piece ends at the start of the text
   block_ = position_;
   starts_ = starts;
   position_ += decided;
@@ -127,13 +126,13 @@ template <typename Machine>
              masks.blanks >> last & 1};
 }
 
-// Which piece is the last of a block cannot be predicted, so ends are written eight at a time, and
-// those of them that are too many are written over.
+// The number of pieces in a block is unpredictable, so ends are written eight at a time; the next
+// block overwrites the surplus.
 template <typename Machine>
 [[gnu::always_inline]] inline std::size_t Gpt2Splitter::next_ends_on(const char** ends,
-                                                                     std::size_t room) {
+                                                                     std::size_t capacity) {
   std::size_t count = 0;
-  while (position_ < text_.size() && count + 64 <= room) {
+  while (position_ < text_.size() && count + 64 <= capacity) {
     read_block_on<Machine>();
     const char* const block = text_.data() + block_;
     std::uint64_t open = std::exchange(starts_, 0);
@@ -146,8 +145,8 @@ template <typename Machine>
     }
     count += num_starts;
   }
-  // The last piece ends where the text does.
-  if (position_ == text_.size() && count < room && piece_start_ < text_.size()) {
+  // The last piece ends at the end of the text.
+  if (position_ == text_.size() && count < capacity && piece_start_ < text_.size()) {
     piece_start_ = text_.size();
     ends[count++] = text_.data() + text_.size();
   }
@@ -156,13 +155,13 @@ template <typename Machine>
 
 #if defined(__x86_64__)
 TILTH_AVX2 void Gpt2Splitter::read_block_wide() { read_block_on<WideMachine>(); }
-TILTH_AVX2 std::size_t Gpt2Splitter::next_ends_wide(const char** ends, std::size_t room) {
-  return next_ends_on<WideMachine>(ends, room);
+TILTH_AVX2 std::size_t Gpt2Splitter::next_ends_wide(const char** ends, std::size_t capacity) {
+  return next_ends_on<WideMachine>(ends, capacity);
 }
 #else
 void Gpt2Splitter::read_block_wide() { read_block_on<AnyMachine>(); }
-std::size_t Gpt2Splitter::next_ends_wide(const char** ends, std::size_t room) {
-  return next_ends_on<AnyMachine>(ends, room);
+std::size_t Gpt2Splitter::next_ends_wide(const char** ends, std::size_t capacity) {
+  return next_ends_on<AnyMachine>(ends, capacity);
 }
 #endif
 
@@ -174,18 +173,18 @@ void Gpt2Splitter::read_block() {
   }
 }
 
-std::size_t Gpt2Splitter::next_ends(const char** ends, std::size_t room) {
-  return wide_ ? next_ends_wide(ends, room) : next_ends_on<AnyMachine>(ends, room);
+std::size_t Gpt2Splitter::next_ends(const char** ends, std::size_t capacity) {
+  return wide_ ? next_ends_wide(ends, capacity) : next_ends_on<AnyMachine>(ends, capacity);
 }
 
-// cl100k looks further ahead (to the last line end of a run of spaces) and counts digits, so it is
-// matched character by character, alternative by alternative.
+// cl100k looks ahead to the last line end of a run of spaces and counts digits, so it is matched
+// character by character, in the order of its alternatives.
 
 namespace {
 
 bool is_line_end(char c) { return c == '\r' || c == '\n'; }
 
-// The same without regard to case, where U+017F (long s) counts as an s.
+// The same, case-insensitive; U+017F (long s) is an s.
 std::size_t contraction_length_any_case(std::string_view text, std::size_t position) {
   const std::string_view tail = text.substr(position + 1, 2);
   const auto lower = [&](std::size_t i) { return static_cast<char>(tail[i] | 0x20); };
@@ -235,7 +234,7 @@ std::size_t Cl100kSplitter::match_end(std::size_t start) const {
     return end;
   }
 
-  // Something that is neither, and what follows it: letters take it along unless it ends a line.
+  // Any other character: letters after it include it, unless it is a line end.
   const std::size_t second = start + first.length;
   const bool is_joined = second < size && !is_line_end(text_[start]);
   const CharacterClass second_kind =
@@ -245,8 +244,8 @@ std::size_t Cl100kSplitter::match_end(std::size_t start) const {
   if (text_[start] == ' ' && second_kind == CharacterClass::other)
     return others_and_line_ends(second);
 
-  // A run of spaces: all of it at the end of the text, else up to its last line end, else less its
-  // last space, else that space alone.
+  // A run of spaces: all of it at the end of the text, else up to its last line end, else without
+  // its last space, else a single space.
   std::size_t end = start, last_space = start, after_line_end = start;
   while (end < size) {
     const Character character = decode_character(text_, end);

@@ -1,6 +1,6 @@
-// pretokenize: cut text into pieces, the units inside which byte pairs are merged.
+// pretokenize: split text into pieces (pre-tokens), the units within which byte pairs are merged.
 //
-// A piece is a match of a pattern, and the pieces joined are the text again. Two are native:
+// A piece is a match of a pattern; the concatenated pieces are the text. Two patterns are native:
 //
 //     GPT-2    '(?:[sdmt]|ll|ve|re) | ?\p{L}+ | ?\p{N}+ | ?[^\s\p{L}\p{N}]+ | \s+(?!\S) | \s+
 //     cl100k   '(?i:[sdmt]|ll|ve|re) | [^\r\n\p{L}\p{N}]?+\p{L}++ | \p{N}{1,3}+ |
@@ -9,9 +9,9 @@
 //     Gpt2Splitter splitter("it's  so");
 //     splitter.next();  // "it", then "'s", " ", " so", and an empty view at the end
 //
-// Promise: linear in the text, no allocation, and no piece longer or shorter than the pattern's.
-// The views point into the text, which must outlive them. Malformed UTF-8 is taken byte by byte as
-// characters that are neither letter, number nor space.
+// Contract: the pieces are exactly the matches of the pattern. They are views of the text, which
+// must outlive them. Each byte of malformed UTF-8 is a character that is neither letter, number nor
+// white space. Complexity: linear in the text, no allocation.
 #pragma once
 
 #include <bit>
@@ -21,17 +21,19 @@
 
 namespace tilth::bpe {
 
+// Pieces between two calls of an InterruptCheck: a few milliseconds of work.
+inline constexpr std::size_t pieces_between_checks = std::size_t{1} << 16;
+
 class Gpt2Splitter {
  public:
-  // Without `wide`, only what every machine has is used.
+  // `wide` allows AVX2 if the processor has it.
   explicit Gpt2Splitter(std::string_view text, bool wide = true);
 
-  // Write where the next pieces end to `ends`, which has room for `room` (at least 64) of them, and
-  // return their number: 0 when the text is used up. Faster than next(), which must not be called
-  // on the same splitter.
-  std::size_t next_ends(const char** ends, std::size_t room);
+  // Write the ends of the next pieces to `ends`, which has a capacity of at least 64, and return
+  // their number: 0 at the end of the text. Faster than next(); do not mix the two.
+  std::size_t next_ends(const char** ends, std::size_t capacity);
 
-  // The next piece; empty when the text is used up.
+  // Return the next piece; empty at the end of the text.
   std::string_view next() {
     while (starts_ == 0) {
       if (position_ == text_.size()) {
@@ -43,48 +45,47 @@ class Gpt2Splitter {
     }
     const std::size_t start = block_ + static_cast<std::size_t>(std::countr_zero(starts_));
     starts_ &= starts_ - 1;
-    // Not substr, whose check of the place is a tenth of the instructions here.
+    // Not substr, whose bounds check is a tenth of the instructions here.
     const std::string_view piece(text_.data() + piece_start_, start - piece_start_);
     piece_start_ = start;
     return piece;
   }
 
  private:
-  // Finds where pieces start in the next 60 or so bytes and moves position_ past them.
+  // Find the starts of pieces in the next 60 or so bytes, and move position_ past them.
   void read_block();
 
-  // Each is compiled twice, for what every machine has and for what most have.
+  // Each is compiled twice: for the baseline processor and for AVX2.
   template <typename Machine>
   void read_block_on();
   template <typename Machine>
-  std::size_t next_ends_on(const char** ends, std::size_t room);
+  std::size_t next_ends_on(const char** ends, std::size_t capacity);
   void read_block_wide();
-  std::size_t next_ends_wide(const char** ends, std::size_t room);
+  std::size_t next_ends_wide(const char** ends, std::size_t capacity);
 
-  // What the byte before position_ was, as bit 0 of each; all zero at the start of the text.
+  // The class of the byte before position_, in bit 0 of each; all zero at the start of the text.
   struct Before {
     std::uint64_t letter = 0, number = 0, other = 0, space = 0, blank = 0;
   };
 
   std::string_view text_;
-  std::size_t piece_start_ = 0;  // where the piece that next() will return begins
-  std::size_t block_ = 0;        // where the block that starts_ speaks of begins
+  std::size_t piece_start_ = 0;  // the start of the piece that next() returns
+  std::size_t block_ = 0;        // the start of the block that starts_ describes
   std::uint64_t starts_ = 0;     // bit i: a piece starts at block_ + i
-  std::size_t position_ = 0;     // everything before is decided; a character begins here
+  std::size_t position_ = 0;     // the text before it is done; a character starts here
   Before before_;
   bool wide_;
 };
 
-// The same, for cl100k. The end of the text is the `$` of the pattern: give it whole texts, or
-// texts that were cut between a character that is no space and a blank, where a piece ends in any
-// case.
+// The same for cl100k. The end of the text matches the `$` of the pattern: give it whole texts, or
+// texts that were cut before a blank that follows a character other than white space.
 class Cl100kSplitter {
  public:
   explicit Cl100kSplitter(std::string_view text) : text_(text) {}
 
-  std::size_t next_ends(const char** ends, std::size_t room) {
+  std::size_t next_ends(const char** ends, std::size_t capacity) {
     std::size_t count = 0;
-    while (count < room) {
+    while (count < capacity) {
       const auto piece = next();
       if (piece.empty()) break;
       ends[count++] = piece.data() + piece.size();
@@ -104,7 +105,7 @@ class Cl100kSplitter {
   std::size_t position_ = 0;
 };
 
-// The text as one piece: for pieces that were cut elsewhere.
+// The text as one piece, for text that is already split.
 class WholeSplitter {
  public:
   explicit WholeSplitter(std::string_view text) : text_(text) {}

@@ -55,7 +55,7 @@ SpecialTokens::Found SpecialTokens::find(std::string_view text, std::size_t from
                                          bool is_whole) const {
   if (nodes_.empty()) return {text.size(), 0, 0};
   for (std::size_t start = from; start < text.size(); ++start) {
-    if (only_beginning_ >= 0) {  // the C library searches by vectors
+    if (only_beginning_ >= 0) {  // memchr is vectorized
       const void* next = std::memchr(text.data() + start, only_beginning_, text.size() - start);
       if (next == nullptr) break;
       start = static_cast<std::size_t>(static_cast<const char*>(next) - text.data());

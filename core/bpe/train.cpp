@@ -7,29 +7,36 @@
 #include "../common/interrupt.hpp"
 #include "train_tables.hpp"
 
-// How it works.
+// Data structures.
 //
-// All pieces lie one after the other in `slots_`, a slot a byte, with an edge between them. A token
-// of n bytes takes n slots and is written into its first and its last one, so that from a token
-// both neighbours are found by their sizes alone. The slots between hold `inside`.
+// All pieces are stored in `slots_`, one slot per byte, with an `edge` between pieces. A token of n
+// bytes takes n slots. Its id is in its first and its last slot, so both neighbours of a token are
+// found from their sizes. The slots in between hold `inside`.
 //
-// For a pair, `positions` lists where it stands. The list is written when the younger of its two
-// symbols is made, complete and in ascending order, and never grows: a pair can only come to stand
-// somewhere new when one of its symbols is made. Positions go stale when a neighbour is joined with
-// something else; slots_[p] == left and slots_[p + size(left)] == right tells whether p is good:
-//   p was the first slot of `left` when listed. It keeps that symbol until it is joined; then it
-//   holds a longer one, or `inside`, or, if it was a single byte, the end of a longer one.
+// Each pair has a list of positions, in ascending order. It is written once, when the younger of
+// the two tokens is created.
 //
-// Since counts only fall after that, a pair that is made with a count below some threshold is not
-// followed at all: no list, no table entry, no place in the heap. Nearly all pairs of a large
-// corpus are like that. When no pair above the threshold is left, everything is counted again with
-// a lower one.
+// Lemma 1. The list contains every later occurrence of the pair, and its count never rises.
+// Proof. A pair occurs at a new position only when one of its tokens is created there, and all
+// occurrences of a token are created in one step (Lemma 3).
 //
-// No step makes bytes that are a token already, so ids and byte strings are the same thing. Suppose
-// the bytes w become one token in step t in one place, and in a later step in another. Up to then,
-// neither place was joined with anything across its borders, or w would not be a token there. So
-// every step so far changed both in the same way, as joining goes from left to right and sees
-// nothing else of them; in step t they were cut alike, and the second became w as well.
+// Lemma 2. The pair still occurs at a listed position p if and only if slots_[p] == left and
+// slots_[p + size(left)] == right.
+// Proof. p was the first slot of `left` when it was listed, and holds `left` until that token is
+// joined. Then p is the first slot of a longer token, or holds `inside`, or, if `left` was a single
+// byte, is the last slot of a longer token. So slots_[p] == left means that the token is still
+// there; the next slot after it is the first slot of its right neighbour.
+//
+// By Lemma 1, a pair that is created with a count below the threshold can be ignored: it gets no
+// list, no table entry and no place in the heap. Nearly all pairs of a large corpus are of this
+// kind. When no pair above the threshold is left, all pairs are counted again with a lower one.
+//
+// Lemma 3. No step creates a token with the bytes of an existing token.
+// Proof. Suppose that the bytes w become one token in step t at one place and in a later step at
+// another. Before these steps no join crossed the ends of w at either place, else w would not
+// become a token there. A step joins from left to right and, between ends that it does not cross,
+// depends only on the bytes between them. So all steps before t left both places with the same
+// tokens, and step t makes w at the second place too: a contradiction.
 
 namespace tilth::bpe {
 namespace {
@@ -39,8 +46,7 @@ using training::PairTable;
 using training::Position;
 using training::PositionArena;
 
-// Symbol is the type of a slot: two bytes for as long as the token ids fit, which halves what the
-// merges have to read and write.
+// Symbol is the type of a slot: two bytes if the token ids fit, which halves the memory traffic.
 template <class Symbol>
 class Trainer {
  public:
@@ -56,8 +62,8 @@ class Trainer {
   std::vector<TrainedMerge> run() {
     if (num_merges_ == 0) return {};
     threshold_ = options_.first_threshold;
-    // With natural text, the last of n merges has a count of about total / 50 n. On 240 MB this
-    // took 0.57 times as long as to follow every pair, and 0.55 times the memory.
+    // In natural text, the last of n merges has a count of about total / 50 n. On 240 MB this took
+    // 0.57 times the time and 0.55 times the memory of tracking every pair.
     if (threshold_ == 0) threshold_ = total_count_ / num_merges_ / 256;
     threshold_ = std::max<std::uint64_t>(1, threshold_);
     count_all_pairs();
@@ -73,7 +79,7 @@ class Trainer {
       std::pop_heap(heap_.begin(), heap_.end(), is_less());
       heap_.pop_back();
       const std::uint64_t count = pairs_.pairs[top.pair].count;
-      // A count that fell since it was pushed comes back with what it is now.
+      // If the count has fallen since the push, the pair is pushed again with its current count.
       if (count == top.count) {
         join(top.pair);
       } else if (count >= threshold_) {
@@ -89,8 +95,8 @@ class Trainer {
     return [this] { options_.progress({merges_.size(), num_merges_}); };
   }
 
-  // A pair in the heap. The first bytes of its left symbol settle most ties without a look at the
-  // symbols: zeros behind a shorter one keep the order, or make a tie that is then looked at.
+  // A pair in the heap. The first eight bytes of its left token break most ties without reading the
+  // tokens. Shorter tokens are padded with zeros: this keeps the order, or leaves a tie.
   struct Candidate {
     std::uint64_t count;
     std::uint64_t first_bytes;
@@ -127,8 +133,8 @@ class Trainer {
     return static_cast<std::uint32_t>(tokens_.size() - 1);
   }
 
-  // Pieces in falling order of their counts, and those of different counts never in one block, so
-  // that a small table gives the count of the piece at any position.
+  // Pieces are stored in descending order of their counts, and a block has pieces of one count
+  // only: a small table gives the count of the piece at any position.
   static constexpr std::size_t block_slots = 64;
   std::uint64_t weight(Position position) const { return block_weights_[position / block_slots]; }
 
@@ -175,7 +181,8 @@ class Trainer {
     fill_to(num_slots);
   }
 
-  // The pieces that have a pair at all. Nearly all counts are small, and sorted by counting.
+  // The pieces of at least two bytes, by descending count. Nearly all counts are small: these are
+  // sorted by counting.
   static std::vector<std::uint32_t> sort_by_count(const PieceCounts& pieces) {
     constexpr std::uint64_t small = 1024;
     std::vector<std::uint32_t> large;
@@ -205,7 +212,7 @@ class Trainer {
     return order;
   }
 
-  // Calls visit(p) for the position of every pair.
+  // Call visit(p) for the position of every pair.
   template <class Visit>
   void visit_pairs(Visit visit) {
     for (std::size_t p = 0; p < slots_.size();) {
@@ -220,9 +227,9 @@ class Trainer {
     }
   }
 
-  // Starts over with the symbols as they are: every pair from the threshold on, with its positions.
-  // First by left symbol, then each of these by right symbol: two sorts by counting that need no
-  // table of pairs, of which there may be millions.
+  // Rebuild the heap and the lists from the current tokens: every pair whose count reaches the
+  // threshold. Two counting sorts, by left and then by right token, need no table of all pairs, of
+  // which there may be millions.
   void count_all_pairs() {
     pairs_.clear();
     heap_.clear();
@@ -248,7 +255,7 @@ class Trainer {
     std::make_heap(heap_.begin(), heap_.end(), is_less());
   }
 
-  // The neighbours of one symbol on one side, gathered: how often each stands there, and where.
+  // The neighbours of one token on one side, collected: the count of each, and its positions.
   enum Side { left_side = 0, right_side = 1 };
   struct Neighbour {
     std::uint64_t count = 0;
@@ -273,7 +280,7 @@ class Trainer {
     records_[side].clear();
   }
 
-  // Makes the pairs of `symbol` with what was noted on one side of it, and forgets the notes.
+  // Create the pairs of `symbol` with the noted neighbours on one side, and clear the notes.
   void make_pairs(Side side, std::uint32_t symbol) {
     for (const std::uint32_t other : noted_[side]) {
       Neighbour& neighbour = neighbours_[side][other];
@@ -294,7 +301,7 @@ class Trainer {
     forget(side);
   }
 
-  // One step: joins a pair wherever it stands.
+  // One step: join a pair at all positions.
   void join(std::uint32_t index) {
     const Pair pair = pairs_.pairs[index];
     const std::uint32_t token = add_token(tokens_[pair.left] + tokens_[pair.right]);
@@ -302,17 +309,17 @@ class Trainer {
     replace(pair, static_cast<Symbol>(token));
     lower_counts(pair, token);
     pairs_.pairs[index].count = 0;
-    // (token, left) was noted where (token, token) came of it.
+    // (token, left) was noted at positions where it then became (token, token).
     neighbours_[right_side][pair.left].count -= num_cancelled_;
     make_pairs(left_side, token);
     make_pairs(right_side, token);
   }
 
-  // Writes `token` over every occurrence of the pair, and notes the neighbours.
+  // Write `token` over every occurrence of the pair, and note the neighbours.
   void replace(const Pair& pair, Symbol token) {
     const Position left_size = sizes_[pair.left], size = sizes_[token];
     num_cancelled_ = 0;
-    constexpr std::size_t ahead = 24;  // positions are far apart: ask for them early
+    constexpr std::size_t ahead = 24;  // prefetch distance: positions are far apart
     for (std::size_t i = 0; i < pair.num_positions; ++i) {
       if (i + ahead < pair.num_positions) __builtin_prefetch(&slots_[pair.positions[i + ahead]], 1);
       const Position p = pair.positions[i];
@@ -326,7 +333,7 @@ class Trainer {
       const std::uint64_t count = weight(p);
       const Symbol before = slots_[p - 1], after = slots_[end];
       if (before == token) {
-        // The one before was made a moment ago, and noted as its neighbour what is joined now.
+        // The token before was created in this step; its noted neighbour has now been joined.
         num_cancelled_ += count;
         note(right_side, token, p - size, count);
       } else if (before != edge) {
@@ -336,7 +343,7 @@ class Trainer {
     }
   }
 
-  // (x, left) became (x, token) and (right, y) became (token, y): takes away what they lost.
+  // (x, left) became (x, token) and (right, y) became (token, y): subtract the counts.
   void lower_counts(const Pair& pair, std::uint32_t token) {
     for (const std::uint32_t x : noted_[left_side]) {
       if (Pair* lost = pairs_.find(x, pair.left)) lost->count -= neighbours_[left_side][x].count;

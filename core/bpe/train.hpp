@@ -1,4 +1,4 @@
-// train: learn the merges of a byte-level BPE vocabulary from the counts of its pieces.
+// train: learn the merges of a byte-level BPE vocabulary from the counts of pieces.
 //
 // clang-format off
 //     PieceCounts counts;
@@ -6,20 +6,20 @@
 //     std::vector<TrainedMerge> merges = train(counts, 2);  // (s, t), then (e, st)
 // clang-format on
 //
-// Promise: exactly what the plain algorithm gives that counts all pairs anew at every step.
-//   - A piece begins as its bytes. Each step takes the pair of neighbours that is most frequent (a
-//     piece counts as often as it occurs; "aaa" holds the pair (a, a) twice) and joins it in every
-//     piece, from left to right.
-//   - Of equally frequent pairs it takes the greatest, compared as a pair of byte strings: of
-//     (A, B), (A, C), (B, ZZ), (BA, A) that is (BA, A).
-//   - No two tokens have the same bytes: it cannot happen, as train.cpp proves.
-//   - It ends early when no pair is left.
-// The order of the pieces does not matter.
+// Contract: the merges are those of the plain algorithm, which counts all pairs at every step.
+//   - A piece starts as its bytes. Each step takes the most frequent pair of neighbours and joins
+//   it
+//     in every piece, from left to right. A piece is weighted by its count; "aaa" has the pair
+//     (a, a) twice.
+//   - Ties go to the greatest pair, compared as a pair of byte strings: of (A, B), (A, C), (B, ZZ),
+//     (BA, A) that is (BA, A).
+//   - All tokens have different bytes (Lemma 3 in train.cpp).
+//   - Training stops early when no pair is left.
+// The result does not depend on the order of the pieces.
 //
-// Time: each occurrence of a joined pair is visited once, as are the two neighbours whose pairs it
-// changes; nothing is proportional to steps times pieces. Memory: two bytes (with over 65,278
-// merges four) for each byte of the pieces, and four for each occurrence of a pair that is frequent
-// enough to matter.
+// Complexity: each occurrence of a joined pair and its two neighbours are visited once; no cost is
+// proportional to steps times pieces. Memory: 2 bytes (4 with more than 65,278 merges) per byte of
+// the pieces, and 4 per occurrence of a pair whose count reaches the threshold.
 #pragma once
 
 #include <cstdint>
@@ -32,20 +32,19 @@ namespace tilth::bpe {
 // Token ids below 256 are bytes, and merge i makes token 256 + i.
 struct TrainedMerge {
   std::uint32_t left, right;
-  std::uint64_t count;  // how often the pair stood there when it was joined
+  std::uint64_t count;  // of the pair when it was joined
   bool operator==(const TrainedMerge&) const = default;
 };
 
 struct TrainOptions {
   ProgressFunction progress;
-  // Pairs below this count are looked at again only when no other is left; 0 chooses by the size of
-  // the corpus. It changes the time and the memory, never the result.
+  // Pairs below this count are ignored until no other is left; 0 derives it from the size of the
+  // corpus. It affects time and memory, never the result.
   std::uint64_t first_threshold = 0;
 };
 
-// Throws what the progress function throws, std::bad_alloc, std::invalid_argument (a piece of count
-// 0, counts that add up to more than 64 bits hold) or std::length_error (pieces of over 4 GiB in
-// all).
+// Throws std::bad_alloc, std::invalid_argument (a count is 0, or the total exceeds 64 bits),
+// std::length_error (the pieces exceed 4 GiB), and any exception of the progress function.
 std::vector<TrainedMerge> train(const PieceCounts& pieces, std::size_t num_merges,
                                 const TrainOptions& options = {});
 

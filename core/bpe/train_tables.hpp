@@ -1,4 +1,11 @@
-// train_tables: what training keeps its pairs in. Only for train.cpp.
+// train_tables: the pairs of train.cpp and their lists of positions.
+//
+//     PairTable table;
+//     const std::uint32_t index = table.find_or_add('a', 'b');
+//     table.pairs[index].count += 5;
+//
+// Contract: an index stays valid until clear(), a pointer of find() until the next find_or_add().
+// Complexity: amortised O(1) per operation; 4 to 8 bytes per pair in addition to the Pair.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +19,7 @@ namespace tilth::bpe::training {
 
 using Position = std::uint32_t;
 
-// Lists of positions, freed together.
+// Allocates lists of positions, which are freed together.
 class PositionArena {
  public:
   Position* allocate(std::size_t size) {
@@ -41,7 +48,7 @@ struct Pair {
   std::size_t num_positions;
 };
 
-// The pairs that are followed, and where each is in `pairs`.
+// A hash table with linear probing from (left, right) to an index in `pairs`.
 class PairTable {
  public:
   std::vector<Pair> pairs;

@@ -1,8 +1,8 @@
-// utf8: where text is well-formed, and where it is not.
+// utf8: validation of UTF-8.
 //
 //     well_formed_size("ab\xFF");  // 2
 //
-// Promise: linear, ASCII at the speed of memory; nothing outside the given bytes is read.
+// Contract: reads no byte outside the given view. Complexity: linear; ASCII at memory bandwidth.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ inline Utf8Part read_utf8_part(std::string_view bytes) {
   if (first < 0x80) return {1, Utf8Part::well_formed};
   if (first < 0xC2 || first > 0xF4) return {1, Utf8Part::malformed};
   const std::size_t size = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-  // The second byte is where overlong forms, surrogates and what exceeds U+10FFFF show.
+  // The second byte excludes overlong forms, surrogates and code points above U+10FFFF.
   const unsigned low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
   const unsigned high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
   for (std::size_t i = 1; i < size; ++i) {
@@ -35,11 +35,11 @@ inline Utf8Part read_utf8_part(std::string_view bytes) {
   return {size, Utf8Part::well_formed};
 }
 
-// How many bytes at the start of `bytes` are well-formed UTF-8.
+// Return the length in bytes of the longest well-formed prefix.
 inline std::size_t well_formed_size(std::string_view bytes) {
   std::size_t i = 0;
   for (;;) {
-    // ASCII goes by in strides of 32 bytes, at the speed of memory.
+    // Skip ASCII in strides of 32 bytes.
     for (std::uint64_t words[4]; i + 32 <= bytes.size(); i += 32) {
       std::memcpy(words, bytes.data() + i, 32);
       if (((words[0] | words[1] | words[2] | words[3]) & 0x8080808080808080u) != 0) break;

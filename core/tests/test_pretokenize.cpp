@@ -39,15 +39,16 @@ std::size_t match_end(std::string_view text, std::size_t start) {
 
 // All ends, asked for so many at a time.
 template <typename Splitter>
-std::vector<std::size_t> all_ends(Splitter splitter, const std::string& text, std::size_t room) {
+std::vector<std::size_t> all_ends(Splitter splitter, const std::string& text,
+                                  std::size_t capacity) {
   std::vector<std::size_t> ends;
-  std::vector<const char*> some(room);  // on the heap: writing past it would be noticed
-  for (std::size_t count; (count = splitter.next_ends(some.data(), room)) > 0;) {
+  std::vector<const char*> some(capacity);  // on the heap: writing past it would be noticed
+  for (std::size_t count; (count = splitter.next_ends(some.data(), capacity)) > 0;) {
     for (std::size_t i = 0; i < count; ++i) {
       ends.push_back(static_cast<std::size_t>(some[i] - text.data()));
     }
   }
-  CHECK_EQUAL(splitter.next_ends(some.data(), room), 0u);  // and stays at the end
+  CHECK_EQUAL(splitter.next_ends(some.data(), capacity), 0u);  // and stays at the end
   return ends;
 }
 
@@ -66,8 +67,8 @@ void check_split(const std::string& text) {
     }
     CHECK_EQUAL(splitter.next().size(), 0u);
     CHECK_EQUAL(splitter.next().size(), 0u);
-    for (const std::size_t room : {64u, 100u, 256u}) {
-      CHECK_EQUAL(all_ends(Gpt2Splitter(text, wide), text, room) == ends, true);
+    for (const std::size_t capacity : {64u, 100u, 256u}) {
+      CHECK_EQUAL(all_ends(Gpt2Splitter(text, wide), text, capacity) == ends, true);
     }
   }
 

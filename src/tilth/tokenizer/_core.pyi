@@ -18,18 +18,18 @@ MAX_VOCAB_SIZE: int = 16777216
 MAX_TOKENS: int = 1048320
 
 def split(text: str | bytes, pattern: str = 'gpt2') -> list[str]:
-    """Cut a text into pieces; joined, the pieces are the text again."""
+    """Split a text into pieces, whose concatenation is the text."""
 
 def count_pieces(text: str | bytes, pattern: str = 'gpt2') -> int:
-    """The number of pieces that split would return, without making them."""
+    """Return the number of pieces of a text."""
 
 def text_hashes(texts: list[str] | list[bytes]) -> NDArray[numpy.uint64]:
     """
-    64 bits for each text that depend on its UTF-8 alone; see text_hash.hpp.
+    Return a stable 64-bit hash of the UTF-8 of each text; see text_hash.hpp.
     """
 
 class Encoder:
-    """Encodes and decodes by one vocabulary; see encode.hpp."""
+    """Encodes and decodes with one vocabulary; see encode.hpp."""
 
     def __init__(self, tokens: list[tuple[int, bytes]], merges: list[tuple[bytes, bytes]], special_tokens: list[tuple[int, bytes]], pattern: str, whole_piece_first: bool) -> None: ...
 
@@ -41,7 +41,7 @@ class Encoder:
 
     def encode_documents(self, documents: list[str | bytes], end_id: int, wide: bool, threads: int, check: object | None) -> tuple[NDArray[numpy.uint32] | NDArray[numpy.uint16], NDArray[numpy.uint64]]:
         """
-        The ids of each document, then end_id, in 16 or 32 bits; and where each ends.
+        Return the ids of all documents, each followed by end_id, and where each ends.
         """
 
     def encode_with_offsets(self, text: str | bytes, allow_special: bool) -> tuple[list[int], list[tuple[int, int]]]: ...
@@ -53,7 +53,7 @@ class Encoder:
     def stream(self, allow_special: bool) -> Stream: ...
 
 class Stream:
-    """Encodes text that comes in parts; see encode_stream.hpp."""
+    """Encodes text that arrives in chunks; see encode_stream.hpp."""
 
     def feed(self, text: str | bytes) -> list[int]: ...
 
