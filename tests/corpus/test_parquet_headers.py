@@ -1,4 +1,4 @@
-"""What the headers of a Parquet file say, against pyarrow, and the limits that follow from it."""
+"""Parquet headers: compared with pyarrow, and the limits derived from them."""
 
 import pyarrow
 import pytest
@@ -25,7 +25,7 @@ def written(path, texts, **options):
         {"data_page_size": 10, "write_page_index": True, "write_page_checksum": True},
     ],
 )
-def test_the_footer_and_the_pages_are_those_of_pyarrow(tmp_path, options):
+def test_footer_and_pages_equal_those_of_pyarrow(tmp_path, options):
     path = written(tmp_path / "a.parquet", ["one", None, "", "two" * 300] * 500, **options)
     expected = parquet.read_metadata(path)
     with path.open("rb", buffering=0) as raw:
@@ -60,7 +60,7 @@ def test_the_footer_and_the_pages_are_those_of_pyarrow(tmp_path, options):
         ([LONG] * 5 + ["short"] * 300, {"data_page_size": 10, "write_batch_size": 1}, 4),
     ],
 )
-def test_a_batch_has_as_many_rows_as_fit(tmp_path, monkeypatch, texts, options, rows):
+def test_batch_rows_fit_the_memory_limit(tmp_path, monkeypatch, texts, options, rows):
     monkeypatch.setattr(parquet_headers, "MAX_BATCH_BYTES", 1_000_000)
     options = {"use_dictionary": not options, "compression": "zstd", **options}
     path = written(tmp_path / "a.parquet", texts, **options)
@@ -90,7 +90,7 @@ def test_limits(tmp_path, monkeypatch, limit, problem):
 
 
 def test_missing_metadata_of_a_column(tmp_path):
-    """pyarrow ends the process (abort) when it is asked for them."""
+    """pyarrow aborts the process when it reads them."""
     path = written(tmp_path / "a.parquet", ["one"])
     data = path.read_bytes()
     footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")

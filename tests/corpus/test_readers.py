@@ -1,4 +1,4 @@
-"""Whatever was written is what is read, however it is cut, compressed or taken up again."""
+"""Reading returns what was written, however it is split, compressed or resumed."""
 
 import doctest
 import gzip
@@ -24,7 +24,7 @@ from tilth.corpus import Corpus, Position, compression, listing, readers
 from tilth.files import FileError
 
 END = "<|endoftext|>"
-# With the separator's own letters, so that parts of it stand everywhere.
+# With the letters of the separator: parts of it are everywhere.
 TEXT = st.text(st.sampled_from("<|endoftext|>ab \n\r\té🌱\u3000"), max_size=25)
 SEPARATORS = [END, "aaa", "aba", "\n", "é", "\n\n", "<|end<|"]
 COMPRESSIONS = {
@@ -46,7 +46,7 @@ def compressed(data, ending, cut):
 
 
 def assert_reads(paths, expected, block_bytes, **options):
-    """All of it, from any block's end on the rest, each block on its own, positions as JSON."""
+    """Check all documents, the rest from any block's end, each block alone, positions as JSON."""
     corpus = Corpus(paths, block_bytes=block_bytes, **options)
     assert list(corpus) == expected
     blocks = list(corpus.blocks())
@@ -77,7 +77,7 @@ def folder(tmp_path_factory):
 
 @st.composite
 def separated_texts(draw):
-    """A separator, and a text full of it and of its beginnings and ends."""
+    """A separator, and a text full of it, its prefixes and its suffixes."""
     separator = draw(st.sampled_from(SEPARATORS))
     cuts = st.integers(0, len(separator))
     parts = st.one_of(
@@ -197,7 +197,7 @@ def test_several_sources_at_once(tmp_path):
     assert list(Corpus(str(paths[0]))) == ["one", "two"]
 
 
-def test_taken_apart_in_other_threads(tmp_path):
+def test_blocks_are_parsed_in_other_threads(tmp_path):
     texts = [f"{number} é" for number in range(5000)]
     (tmp_path / "a.txt").write_text(END.join(texts))
     (tmp_path / "b.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts))
@@ -208,7 +208,7 @@ def test_taken_apart_in_other_threads(tmp_path):
     assert [text.decode() for texts in found for text in texts] == texts * 3
 
 
-def test_nothing_is_stripped_and_the_byte_order_mark_is_no_text(tmp_path):
+def test_nothing_is_stripped_except_the_byte_order_mark(tmp_path):
     mark = "\ufeff"
     (tmp_path / "a.txt").write_text(f"{mark}\n one \n{END}{mark}two")
     (tmp_path / "b.jsonl").write_text(f'{mark}{{"text": "{mark}three"}}')
@@ -230,7 +230,7 @@ def test_a_lone_surrogate_becomes_the_replacement_character(tmp_path):
 
 
 def assert_bad(path, sentences, others, **options):
-    """Stopping, the first sentence; skipping, all of them and the documents around them."""
+    """Check the first sentence when stopping; all sentences and documents when skipping."""
     for block_bytes in (1, 7, 1 << 20):
         with pytest.raises(FileError) as caught:
             list(Corpus(path, block_bytes=block_bytes, **options))
@@ -318,7 +318,7 @@ def test_bad_rows_and_files(tmp_path):
         list(Corpus(folder))
 
 
-def test_what_a_stream_of_texts_skips_is_logged(tmp_path, caplog):
+def test_skipped_documents_are_logged(tmp_path, caplog):
     (tmp_path / "a.jsonl").write_text('{"text": "one"}\nx\n')
     assert list(Corpus(tmp_path / "a.jsonl", on_error="skip")) == ["one"]
     assert "a.jsonl is not JSON" in caplog.text
@@ -395,7 +395,7 @@ def test_damaged_parquet_and_wrong_columns(tmp_path):
 
 
 def test_damaged_indices_in_parquet(tmp_path):
-    """Dictionary indices that point behind the dictionary; the cast raised an ArrowIndexError."""
+    """Dictionary indices out of bounds; the cast raised an ArrowIndexError."""
     file = tmp_path / "a.parquet"
     texts = pyarrow.array(["x", "y", "z"] * 50).dictionary_encode()
     parquet.write_table(pyarrow.table({"text": texts}), file, compression="none")
@@ -438,7 +438,7 @@ def test_flipped_bits_are_found_by_the_checksums_of_pages(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.parquet", "a.txt.gz"])
-def test_a_file_that_is_no_longer_the_same(tmp_path, name):
+def test_a_file_that_changed_since_it_was_listed(tmp_path, name):
     file = tmp_path / name
     write = {
         "a.parquet": lambda: parquet.write_table(pyarrow.table({"text": ["x"] * 9}), file),
@@ -483,7 +483,7 @@ def test_a_file_that_changes_while_it_is_read(tmp_path):
             list(blocks)
 
 
-def test_a_start_behind_the_end(tmp_path):
+def test_a_start_after_the_end(tmp_path):
     (tmp_path / "a.txt").write_text("one")
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"one"))
     parquet.write_table(pyarrow.table({"text": ["x"]}), tmp_path / "a.parquet")
@@ -513,10 +513,10 @@ def test_a_stamp_changes_with_the_files(tmp_path):
     assert stamps()[1] != third[1]
 
 
-# --- what is refused before anything is read ------------------------------------------------------
+# --- errors before anything is read ---------------------------------------------------------------
 
 
-def test_paths_that_are_no_corpus(tmp_path):
+def test_paths_that_cannot_be_read(tmp_path):
     (tmp_path / "stories.txt").touch()
     with pytest.raises(
         FileNotFoundError, match=r"story\.txt does not exist; did you mean .*stories"
@@ -540,7 +540,7 @@ def test_paths_that_are_no_corpus(tmp_path):
         Corpus(f"{tmp_path}/\0")
 
 
-def test_links_are_followed_and_circles_are_not(tmp_path):
+def test_links_are_followed_but_not_in_circles(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "one").write_text("one")
     (tmp_path / "a" / "up").symlink_to(tmp_path / "a")
@@ -565,7 +565,7 @@ def test_links_are_followed_and_circles_are_not(tmp_path):
         ({"paths": b"a.txt"}, "a string or a Path"),
     ],
 )
-def test_impossible_requests(tmp_path, arguments, message):
+def test_invalid_options(tmp_path, arguments, message):
     (tmp_path / "a.txt").touch()
     with pytest.raises(ValueError, match=message):
         Corpus(**{"paths": tmp_path / "a.txt", **arguments})
@@ -609,7 +609,7 @@ def test_one_long_document_takes_linear_time_and_is_held_once(tmp_path):
     assert seconds < 20 * seconds_and_peak(size // 8, 1 << 16)[0] + 1
 
 
-def test_one_long_line_of_another_script_is_checked_in_little_memory(tmp_path):
+def test_long_non_ascii_text_is_checked_in_little_memory(tmp_path):
     text = "ж" * (4 << 20)
     (tmp_path / "a.txt").write_text(text)
     (block,) = Corpus(tmp_path / "a.txt").blocks()
@@ -654,7 +654,7 @@ def test_no_numpy_for_text(tmp_path):
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_a_repetition_that_grows_ten_thousandfold(tmp_path):
+def test_zstd_that_expands_ten_thousandfold(tmp_path):
     raw = io.BytesIO()
     with zstandard.ZstdCompressor().stream_writer(raw, closefd=False) as writer:
         for _ in range(50):
@@ -701,7 +701,7 @@ def sentence_and_megabytes(file):
 
 @pytest.mark.parametrize("stores_schema", [True, False])
 def test_one_long_value_in_many_rows_of_parquet(tmp_path, stores_schema):
-    """900 bytes on disk, 200 GB of text, of which 12 GB were held."""
+    """900 bytes on disk, 200 GB of text; 12 GB were in memory."""
     file = tmp_path / "a.parquet"
     indices = pyarrow.array([0] * 10_240, pyarrow.int32())
     texts = pyarrow.DictionaryArray.from_arrays(indices, ["x" * 20_000_000])
@@ -715,8 +715,8 @@ def test_one_long_value_in_many_rows_of_parquet(tmp_path, stores_schema):
 
 
 @pytest.mark.parametrize("name", ["a.txt.zst", "a.txt.gz", "a.jsonl.zst", "folder"])
-def test_one_endless_document(tmp_path, name):
-    """131 kB of .zst took 4.5 GB, for no document."""
+def test_a_document_has_a_size_limit(tmp_path, name):
+    """131 kB of .zst took 4.5 GB of memory, without any document."""
     raw = io.BytesIO()
     with zstandard.ZstdCompressor().stream_writer(raw, closefd=False) as writer:
         for _ in range(60):
@@ -738,7 +738,7 @@ def test_one_endless_document(tmp_path, name):
     assert list(Corpus(file)) == []
 
 
-def test_a_plain_text_without_separators_has_a_limit_too(tmp_path):
+def test_plain_text_without_separators_has_a_size_limit(tmp_path):
     (tmp_path / "a.txt").write_text("x" * 5000)
     with pytest.raises(FileError, match="name their separator with --separator"):
         list(Corpus(tmp_path / "a.txt", block_bytes=100, max_document_bytes=4000))
@@ -755,7 +755,7 @@ def test_the_ratio_of_expansion_has_a_limit(tmp_path, monkeypatch):
         list(Corpus(file))
 
 
-def test_what_zstd_makes_of_one_read_is_cut_into_blocks(tmp_path):
+def test_the_output_of_one_zstd_call_is_split_into_blocks(tmp_path):
     file = tmp_path / "a.txt.zst"
     file.write_bytes(zstandard.compress(f"a{END}".encode() * 2_000_000))
     blocks = Corpus(file, block_bytes=100_000).blocks()

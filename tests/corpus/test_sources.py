@@ -1,4 +1,4 @@
-"""Fetching from a small server that answers as the hub does."""
+"""Fetch from a small server with the hub's interface."""
 
 import doctest
 import hashlib
@@ -105,7 +105,7 @@ def use_endpoint(monkeypatch, endpoint):
     template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, endpoint)
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
     monkeypatch.setattr(constants, "ENDPOINT", endpoint)
-    # The client writes only whole chunks of 10 MiB, so that is what an interruption costs.
+    # The client writes only whole chunks of 10 MiB; an interruption loses at most one.
     monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1000)
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
@@ -137,7 +137,7 @@ def test_fetch(tmp_path, hub):
     assert hub["asked"] == []
 
 
-def test_an_interrupted_fetch_goes_on_where_it_stopped(tmp_path, hub):
+def test_an_interrupted_fetch_resumes(tmp_path, hub):
     def stop(_name, done, _size):
         if done > 20_000:
             raise KeyboardInterrupt
@@ -157,7 +157,7 @@ def test_an_interrupted_fetch_goes_on_where_it_stopped(tmp_path, hub):
     assert files_in(tmp_path) == FILES
 
 
-def test_a_line_that_goes_dead_again_and_again(tmp_path, hub):
+def test_a_connection_that_is_lost_repeatedly(tmp_path, hub):
     hub["most_bytes"] = 20_000
     fetch("tinystories", tmp_path)
     assert files_in(tmp_path) == FILES
@@ -169,7 +169,7 @@ def test_a_line_that_goes_dead_again_and_again(tmp_path, hub):
     assert TRAIN not in files_in(tmp_path / "other")
 
 
-def test_a_server_that_knows_no_parts(tmp_path, hub):
+def test_a_server_without_range_requests(tmp_path, hub):
     version = hashlib.sha256(FILES[TRAIN]).hexdigest()[:16]
     (tmp_path / f".{TRAIN}.{version}.partial").write_bytes(FILES[TRAIN][:1000])
     hub["ranges"] = False
@@ -177,7 +177,7 @@ def test_a_server_that_knows_no_parts(tmp_path, hub):
     assert files_in(tmp_path) == FILES
 
 
-def test_a_partial_file_that_is_whole_already(tmp_path, hub):
+def test_a_partial_file_that_is_complete(tmp_path, hub):
     version = hashlib.sha256(FILES[TRAIN]).hexdigest()[:16]
     (tmp_path / f".{TRAIN}.{version}.partial").write_bytes(FILES[TRAIN])
     fetch("tinystories", tmp_path)
@@ -221,7 +221,7 @@ def test_another_file_in_its_place(tmp_path, hub):
     assert files_in(tmp_path) == {TRAIN: b"mine"}
 
 
-def test_two_at_once(tmp_path, hub):
+def test_two_processes_at_once(tmp_path, hub):
     def again(_name, _done, _size):
         fetch("tinystories", tmp_path)
 

@@ -37,7 +37,7 @@ def test_examples_run(module):
 
 
 def test_golden():
-    """A change of this sum changes everybody's corpus: say so in the commit."""
+    """Another checksum means another corpus for every user: say so in the commit."""
     digest = hashlib.sha256()
     for text in itertools.islice(stories.stories(), 1000):
         digest.update(text.encode() + b"\0")
@@ -54,7 +54,7 @@ def test_order_does_not_matter():
 
 
 def test_same_in_a_fresh_process():
-    """Whatever the hash seed, and also when the first story asked for is another one."""
+    """With any hash seed, and also after another story."""
     program = "from tilth.corpus.stories import story; story(3); print(ascii(story(77, 2)))"
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -107,7 +107,7 @@ def test_openings_vary(sample):
 
 
 def test_no_sentence_twice_in_a_story(sample):
-    """But for short ones such as `Lily looked up.`, and then rarely."""
+    """Except short sentences (`Lily looked up.`), and those rarely."""
     repeated = 0
     for text in sample:
         sentences = Counter(re.split(r'(?<=[.!?])"?\s', text))
@@ -168,7 +168,7 @@ CONSONANT_SOUND = {"useful"}
 
 
 def test_articles(sample):
-    """A word that is written with a vowel and spoken without one would have to be listed here."""
+    """A word whose first letter and first sound differ must be in the sets above."""
     found = {pair for text in sample for pair in re.findall(r"\b([Aa]n?) (\w+)", text)}
     assert len(found) > 300
     for article, word in found:
@@ -186,7 +186,7 @@ def texts_of_everything():
 
 
 def test_pronouns_come_from_the_cast():
-    """So that they are right for whoever plays: no text has a `she` or a `him` of its own."""
+    """Pronouns are slots, so they fit any cast: no text contains `she` or `him`."""
     for name, text in texts_of_everything():
         plain = re.sub(r"\{\w+\}", "", text)
         found = re.search(r"\b(s?he|hers?|him|his|(him|her)self)\b", plain, re.IGNORECASE)
@@ -194,7 +194,7 @@ def test_pronouns_come_from_the_cast():
 
 
 def cast_and_text(number, seed=0):
-    """A story told again by a slower and simpler reading of the same draws, and its cast."""
+    """Return the script, cast and text of a story by a simpler reading of the same draws."""
     random = Random(seed << 64 | number).random
     scripts = casts.scripts()
     script = scripts[int(random() * len(scripts))]
@@ -211,7 +211,7 @@ def read(part, random):
 
 
 def test_pronouns_fit_the_cast():
-    """If everybody in a story is she, nobody is he; and the other way round."""
+    """A story whose cast is all `she` has no `he`, and the other way round."""
     words = {
         "she": r"\b(she|her|hers|herself|Mrs|Miss)\b",
         "he": r"\b(he|him|his|himself|Mr)\b",
@@ -247,7 +247,7 @@ def slots_used(part):
     return [slot for each in part for slot in slots_used(each)]
 
 
-def test_two_friends_are_two():
+def test_two_friends_differ():
     for number in range(1000):
         _, cast, _ = cast_and_text(number)
         assert cast["{hero}"] != cast["{friend}"]
@@ -255,13 +255,13 @@ def test_two_friends_are_two():
         assert cast["{kind}"] != cast["{friend_kind}"]
 
 
-def test_common_words_stand_in_front():
+def test_first_words_are_drawn_most_often():
     assert Counter(casts._by_rank("abcdef")) == {"a": 6, "b": 3, "c": 2, "d": 2, "e": 1, "f": 1}
     assert Counter(casts._by_rank("abc", power=2)) == {"a": 9, "b": 2, "c": 1}
 
 
-def test_few_are_in_most_stories():
-    """As Zipf's law has it, so that a small model learns somebody well; the rest stays rare."""
+def test_few_heroes_are_in_most_stories():
+    """As in Zipf's law: a small model learns the few frequent names well."""
     told = [cast_and_text(number)[:2] for number in range(SAMPLE_SIZE // 2)]
     heroes = Counter(cast["{hero}"] for _, cast in told)
     known = sum(heroes[name] for name in ("Lily", "Tim", "Hazel", "Pip", "Puff"))
@@ -316,7 +316,7 @@ def test_every_plot_is_told():
 
 
 def test_every_branch_is_reached():
-    """Each choice gives its options in turn: is there one that no telling of its plot comes to?"""
+    """Each choice yields its options in turn; every option must be reached."""
     visits = Counter()
 
     def tell(part):
@@ -438,7 +438,7 @@ def test_a_malformed_section():
         compiler.section(section("one[two|]three"))
 
 
-def test_what_a_file_of_the_package_lacks(monkeypatch):
+def test_unknown_weather_and_groups(monkeypatch):
     plot = load_plots()[0]
     for change, problem in (
         ({"weather": "hail"}, "has the unknown weather 'hail' in 'the lost thing' on line 31"),

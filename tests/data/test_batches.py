@@ -1,4 +1,4 @@
-"""Batches: right windows, an order that repeats and does not depend on sharing, reading ahead.
+"""Batches: correct windows, a reproducible order that is independent of ranks, reading ahead.
 
 The order is compared with its definition in plain Python, splitmix64 with its published values.
 """
@@ -49,7 +49,7 @@ def array(*numbers):
 
 
 def deviations(counts, degrees_of_freedom):
-    """How far the chi-square of counts that should be equal is off its mean, over its deviation."""
+    """Return how many standard deviations the chi-square of equal counts is off its mean."""
     counts = np.asarray(counts, float)
     expected = counts.mean()
     chi_square = ((counts - expected) ** 2 / expected).sum()
@@ -57,7 +57,7 @@ def deviations(counts, degrees_of_freedom):
 
 
 def assert_windows(x, y, context_length):
-    """That x and y are windows of np.arange; their starts."""
+    """Check that x and y are windows of np.arange, and return their starts."""
     starts = x[:, :1]
     assert x.dtype == y.dtype == torch.int64
     assert x.is_contiguous()
@@ -122,7 +122,7 @@ def test_a_large_range_is_as_uniform(monkeypatch):
     assert abs(deviations(np.bincount(drawn[0] // (num_starts // 3), minlength=3), 2)) < 4
 
 
-def test_the_seed_of_torch_or_a_generator_repeats_a_batch():
+def test_the_seed_of_torch_or_a_generator_reproduces_a_batch():
     def draw(**options):
         return get_batch(np.arange(1000), 8, 4, "cpu", **options)[0]
 
@@ -138,7 +138,7 @@ def test_the_seed_of_torch_or_a_generator_repeats_a_batch():
 
 
 def test_a_memory_map_is_not_copied(tmp_path):
-    """A sparse file of 2 TB: whoever copies it, or an index of it, does not return."""
+    """A sparse file of 2 TB: a copy of it, or of an index of it, would not end."""
     tokens = np.memmap(tmp_path / "tokens", np.uint16, mode="w+", shape=(10**12,))
     tokens[-3:] = 1, 2, 65535
     assert get_batch(tokens, 2, 1024, "cpu")[0].shape == (2, 1024)
@@ -159,7 +159,7 @@ def test_an_id_outside_the_vocabulary_is_refused(wrong, dtype):
 
 
 @pytest.mark.parametrize("draw", [get_batch, lambda *sizes: Batches(*sizes, seed=0)[0]])
-def test_large_ids_come_through(draw):
+def test_large_ids_are_kept(draw):
     x, y = draw(np.full(9, 2**32 - 1, np.uint32), 2, 8)
     assert x.unique().tolist() == y.unique().tolist() == [2**32 - 1]
 
@@ -183,7 +183,7 @@ def test_wrong_input_is_refused_in_a_sentence(draw, tokens, batch_size, context_
 
 
 @pytest.mark.parametrize("device", ["cuda:99", "nowhere"])
-def test_a_device_that_is_not_there_is_an_error_of_torch(device):
+def test_a_missing_device_is_an_error_of_torch(device):
     with pytest.raises(RuntimeError, match=r"CUDA|nowhere"):
         get_batch(np.arange(9), 2, 8, device)
     with pytest.raises(RuntimeError, match=r"CUDA|nowhere"):
@@ -194,7 +194,7 @@ def test_a_device_that_is_not_there_is_an_error_of_torch(device):
 
 
 def plain_bits(key, counter):
-    """splitmix64, in integers without a width."""
+    """splitmix64, in Python integers."""
     mask = 2**64 - 1
     z = (key + (counter + 1) * 0x9E3779B97F4A7C15) & mask
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
@@ -242,7 +242,7 @@ def test_splitmix64_gives_its_published_values():
     order=st.sampled_from(["random", "epoch"]),
     number=st.integers(0, 1000) | st.integers(0, 2**58),
 )
-def test_the_order_is_its_definition(
+def test_the_order_equals_its_definition(
     num_windows, more_tokens, context_length, batch_size, seed, order, number
 ):
     num_tokens = num_windows * context_length + 1 + more_tokens % context_length
@@ -255,7 +255,7 @@ def test_the_order_is_its_definition(
 
 
 def test_the_order_never_changes():
-    """What a run has read must be read again when it is resumed, by any version of tilth."""
+    """A resumed run must read the same batches, with any version of tilth."""
     tokens = np.arange(100_001)
     random = Batches(tokens, 5, 10, seed=42, order="random")
     epoch = Batches(tokens, 5, 10, seed=42, order="epoch")
@@ -292,14 +292,14 @@ SIZES = sorted(
 )
 
 
-def test_a_shuffle_shows_everything_once():
+def test_a_shuffle_is_a_permutation():
     for size in SIZES:
         order = shuffled(np.arange(size, dtype=np.uint64), size, array(size))
         assert np.array_equal(np.sort(order), np.arange(size)), size
 
 
 def shuffles(size, count, seed=0):
-    """Many shuffles, one a row, under keys as those of the epochs of one seed."""
+    """Return many shuffles, one a row, with the keys of the epochs of one seed."""
     keys = random_bits(random_bits(array(seed), array(1)), np.arange(count, dtype=np.uint64))
     places = np.tile(np.arange(size, dtype=np.uint64), count)
     return shuffled(places, size, np.repeat(keys, size)).reshape(count, size).astype(np.int64)
@@ -314,7 +314,7 @@ def test_every_shuffle_of_a_few_is_equally_frequent(size):
 
 
 @pytest.mark.parametrize(("size", "count"), [(7, 10_000), (16, 60_000), (30, 10_000), (64, 4_000)])
-def test_no_place_and_no_neighbour_is_preferred(size, count):
+def test_places_and_neighbours_are_uniform(size, count):
     orders = shuffles(size, count)
     pairs = np.arange(size) * size + orders  # of a place and what stands there
     counts = np.bincount(pairs.ravel(), minlength=size**2)
@@ -352,7 +352,7 @@ def test_a_shuffle_of_a_trillion_needs_no_list(size):
 
 
 def plain_shuffled_large(place, size, key):
-    """`plain_shuffled`, but for the search of the side."""
+    """`plain_shuffled`, except for the search of the side."""
     side = math.isqrt(size - 1) + 1
     side += side % 2
     while True:
@@ -381,7 +381,7 @@ def test_an_epoch_shows_every_window_once(num_tokens, batch_size, context_length
     assert expected[-1] + 2 * context_length + 1 > num_tokens  # one more would not fit
 
 
-def test_epochs_and_seeds_have_orders_of_their_own():
+def test_epochs_and_seeds_have_different_orders():
     def epochs(seed):
         batches = Batches(np.arange(1001), 100, 10, seed, "epoch")
         return {tuple(batches.starts(number)) for number in range(50)}
@@ -412,7 +412,7 @@ def test_ranks_share_the_global_batch(order, world_size, rows, number):
 
 
 def test_microbatches_are_slices():
-    """Two ranks that cut their part into microbatches read what one reads, in the same order."""
+    """Two ranks with microbatches read the same rows as one, in the same order."""
     tokens = np.arange(1000)
     whole, _ = Batches(tokens, 8, 7, 11, "epoch")[5]
     parts = [Batches(tokens, 8, 7, 11, "epoch", rank=rank, world_size=2) for rank in (0, 1)]
@@ -428,7 +428,7 @@ def read_in_a_process(file, order, rank, world_size):
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_processes_share_the_global_batch(tmp_path, batches):
-    """Forked in the middle of a loop, whose thread they do not have."""
+    """Forked in the middle of a loop, whose thread they do not inherit."""
     file = tmp_path / "train.npy"
     np.save(file, np.arange(5000, dtype=np.uint16))
     loop = batches.read()
@@ -478,7 +478,7 @@ def test_batches_are_numbered_from_zero():
             batches.read(number)  # now, not when the first batch is asked for
 
 
-def test_numbers_of_numpy_will_do():
+def test_numpy_integers_are_accepted():
     sizes = [np.int64(4), np.int32(8), np.uint64(3)]
     batches = Batches(np.arange(100), *sizes, rank=np.int64(1), world_size=np.int64(2))
     expected = Batches(np.arange(100), 4, 8, 3, rank=1, world_size=2)
@@ -494,7 +494,7 @@ def readers():
 
 @pytest.fixture(autouse=True)
 def _no_reader_is_left():
-    """After every test here: a loop that has ended, in whatever way, leaves no thread."""
+    """After every test: a loop that has ended, in any way, leaves no thread."""
     yield
     assert wait_until(lambda: not readers())
 
@@ -518,7 +518,7 @@ def test_reading_gives_the_batches_in_order(batches, length):
     assert list(batches.read(start=9, stop=3)) == []
 
 
-def test_reading_goes_on_without_end(batches):
+def test_reading_never_ends(batches):
     for number, (x, _) in enumerate(batches.read()):
         assert torch.equal(x, batches[number][0])
         if number == 300:
@@ -533,13 +533,13 @@ def test_the_thread_begins_with_the_first_batch(batches):
     loop.close()
 
 
-def test_two_loops_do_not_meet(batches):
+def test_two_loops_are_independent(batches):
     for (x, _), (other, _) in zip(batches.read(0, 50), batches.read(1, 51), strict=True):
         assert not torch.equal(x, other)
 
 
 class Watched(Batches):
-    """Counts what the thread prepares, and fails where it is told to."""
+    """Records the prepared batches, and fails at batch `fails_at`."""
 
     fails_at = None
 
@@ -583,7 +583,7 @@ def test_an_error_of_the_thread_is_raised_in_the_loop(fails_at):
 
 @pytest.mark.parametrize("offset_bytes", [0, 128, 2**17])
 def test_a_file_that_becomes_shorter_is_an_error(tmp_path, offset_bytes):
-    """The system would end the process by SIGBUS."""
+    """A read beyond the end of the file would be a SIGBUS."""
     file = tmp_path / "tokens"
     file.write_bytes(bytes(200_000 + offset_bytes))
     tokens = np.memmap(file, np.uint16, mode="r", offset=offset_bytes)
@@ -637,7 +637,7 @@ def test_the_thread_ends_when_the_loop_is_forgotten(batches):
 
 
 def test_the_garbage_collector_may_run_in_the_thread_itself():
-    """It then closes the loop from the thread that the loop could wait for."""
+    """It then closes the loop from the thread that the loop would wait for."""
     forgotten, collected = threading.Event(), []
 
     class Collecting(Batches):
@@ -699,8 +699,8 @@ def test_memory_stays_flat_over_a_million_batches():
 # CUDA
 
 
-def test_what_goes_to_cuda_is_pinned_and_not_waited_for(monkeypatch):
-    """Where there is no CUDA: the calls, not what they do."""
+def test_copies_to_cuda_are_pinned_and_asynchronous(monkeypatch):
+    """Without CUDA: checks the calls, not their effects."""
     calls = []
     empty = torch.empty
 

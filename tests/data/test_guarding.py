@@ -1,4 +1,4 @@
-"""A file that is cut under a memory map is an error, not the end of the process."""
+"""A truncated file of a memory map is an error, not a SIGBUS."""
 
 import doctest
 
@@ -13,7 +13,7 @@ def test_docstring():
     assert doctest.testmod(guarding).failed == 0
 
 
-def test_a_file_that_was_cut(tmp_path):
+def test_a_truncated_file(tmp_path):
     np.save(tmp_path / "ids.npy", np.arange(100_000, dtype=np.uint16))
     tokens = GuardedTokens(np.load(tmp_path / "ids.npy", mmap_mode="r")[10:])
     assert len(tokens) == 99_990
@@ -26,7 +26,7 @@ def test_a_file_that_was_cut(tmp_path):
     assert part.tolist() == [15, 16, 17]  # a copy
 
 
-def test_a_file_behind_a_view_is_known(tmp_path):
+def test_the_file_of_a_view_is_checked(tmp_path):
     np.save(tmp_path / "tokens.npy", np.arange(100))
     tokens = np.load(tmp_path / "tokens.npy", mmap_mode="r")
     views = [tokens, tokens[5:], np.asarray(tokens)[::2], tokens.reshape(10, 10)[3]]
@@ -41,7 +41,7 @@ def test_a_file_behind_a_view_is_known(tmp_path):
     GuardedTokens(np.arange(5)[1:]).check()
 
 
-def test_a_map_that_begins_later(tmp_path):
+def test_a_map_with_an_offset(tmp_path):
     (tmp_path / "ids.bin").write_bytes(bytes(300_000))
     tokens = np.memmap(tmp_path / "ids.bin", np.uint16, "r", offset=200_000, shape=(1000,))
     guarded = GuardedTokens(tokens)

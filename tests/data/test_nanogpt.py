@@ -1,4 +1,4 @@
-"""nanoGPT's .bin: the bytes that nanoGPT's own lines write, and no id that wraps."""
+"""nanoGPT's .bin files: the bytes that nanoGPT writes, and no id that overflows."""
 
 import doctest
 import os
@@ -65,7 +65,7 @@ def test_an_id_that_does_not_fit_is_refused(tmp_path, place, bad):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_is_not_replaced_unless_told(tmp_path):
+def test_a_file_is_replaced_only_with_overwrite(tmp_path):
     path = tmp_path / "train.bin"
     save_bin([1, 2], path)
     with pytest.raises(FileExistsError, match="overwrite"):
@@ -86,7 +86,7 @@ def test_a_file_is_not_replaced_unless_told(tmp_path):
         ([True], "bool, not integers"),
     ],
 )
-def test_what_is_no_array_of_ids_is_refused(tmp_path, tokens, message):
+def test_invalid_arrays_are_refused(tmp_path, tokens, message):
     with pytest.raises(ValueError, match=message):
         save_bin(tokens, tmp_path / "train.bin")
     assert list(tmp_path.iterdir()) == []
@@ -100,21 +100,21 @@ def test_what_is_no_array_of_ids_is_refused(tmp_path, tokens, message):
         (b"", np.uint16, "holds no tokens; "),
     ],
 )
-def test_a_torn_file_is_refused_by_name(tmp_path, content, dtype, message):
+def test_a_truncated_file_is_refused_by_name(tmp_path, content, dtype, message):
     path = tmp_path / "train.bin"
     path.write_bytes(content)
     with pytest.raises(FileError, match=f"{path} {message}"):
         load_bin(path, dtype)
 
 
-def test_what_cannot_be_opened_is_named(tmp_path):
+def test_a_file_that_cannot_be_opened_is_named(tmp_path):
     with pytest.raises(FileError, match=r"absent.bin does not exist; check the path"):
         load_bin(tmp_path / "absent.bin")
     with pytest.raises(FileError, match="is a folder"):
         load_bin(tmp_path)
 
 
-def test_a_dtype_that_holds_no_ids_is_refused(tmp_path):
+def test_a_dtype_that_is_not_an_integer_is_refused(tmp_path):
     save_bin([1, 2], tmp_path / "train.bin")
     with pytest.raises(
         ValueError, match="float32 is not an integer dtype; give the dtype of the ids"

@@ -1,4 +1,4 @@
-"""Resuming tokenizing: only our own files are replaced, and only a sound journal is believed."""
+"""Resuming tokenizing: only files of tokenizing are replaced, only a valid journal is used."""
 
 import json
 import os
@@ -32,7 +32,7 @@ class Interrupt(Exception):
 
 @pytest.fixture
 def interrupted(tokenizer, corpus, tmp_path):
-    """A folder whose work was interrupted after the second of three files."""
+    """A folder whose tokenizing was interrupted after the second of three files."""
 
     def interrupt(_phase, done, total):
         if done > total // 2:
@@ -48,7 +48,7 @@ def contents(folder):
 
 
 def test_a_link_in_place_of_the_partial_folder(tokenizer, corpus, tmp_path):
-    """What the link leads to stays, whatever its names are."""
+    """The target of the link stays unchanged, with any file names."""
     precious = tmp_path / "precious"
     precious.mkdir()
     names = ("thesis.txt", "train.npy", "journal.json", "lock", "manifest.json")
@@ -70,7 +70,7 @@ def test_a_link_in_place_of_the_partial_folder(tokenizer, corpus, tmp_path):
         (["lock", ".thesis.txt.0123456789abcdef.partial"], "did not write"),
     ],
 )
-def test_a_partial_folder_of_the_users_own(tokenizer, corpus, tmp_path, names, said):
+def test_a_partial_folder_with_files_of_the_user(tokenizer, corpus, tmp_path, names, said):
     own = tmp_path / "data" / ".partial"
     own.mkdir(parents=True)
     for name in names:
@@ -127,7 +127,7 @@ def changed_journal(folder, change, *, with_checksum):
     path.write_text(json.dumps(journal, indent=2))
 
 
-def test_the_interrupted_work_goes_on(tokenizer, corpus, interrupted, caplog):
+def test_interrupted_work_resumes(tokenizer, corpus, interrupted, caplog):
     tokenize(corpus, tokenizer, interrupted, valid=0.2)
     assert caplog.text == ""
 
@@ -167,7 +167,7 @@ STATES = {
 def test_a_journal_that_contradicts_the_work_is_discarded(
     tokenizer, corpus, tmp_path, interrupted, caplog, name, value
 ):
-    """Also with a checksum that is right."""
+    """Also with a correct checksum."""
     changed_journal(
         interrupted, lambda journal: journal["state"].update({name: value}), with_checksum=True
     )
@@ -179,7 +179,7 @@ def test_a_journal_that_contradicts_the_work_is_discarded(
 
 
 @pytest.mark.parametrize("job", [[], None, 7, "x", {}])
-def test_a_journal_of_no_job_is_discarded(tokenizer, corpus, interrupted, caplog, job):
+def test_a_journal_with_an_invalid_job_is_discarded(tokenizer, corpus, interrupted, caplog, job):
     changed_journal(interrupted, lambda journal: journal.update(job=job), with_checksum=True)
     tokenize(corpus, tokenizer, interrupted, valid=0.2)
     assert "is discarded because" in caplog.text
@@ -199,10 +199,10 @@ def test_every_own_name_is_known():
     assert not partial.OWN_NAME.fullmatch("train.npy.bak")
 
 
-def test_a_partial_folder_that_vanishes_is_an_error_and_not_made_again(tmp_path):
-    def vanish():
+def test_a_removed_partial_folder_is_an_error(tmp_path):
+    def remove_inside():
         with partial.partial_folder(tmp_path / "data") as folder:
             shutil.rmtree(folder)
 
     with pytest.raises(FileNotFoundError):
-        vanish()
+        remove_inside()

@@ -1,4 +1,4 @@
-"""An opened data folder is what was written, or it is refused by name."""
+"""A data folder opens as it was written, or the error names the wrong file."""
 
 import hashlib
 import json
@@ -112,7 +112,7 @@ def test_another_spelling_of_the_manifest_is_found(tokenizer, tmp_path):
 
 
 def test_each_block_is_named(data_folder, monkeypatch):
-    """With checksums of 16 MiB a small folder has one block a file: verify one that has two."""
+    """Blocks of 16 MiB give one block a file: verify with blocks of 256 bytes."""
     import tilth.data.token_files as module
     import tilth.data.tokenizing
     import tilth.data.verifying
@@ -134,7 +134,7 @@ def test_each_block_is_named(data_folder, monkeypatch):
 
 
 def test_an_id_outside_the_vocabulary_is_found(data_folder, monkeypatch):
-    """By a manifest that vouches for it, as another program might write one."""
+    """With a consistent manifest, as another program might write it."""
     from tilth.data import token_files, verifying
 
     monkeypatch.setattr(
@@ -166,17 +166,17 @@ def test_the_fingerprint_is_of_the_ids(written, tokenizer, tmp_path):
     assert data.fingerprint != other.fingerprint
 
 
-def test_what_is_no_data_folder(tmp_path):
+def test_a_folder_without_a_manifest(tmp_path):
     for folder in (tmp_path / "missing", tmp_path):
         with pytest.raises(FileError, match=r"is not a data folder \(it has no manifest\.json\)"):
             open_data(folder)
 
 
-# --- manifests of strangers -----------------------------------------------------------------------
+# --- untrusted manifests --------------------------------------------------------------------------
 
 
 def write_manifest(folder, change):
-    """Change the manifest, and give it the checksum of its new content."""
+    """Change the manifest, and update its checksum."""
     path = folder / "manifest.json"
     content = json.loads(path.read_text())
     del content["checksum"]
@@ -260,7 +260,7 @@ def test_hostile_manifests_are_refused_in_a_sentence(data_folder, change):
     assert "\n" not in "".join(problems)
 
 
-def test_a_manifest_without_an_end_token_has_the_usual_one(data_folder):
+def test_a_manifest_without_an_end_token_has_the_default(data_folder):
     write_manifest(data_folder, without("end_token"))
     assert open_data(data_folder).end_token == END
     assert not any(finding.problem for finding in verify_data(data_folder))
@@ -278,8 +278,8 @@ def test_pipes_are_refused(data_folder, name):
         assert name in str(error)  # noqa: PT017
 
 
-def test_documents_that_end_behind_the_ids_are_found(data_folder, monkeypatch):
-    """Block by block they rise, and the last ends with the ids."""
+def test_documents_that_end_after_the_ids_are_found(data_folder, monkeypatch):
+    """In each part they increase, and the last ends with the ids."""
     from tilth.data import verifying
 
     monkeypatch.setattr(verifying, "DOCUMENTS_AT_ONCE", 2)
@@ -296,7 +296,7 @@ def test_documents_that_end_behind_the_ids_are_found(data_folder, monkeypatch):
     assert problems == ["a document ends after the ids"]
 
 
-def test_a_file_that_is_cut_during_verification_is_an_error(data_folder, monkeypatch):
+def test_a_file_truncated_during_verification_is_an_error(data_folder, monkeypatch):
     def open_and_cut(folder):
         data = open_data(folder)
         os.truncate(folder / "train.npy", 130)

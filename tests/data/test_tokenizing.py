@@ -1,4 +1,4 @@
-"""Token files: what they hold, and that nothing that happens on the way changes a byte of it."""
+"""Token files: their content, and that no interruption changes a byte of it."""
 
 import itertools
 import json
@@ -40,7 +40,7 @@ def corpus(tmp_path):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """Cut even a small corpus into many blocks, and wait for a journal behind each."""
+    """Split even a small corpus into many blocks, and wait for a journal after each."""
 
     def advance(arrays, state):
         arrays.state = state
@@ -61,7 +61,7 @@ def contents(folder):
 
 
 def documents_of(data, split):
-    """The ids of each document, without its end token."""
+    """Return the ids of each document, without its end token."""
     starts = data.documents(split).tolist()
     ids = getattr(data, split)
     assert starts[0] == 0
@@ -71,7 +71,7 @@ def documents_of(data, split):
 
 
 def reference_hash(text):
-    """The definition in core/bpe/text_hash.hpp, with Python's whole numbers."""
+    """The definition in core/bpe/text_hash.hpp, in Python integers."""
 
     def fold(value):
         product = value * 0x9E3779B97F4A7C15
@@ -84,11 +84,11 @@ def reference_hash(text):
 
 
 @given(st.lists(st.text(max_size=40), max_size=5))
-def test_the_hash_is_its_definition(texts):
+def test_the_hash_equals_its_definition(texts):
     assert text_hashes(texts).tolist() == [reference_hash(text.encode()) for text in texts]
 
 
-def test_the_hash_is_even():
+def test_the_hash_is_uniform():
     """Chi-square over 256 bins, for texts that differ in little; 99.99% lie below 340."""
     for shift in (0, 24, 56):
         hashes = text_hashes([f"document {number}" for number in range(100_000)])
@@ -107,7 +107,7 @@ def test_the_hash_is_even():
 def test_ids_are_those_of_each_document(
     tokenizer, tmp_path_factory, monkeypatch, texts, valid, threads, block_bytes
 ):
-    """Against the encoder document by document, and the split against its definition."""
+    """Compared with the encoder for each document, and with the definition of the split."""
     texts = [text for text in texts if text.strip(" \t\n\r\v\f")]
     if not texts:
         return
@@ -126,7 +126,7 @@ def test_ids_are_those_of_each_document(
 
 @pytest.mark.parametrize("threads", [1, 2, 8])
 @pytest.mark.parametrize("block_bytes", [1, 100, 10_000, 1 << 20])
-def test_neither_threads_nor_cuts_change_a_byte(
+def test_neither_threads_nor_blocks_change_a_byte(
     tokenizer, corpus, tmp_path, monkeypatch, threads, block_bytes
 ):
     tokenize(corpus, tokenizer, tmp_path / "whole", valid=0.2)
@@ -155,7 +155,7 @@ def test_text_cannot_pose_as_a_special_token(tokenizer, tmp_path):
     assert tokenizer.decode(data.train[:-1]) == f"a{END}b"
 
 
-def test_a_validation_corpus_of_its_own(tokenizer, corpus, tmp_path):
+def test_a_separate_validation_corpus(tokenizer, corpus, tmp_path):
     (tmp_path / "valid.txt").write_text(END.join(STORIES[:3]))
     data = tokenize(corpus, tokenizer, tmp_path / "data", valid_corpus=tmp_path / "valid.txt")
     assert data.num_documents("train") == 300
@@ -173,7 +173,7 @@ def test_the_dtype_holds_every_id(tmp_path):
         assert data.train.tolist() == [0, 0, 0, last_id]
 
 
-def test_a_pattern_of_ones_own(tmp_path):
+def test_a_custom_pattern(tmp_path):
     vocab = dict(enumerate([b"a", b"b", b" ", b"a b", b"a "]))
     merges = [(b"a", b" "), (b"a ", b"b")]
     tokenizer = Tokenizer(vocab, merges, [END], pattern=r".+")
@@ -189,7 +189,7 @@ FILE_EVENTS = {"open", "os.rename", "os.remove", "os.truncate", "os.mkdir", "os.
 
 
 def killed_at(event_number, work):
-    """Fork, do the work, and die by SIGKILL at that file event; whether it came to that."""
+    """Fork, do the work, and die by SIGKILL at that file event; return whether it was reached."""
     child = os.fork()
     if child == 0:
         count = 0
@@ -210,8 +210,8 @@ def killed_at(event_number, work):
     return os.WIFSIGNALED(status)
 
 
-def test_killed_anywhere_it_ends_with_the_same_bytes(tokenizer, corpus, tmp_path, small_blocks):
-    """At every open, rename and removal of the whole work, until one work ends alive."""
+def test_killed_anywhere_it_resumes_to_the_same_bytes(tokenizer, corpus, tmp_path, small_blocks):
+    """Killed at every open, rename and removal, until one call completes."""
     tokenize(corpus, tokenizer, tmp_path / "whole", valid=0.2)
     whole = contents(tmp_path / "whole")
     for event_number in range(1, 10_000, 4):
@@ -244,8 +244,8 @@ def test_killed_again_and_again(tokenizer, corpus, tmp_path, small_blocks):
     assert contents_without_partial(out) == contents(tmp_path / "whole")
 
 
-def test_it_goes_on_where_it_was(tokenizer, corpus, tmp_path, monkeypatch, small_blocks):
-    """What was read before the interruption is not read again."""
+def test_it_resumes_where_it_stopped(tokenizer, corpus, tmp_path, monkeypatch, small_blocks):
+    """Documents before the interruption are not read again."""
 
     class Interrupt(Exception):
         pass
@@ -271,7 +271,7 @@ def test_it_goes_on_where_it_was(tokenizer, corpus, tmp_path, monkeypatch, small
 
 
 @pytest.mark.parametrize("change", ["source", "tokenizer", "options"])
-def test_changed_work_is_begun_again(tokenizer, corpus, tmp_path, caplog, small_blocks, change):
+def test_changed_work_starts_again(tokenizer, corpus, tmp_path, caplog, small_blocks, change):
     assert killed_at(30, lambda: tokenize(corpus, tokenizer, tmp_path / "data", valid=0.2))
     valid = 0.2
     if change == "source":
@@ -302,7 +302,7 @@ def test_a_damaged_journal_is_discarded(tokenizer, corpus, tmp_path, caplog, sma
 def test_arrays_shorter_than_their_journal_are_discarded(
     tokenizer, corpus, tmp_path, caplog, small_blocks, change
 ):
-    """As after a power cut on a disk that lied; zeros in their place would pass every check."""
+    """As after a power failure with lost writes; zeros in their place would pass every check."""
     assert killed_at(30, lambda: tokenize(corpus, tokenizer, tmp_path / "data", valid=0.2))
     array = tmp_path / "data" / ".partial" / "train.npy"
     if change == "cut":
@@ -315,8 +315,8 @@ def test_arrays_shorter_than_their_journal_are_discarded(
     assert contents(tmp_path / "data") == contents(tmp_path / "whole")
 
 
-def test_killed_behind_the_last_rename(tokenizer, corpus, tmp_path, monkeypatch):
-    """The data is whole; what is left of the work harms neither it nor a call that overwrites."""
+def test_killed_after_the_last_rename(tokenizer, corpus, tmp_path, monkeypatch):
+    """The data is complete; leftovers affect neither it nor a call that overwrites it."""
     with monkeypatch.context() as patch:
         patch.setattr("tilth.data.tokenizing.clear", lambda _folder: None)
         tokenize(corpus, tokenizer, tmp_path / "data", valid=0.2)
@@ -328,8 +328,8 @@ def test_killed_behind_the_last_rename(tokenizer, corpus, tmp_path, monkeypatch)
     assert contents(tmp_path / "data") == whole
 
 
-def test_a_lock_on_a_removed_file_keeps_nobody_out(tmp_path, monkeypatch):
-    """The folder goes between opening the lock and taking it: the lock must be taken anew."""
+def test_a_lock_on_a_removed_file_is_taken_again(tmp_path, monkeypatch):
+    """The folder is removed between opening the lock and taking it: it must be taken again."""
     original = files.fcntl.flock
     calls = []
 
@@ -351,7 +351,7 @@ def test_a_lock_on_a_removed_file_keeps_nobody_out(tmp_path, monkeypatch):
     assert not (tmp_path / "data").exists()
 
 
-def test_files_of_others_are_kept(tokenizer, corpus, tmp_path):
+def test_other_files_are_kept(tokenizer, corpus, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "train.npy").write_text("precious")
     with pytest.raises(FileExistsError, match=r"train\.npy already exists"):
@@ -381,7 +381,7 @@ def test_only_token_files_are_overwritten(tokenizer, corpus, tmp_path):
 
 
 def test_many_small_sources(tokenizer, tmp_path):
-    """Linear: each source once looked at, not all of them for each."""
+    """In linear time: not all sources are visited for each."""
     (tmp_path / "many").mkdir()
     for number in range(1000):
         (tmp_path / "many" / f"{number:04}.jsonl").write_text('{"text": "the cat"}')
@@ -392,7 +392,7 @@ def test_many_small_sources(tokenizer, tmp_path):
 
 @pytest.mark.parametrize("text", ["the cat sat ", "w%x "], ids=["cached", "uncached"])
 def test_check_interrupts_a_long_document(tokenizer, text):
-    """Ctrl-C need not wait for the end, however fast a group of 8 MB is encoded."""
+    """Ctrl-C does not wait for the end of a document."""
     calls = []
 
     def check():
@@ -434,7 +434,7 @@ def test_a_source_that_changes_meanwhile(tokenizer, corpus, tmp_path, caplog, sm
     assert tokenize(corpus, tokenizer, tmp_path / "data").num_documents("train") > 200
 
 
-def test_a_source_that_vanishes(tokenizer, corpus, tmp_path, small_blocks):
+def test_a_source_that_is_removed(tokenizer, corpus, tmp_path, small_blocks):
     (tmp_path / "second.txt").write_text("two")
     with pytest.raises((ValueError, OSError), match=r"second\.txt"):
         tokenize(
@@ -465,7 +465,7 @@ def test_bad_documents_are_an_error_or_counted(tokenizer, tmp_path):
     assert data.manifest.sources[0].skipped == 1
 
 
-def test_what_cannot_be_done_is_refused_before_the_work(tokenizer, corpus, tmp_path):
+def test_errors_before_any_work(tokenizer, corpus, tmp_path):
     out = tmp_path / "data"
     with pytest.raises(ValueError, match="no special token '<end>'"):
         tokenize(corpus, tokenizer, out, end_token="<end>")
@@ -510,7 +510,7 @@ def test_torch_is_not_imported(corpus, tokenizer, tmp_path):
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_corpus(tokenizer, tmp_path):
-    """A gigabyte of short documents, then one document of 300 MB, each in a process of its own."""
+    """A gigabyte of short documents, then one document of 300 MB, in separate processes."""
     tokenizer.save(tmp_path / "tokenizer.json")
     code = """
 import re, sys, tilth
@@ -533,7 +533,7 @@ print(int(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1]
 
 @pytest.mark.slow
 def test_killed_at_any_time(tokenizer, tmp_path):
-    """By the clock, 100 times, with the blocks and journals of every day."""
+    """At random times, 100 times, with the default blocks and journals."""
     tokenizer.save(tmp_path / "tokenizer.json")
     path = tmp_path / "stories.txt"
     path.write_text(END.join(STORIES * 1500))
