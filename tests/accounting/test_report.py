@@ -25,7 +25,7 @@ def test_the_numbers_of_gpt2_xl():
         "3,019,898,880,000",
         "164,682,137,600",
         "4,513,336,524,800",
-        "14 operations for each parameter",
+        "14 operations per parameter",
         "15,517,753,344 bytes x batch + 34,032,921,600",
         "6,584 days",
         "NVIDIA A100 data sheet",
@@ -52,7 +52,7 @@ def test_any_model_can_be_shown(config, optimizer, dtype, device):
     assert all(len(line) <= WIDTH for line in text.splitlines())
     assert "…" not in text  # nothing was cut off
     if config.tie_embeddings:
-        assert "is the embedding" in text
+        assert "tied to the embedding" in text
 
 
 def row_of(text, name):
@@ -66,7 +66,7 @@ def test_a_batch_is_counted_whole():
     forward = 3 * 4_513_336_524_800
     assert row_of(text, "forward")[0] == f"{forward:,}"
     assert row_of(text, "backward")[0] == f"{2 * forward:,}"
-    assert row_of(text, "a step")[0] == f"{3 * forward:,}"
+    assert row_of(text, "per step")[0] == f"{3 * forward:,}"
     lists = (result.textbook_activations, result.activations)
     for component in ("attention", "feed-forward", "head and loss"):
         saved = [[each for each in group if each.component == component] for group in lists]
@@ -77,7 +77,7 @@ def test_a_batch_is_counted_whole():
 def test_variants_are_named():
     text = str(account("gpt2-small", norm="post", num_kv_heads=3, recompute=True))
     assert "norm post, num_kv_heads 3" in text.replace("\n", " ")
-    assert "with the forward pass again" in text
+    assert "backward with recomputation" in text
 
 
 def test_shares():

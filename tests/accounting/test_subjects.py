@@ -106,6 +106,6 @@ def test_wrong_names(tmp_path):
         find_subject("gpt2-xxl")
     with pytest.raises(ValueError, match=r"there are gpt2-small, .*leaderboard"):
         find_subject("???")
-    with pytest.raises(ValueError, match=r"is no run directory: it has no config\.toml"):
+    with pytest.raises(ValueError, match=r"is not a run directory \(it has no config\.toml\)"):
         find_subject(str(tmp_path))
     assert len(set(SHAPE_NAMES)) == len(SHAPE_NAMES)

@@ -96,7 +96,7 @@ def test_shares_as_tables_and_pictures(tmp_path):
         (["gpt2-xl", "--memory", "much"], "'much' is not a size"),
         (["gpt2-xl", "--hardware", "a10"], "hardware 'a10' is unknown; did you mean a100?"),
         (["gpt2-xl", "--hardware", "t4", "--dtype", "bfloat16"], "t4 has no peak for bfloat16"),
-        (["gpt2-xl", "--hours", "3"], "hours need a hardware"),
+        (["gpt2-xl", "--hours", "3"], "hours need hardware"),
         (["gpt2-xl", "--d-modl", "3"], "--d-modl"),
         (["--config", "missing.toml"], "missing.toml"),
         ([], "SHAPE requires an argument"),

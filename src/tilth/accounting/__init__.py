@@ -1,8 +1,6 @@
-"""What a model costs, from its config alone. No torch.
+"""Parameters, FLOPs, memory, time, energy and price of a model, from its config. No torch.
 
-What enters: a model, by name or as a config, and how it is to be trained. What leaves: its
-parameters by component, every matrix product with its FLOPs, the bytes of training and generating,
-and hours, energy and money on some hardware. `docs/accounting.md` says how each number comes about.
+`docs/accounting.md` derives each number.
 
 >>> print(account("gpt2-xl").parameters.total)
 2127057600

@@ -1,4 +1,4 @@
-"""Everything that a model costs, as one value: the function `account` and its result.
+"""The function `account` and its result: everything that a model costs, as one value.
 
 >>> result = account("gpt2-xl", batch_size=1024, steps=400_000, hardware="a100")
 >>> result.parameters.total, result.forward_flops
@@ -169,7 +169,8 @@ def account(
     check(setup)
     if setup.num_microbatches > setup.batch_size:
         raise ValueError(
-            f"a batch of {setup.batch_size} cannot be cut into {setup.num_microbatches}."
+            f"num_microbatches is {setup.num_microbatches}, above batch_size {setup.batch_size}; "
+            "a microbatch needs a sequence."
         )
     kind = (setup.optimizer, setup.dtype)
     microbatches: dict[str, Any] = {"num_microbatches": setup.num_microbatches}
@@ -189,7 +190,9 @@ def account(
     if hours is not None:
         check_float("hours", hours, AMOUNT)
         if device is None or cost is None:
-            raise ValueError("hours need a hardware to be spent on; name one, or this.")
+            raise ValueError(
+                "hours need hardware; name it, or give `this` to measure this machine."
+            )
         optimum = compute_optimal(hours * 3600 * device.peak(setup.dtype) * cost.mfu)
     return Account(
         **vars(setup),

@@ -1,10 +1,9 @@
-"""What fits a budget: the size and the tokens that make the most of so many FLOPs.
+"""The compute-optimal model size for a FLOP budget.
 
-What enters: FLOPs. What leaves: an estimate. Hoffmann et al. (2022) trained some 400 models and
-found that parameters N and tokens D should grow alike; their own Chinchilla has 20 tokens for each
-parameter, and training takes about C = 6 N D operations. So N = sqrt(C / 120). It is a rule of
-thumb from large models of web text: a model that will be used a lot is better made smaller and
-trained for longer.
+Hoffmann et al. (2022) trained about 400 models and found that parameters N and tokens D should
+grow in proportion. Their model Chinchilla has 20 tokens per parameter, and training takes about
+C = 6 N D operations, so N = sqrt(C / 120). This is a rule of thumb from large models of web text. A
+model with many users is better made smaller and trained for longer.
 
 >>> optimum = compute_optimal(5.88e23)  # about Chinchilla's
 >>> round(optimum.parameters / 1e9), round(optimum.tokens / 1e12, 1)
@@ -22,7 +21,7 @@ FLOPS_PER_PARAMETER_AND_TOKEN = 6  # two forward, four backward
 
 @dataclass(frozen=True)
 class Optimum:
-    """The compute-optimal size of a budget, as estimated by Hoffmann et al. (2022)."""
+    """The compute-optimal parameters and tokens of a budget, by Hoffmann et al. (2022)."""
 
     flops: float
     parameters: float
@@ -30,7 +29,7 @@ class Optimum:
 
 
 def compute_optimal(flops: float) -> Optimum:
-    """The N and D with 6 N D = flops and D = 20 N."""
+    """Return the N and D with 6 N D = flops and D = 20 N."""
     flops = check_float("flops", flops, POSITIVE)
     parameters = math.sqrt(flops / (FLOPS_PER_PARAMETER_AND_TOKEN * TOKENS_PER_PARAMETER))
     return Optimum(flops, parameters, TOKENS_PER_PARAMETER * parameters)

@@ -1,9 +1,8 @@
-"""What FLOPs cost: a table of hardware, this machine measured, and time, energy and money.
+"""Time, energy and price of a training run on known hardware or on this machine.
 
-What enters: FLOPs or a model, a piece of hardware, how much of its peak is reached. What leaves:
-seconds, kilowatt hours, money. Peaks are those of dense matrix products, by dtype, as the maker
-states them; nobody reaches them. The share of the peak that a training run reaches, counted in the
-products that the model needs, is its model FLOPs utilisation (MFU; Chowdhery et al. 2022).
+Peaks are those of dense matrix products, by dtype, from the data sheets. The share of the peak that
+a run reaches, counted in the products of the model, is its model FLOPs utilization (MFU; Chowdhery
+et al. 2022).
 
 >>> cost = cost_of(run_flops=400_000 * 1024 * 3 * 4_513_336_524_800, hardware=HARDWARE["a100"])
 >>> round(cost.seconds / 86400)  # days, at half of 19.5 TFLOP/s
@@ -28,45 +27,45 @@ from tilth.schema import Range, check_choice, check_float
 
 DEFAULT_MFU = 0.5
 AMOUNT = Range(above=0.0, at_most=1e18)
-"""Of hours, money and bytes: products of these stay finite."""
+"""Limits of hours, prices and bytes, so that their products stay finite."""
 
-# Fitted to steps of models of 1 to 23 million parameters, on a machine with two cores: the model's
-# own products reach this much of the peak of large square ones, and each byte that autograd keeps
-# stands for this many that are read or written by the operations between the products.
+# Fitted to steps of models of 1 to 23 million parameters on two cores: the products of the model
+# reach this share of the peak of large square products, and each byte that autograd saves accounts
+# for this many bytes read or written by the operations between the products.
 SHARE_OF_PEAK = 0.85
 TRAFFIC_PER_SAVED_BYTE = 32
 TRAFFIC_PER_PARAMETER_BYTE = 8  # AdamW reads four numbers and writes three; clipping reads one
 
-PRODUCT_SIZE = 1536  # rows and columns: large enough for the peak, done in a twentieth of a second
-COPY_BYTES = 64 << 20  # beyond any cache
+PRODUCT_SIZE = 1536  # rows and columns: large enough for the peak, 0.05 s
+COPY_BYTES = 64 << 20  # larger than any cache
 TRIALS = 12
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """A device, with the operations a second that its maker states or that were measured."""
+    """A device with its peak throughput, from a data sheet or measured."""
 
     name: str
     what: str
     flops_per_second: dict[str, float]
-    """The peak for dense products of each dtype that it has."""
+    """Peak of dense matrix products, by supported dtype."""
     memory_bytes: float
     watts: float | None
-    """The most that it is built to draw; None where nobody knows."""
+    """Maximum power draw; None if unknown."""
     source: str
     bytes_per_second: float | None = None
-    """Of memory, read or written; only where it was measured."""
+    """Memory bandwidth, read plus written; None if not measured."""
 
     def peak(self, dtype: str) -> float:
-        """The operations a second of a dtype, or a ValueError that says which dtypes there are."""
+        """Return the peak FLOP/s of a dtype; raise ValueError if the device does not support it."""
         if dtype not in self.flops_per_second:
             known = ", ".join(self.flops_per_second)
             raise ValueError(f"{self.name} has no peak for {dtype}; it has {known}.")
         return self.flops_per_second[dtype]
 
 
-# Name, description, GB, watts, source, TFLOP/s in float32, tf32, and both kinds of 16 bits (old
-# ones have no tf32 and no bfloat16). Without sparsity, which data sheets include; it doubles them.
+# Name, description, GB, watts, source, TFLOP/s in float32, tf32, and both 16-bit types (old devices
+# have neither tf32 nor bfloat16). Without sparsity, which doubles the numbers of the data sheets.
 _DEVICES = """
 t4     |NVIDIA T4              |16 |70 |NVIDIA T4 data sheet          |8.1  |     |65
 v100   |NVIDIA V100 SXM2 32 GB |32 |300|NVIDIA V100 data sheet        |15.7 |     |125
@@ -89,24 +88,24 @@ def _device(row: str) -> Hardware:
 
 
 HARDWARE = {device.name: device for device in map(_device, _DEVICES.strip().splitlines())}
-"""By name."""
+"""Known devices, by name."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a run takes."""
+    """Time, energy and price of a run."""
 
     seconds: float
     mfu: float
-    """The share of the peak that was assumed, or that follows from the estimate."""
+    """Model FLOPs utilization, assumed or estimated."""
     energy_kwh: float | None
-    """At the most that the device draws; None where that is unknown."""
+    """At the maximum power draw; None if that is unknown."""
     money: float | None
-    """At a price an hour; None without one."""
+    """At a price per hour; None without one."""
 
 
 def find_hardware(name: str) -> Hardware:
-    """The device of that name; `this` is measured, in about a second."""
+    """Return a device by name; `this` measures this machine, in about a second."""
     check_choice("hardware", name, ["this", *HARDWARE])
     return measure_machine() if name == "this" else HARDWARE[name]
 
@@ -118,7 +117,7 @@ def cost_of(
     mfu: float | None = None,
     price_per_hour: float | None = None,
 ) -> Cost:
-    """The time, energy and price of operations at a share `mfu` of the peak; default 0.5."""
+    """Return the cost of `run_flops` operations at an MFU of `mfu`; default 0.5."""
     mfu = DEFAULT_MFU if mfu is None else mfu
     check_float("mfu", mfu, Range(at_least=1e-9, at_most=1.0))
     return _cost(run_flops / (hardware.peak(dtype) * mfu), mfu, hardware, price_per_hour)
@@ -134,10 +133,10 @@ def cost_of_steps(
     *,
     recompute: bool = False,
 ) -> Cost:
-    """The time on a machine that was measured: products, and what lies between them.
+    """Estimate the cost of steps on a measured machine, from its FLOP/s and memory bandwidth.
 
-    Small models spend much of their time in norms, rotations and sums, whose speed is that of
-    memory: one share of the peak would not do for all sizes.
+    Small models spend much of their time in norms, rotations and sums, which are bound by memory
+    bandwidth. No single MFU fits all sizes.
     """
     assert hardware.bytes_per_second is not None
     peak = hardware.peak("float32")
@@ -195,5 +194,5 @@ def _best_seconds(work: Callable[[], object], clock: Callable[[], float]) -> flo
 
 
 def host_memory_bytes() -> int:
-    """The physical memory of this machine."""
+    """Return the physical memory of this machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,7 +1,7 @@
-"""Where the FLOPs of a forward pass go, as a picture: across sizes, and across context lengths.
+"""Charts of the FLOPs of a forward pass by component, over model sizes and context lengths.
 
-What enters: a model and a path. What leaves: a page that works without a network (`.html`, by
-plotly) or a picture (`.png`, by matplotlib). Both come with the extra `report`.
+Written as an offline page (`.html`, by plotly) or an image (`.png`, by matplotlib). Both need the
+extra `report`.
 
 >>> config = GPT2_SHAPES["gpt2-xl"]
 >>> across_sizes("gpt2-xl", config)["gpt2-xl"]["feed-forward"]
@@ -23,7 +23,7 @@ from tilth.errors import import_extra
 from tilth.files import atomic_write
 
 CONTEXTS = [1024 * 2**power for power in range(8)]  # 1k to 128k
-# Distinct in grey and to those who see no red: the palette of Okabe and Ito.
+# Safe for color blindness and in greyscale: the palette of Okabe and Ito.
 COLOURS = {
     "attention projections": "#56b4e9",
     "attention scores and values": "#d55e00",
@@ -34,13 +34,13 @@ Shares = Mapping[str, dict[str, int]]
 
 
 def across_sizes(name: str, config: ModelConfig) -> dict[str, dict[str, int]]:
-    """FLOPs by component of GPT-2's sizes, and of one model more."""
+    """Return the FLOPs by component of the GPT-2 sizes and of one more model."""
     shapes = {**GPT2_SHAPES, name: config}
     return {each: flops_by_component(shape) for each, shape in shapes.items()}
 
 
 def across_contexts(config: ModelConfig) -> dict[str, dict[str, int]]:
-    """FLOPs by component of one sequence, from 1k to 128k tokens."""
+    """Return the FLOPs by component of one sequence of 1k to 128k tokens."""
     return {
         f"{length // 1024}k": flops_by_component(replace(config, context_length=length))
         for length in CONTEXTS
@@ -48,7 +48,7 @@ def across_contexts(config: ModelConfig) -> dict[str, dict[str, int]]:
 
 
 def save_picture(path: Path, name: str, config: ModelConfig, *, overwrite: bool = False) -> None:
-    """Write what the ending of the path says: a page or a picture."""
+    """Write a page or an image, by the suffix of the path."""
     panels = {
         "Forward pass, by size": across_sizes(name, config),
         f"{name}, by context length": across_contexts(config),
@@ -58,7 +58,7 @@ def save_picture(path: Path, name: str, config: ModelConfig, *, overwrite: bool 
     elif path.suffix == ".png":
         data = _png(panels)
     else:
-        raise ValueError(f"{path} is neither a page nor a picture; end it in .html or .png.")
+        raise ValueError(f"{path} is neither a page nor an image; end it in .html or .png.")
     with atomic_write(path, overwrite=overwrite) as file:
         file.write(data)
 
@@ -87,8 +87,8 @@ def _page(panels: Mapping[str, Shares]) -> bytes:
             )
             figure.add_trace(bar, row=1, col=column)
     figure.update_layout(barmode="stack", title="Where the FLOPs go", template="plotly_white")
-    figure.update_yaxes(title_text="share of the products, %", range=[0, 100], col=1)
-    # The script stands in the page, which so works without a network.
+    figure.update_yaxes(title_text="share of product FLOPs (%)", range=[0, 100], col=1)
+    # With the script inside, the page works offline.
     page: str = figure.to_html(include_plotlyjs=True, full_html=True)
     return page.encode()
 
@@ -104,7 +104,7 @@ def _png(panels: Mapping[str, Shares]) -> bytes:
             axes.bar_label(bars, labels, label_type="center", fontsize=8)
             bottom = [low + height for low, height in zip(bottom, heights, strict=True)]
         axes.set_title(title)
-    all_axes[0].set_ylabel("share of the products, %")
+    all_axes[0].set_ylabel("share of product FLOPs (%)")
     handles, names = all_axes[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=len(COLOURS), frameon=False)
     return png_bytes(figure)
@@ -118,7 +118,7 @@ def new_figure(width: float, height: float, what: str, **subplots: Any) -> tuple
 
 
 def png_bytes(figure: Any) -> bytes:  # noqa: ANN401
-    """The content of a PNG file, without the frame at the top and on the right."""
+    """The bytes of a PNG file; removes the top and right spines."""
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
     with io.BytesIO() as buffer:

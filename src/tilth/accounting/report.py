@@ -1,4 +1,4 @@
-"""An account as tables.
+"""An account as text tables.
 
 >>> print(plain(12345.6), plain(0.12345))
 12,346 0.123
@@ -14,7 +14,7 @@ from rich.table import Table
 
 from tilth.formatting import format_bytes, format_duration, scientific
 
-WIDTH = 100  # columns of text that goes to a file
+WIDTH = 100  # columns of text in a file or a pipe
 COMPONENTS = ("embedding", "attention", "feed_forward", "norms", "head")
 
 
@@ -74,7 +74,9 @@ def _heading(values: Mapping[str, Any]) -> list[str]:
 def _parameters(values: Mapping[str, Any]) -> Table:
     parameters = values["parameters"]
     total, size = parameters["total"], parameters["bytes"]
-    shown = parameters | ({"head": "is the embedding"} if values["model"]["tie_embeddings"] else {})
+    shown = parameters | (
+        {"head": "tied to the embedding"} if values["model"]["tie_embeddings"] else {}
+    )
     unit, power = ("GiB", 30) if size >= 2**30 else ("MiB", 20)
     return _table(
         "Parameters",
@@ -93,7 +95,7 @@ def _parameters(values: Mapping[str, Any]) -> Table:
 def _products(values: Mapping[str, Any]) -> Table:
     flops, tokens = values["flops"], values["model"]["context_length"]
     total = flops["forward"]
-    sums = {"all products": total, "besides: softmax, norms, ...": flops["elementwise_total"]}
+    sums = {"all products": total, "elementwise: softmax, norms, ...": flops["elementwise_total"]}
     return _table(
         f"Forward pass over {tokens:,} tokens: (m, n) times (n, p) takes 2mnp FLOPs",
         ("product", "m", "n", "p", "times", "FLOPs", "share"),
@@ -116,24 +118,24 @@ def _operations(values: Mapping[str, Any]) -> Table:
     batch_size, optimizer = training["batch_size"], training["optimizer"]
     tokens = batch_size * values["model"]["context_length"]
     forward = batch_size * flops["forward"]
-    backward = "backward, with the forward pass again" if training["recompute"] else "backward"
+    backward = "backward with recomputation" if training["recompute"] else "backward"
     numbers = {
         "forward": forward,
         backward: flops["per_step"] - forward,
-        "a step": flops["per_step"],
-        "a token": flops["per_token"],
-        f"{optimizer}'s update": flops["optimizer_total"],
+        "per step": flops["per_step"],
+        "per token": flops["per_token"],
+        f"{optimizer} update": flops["optimizer_total"],
         **{f"  {name}": number for name, number in flops["optimizer"].items()},
     }
     if flops["per_run"] is not None:
         numbers[f"{training['steps']:,} steps, {training['tokens']:,} tokens"] = flops["per_run"]
     table = _table(
-        f"Training, a batch of {batch_size:,} ({tokens:,} tokens)",
-        ("FLOPs", "number", "as"),
+        f"Training, batch of {batch_size:,} ({tokens:,} tokens)",
+        ("", "FLOPs", "rounded"),
         [(name, number, scientific(number)) for name, number in numbers.items()],
     )
     per_parameter = flops["optimizer_total"] / values["parameters"]["total"]
-    table.caption = f"{optimizer}: {per_parameter:,.4g} operations for each parameter"
+    table.caption = f"{optimizer}: {per_parameter:,.4g} operations per parameter"
     return table
 
 
@@ -158,18 +160,18 @@ def _memory(values: Mapping[str, Any]) -> Table:
     rows += [
         ("parameters", parameters, parameters),
         ("gradients", gradients, gradients),
-        (f"{training['optimizer']}'s state", moments, ours["optimizer_state_bytes"]),
-        ("all at once, or the worst moment", textbook["bytes"], ours["peak_bytes"]),
+        (f"{training['optimizer']} state", moments, ours["optimizer_state_bytes"]),
+        ("total, or peak of a step", textbook["bytes"], ours["peak_bytes"]),
     ]
     *shown, peaks = [(name, *map(format_bytes, sizes)) for name, *sizes in rows]
     sums = [peaks]
     if memory["limit_bytes"] is not None:
-        limit = f"the most sequences in {format_bytes(memory['limit_bytes'])}"
+        limit = f"largest batch in {format_bytes(memory['limit_bytes'])}"
         sums.append((limit, *(str(each["largest_batch"]) for each in both)))
     what = "sequence" if batch_size == 1 else "sequences"
     return _table(
-        f"Memory of training, {batch_size:,} {what} at a time, products in {training['dtype']}",
-        ("", "textbook", "this implementation", "of it for any batch"),
+        f"Training memory, microbatch of {batch_size:,} {what}, products in {training['dtype']}",
+        ("", "textbook", "this implementation", "independent of batch"),
         shown,
         sums,
     )
@@ -180,10 +182,10 @@ def _memory_notes(values: Mapping[str, Any]) -> list[str]:
     textbook, ours = memory["textbook"], memory["implementation"]
     return [
         f"Textbook: {textbook['per_sequence_bytes']:,} bytes x batch + {textbook['once_bytes']:,}. "
-        f"Kept by this implementation: {ours['per_sequence_bytes']:,} bytes x batch + "
-        f"{ours['once_bytes']:,}; its worst moment leaves out what is not there at once, and torch "
-        "itself.",
-        f"Generating: {format_bytes(memory['cache_bytes'])} of keys and values for one sequence of "
+        f"Activations of this implementation: {ours['per_sequence_bytes']:,} bytes x batch + "
+        f"{ours['once_bytes']:,}. The peak counts tensors that exist at the same time, without "
+        "torch itself.",
+        f"Generation: {format_bytes(memory['cache_bytes'])} of key/value cache per sequence of "
         f"{values['model']['context_length']:,} tokens.",
     ]
 
@@ -194,30 +196,30 @@ def _time(values: Mapping[str, Any]) -> Table:
     peak = hardware["flops_per_second"][training["dtype"]]
     rows = [
         ("peak", f"{peak / 1e12:,.4g} TFLOP/s in {training['dtype']}"),
-        ("which is from", hardware["source"]),
-        ("reached (MFU)", f"{cost['mfu']:.0%}"),
+        ("source", hardware["source"]),
+        ("utilization (MFU)", f"{cost['mfu']:.0%}"),
         ("time", format_duration(cost["seconds"])),
         ("hours", plain(cost["seconds"] / 3600)),
     ]
     if cost["energy_kwh"] is not None:
         rows.append(("energy", f"{plain(cost['energy_kwh'])} kWh at {hardware['watts']:.0f} W"))
     if cost["money"] is not None:
-        rows.append(("money", f"{cost['money']:,.2f}"))
+        rows.append(("price", f"{cost['money']:,.2f}"))
     return _table(f"Time of {length} on {hardware['what']}", ("", ""), rows)
 
 
 def _optimum(optimum: Mapping[str, float]) -> str:
     return (
-        f"These hours are {scientific(optimum['flops'])} FLOPs. By Hoffmann et al. (2022), "
-        f"an estimate, they are best spent on {scientific(optimum['parameters'])} parameters and "
-        f"{scientific(optimum['tokens'])} tokens, 20 for each."
+        f"The hours are {scientific(optimum['flops'])} FLOPs. Compute-optimal, by an estimate of "
+        f"Hoffmann et al. (2022): {scientific(optimum['parameters'])} parameters and "
+        f"{scientific(optimum['tokens'])} tokens, 20 per parameter."
     )
 
 
 def _table(title: str, columns: Sequence[str], *sections: Sequence[Sequence[Any]]) -> Table:
     """A table of texts and integers, with a line between sections; the first column is left."""
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
-    table.min_width = len(title)  # else a narrow table breaks it
+    table.min_width = len(title)  # else rich wraps the title of a narrow table
     table.caption_justify = "left"
     table.show_header = any(columns)
     for number, column in enumerate(columns):

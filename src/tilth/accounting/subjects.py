@@ -68,7 +68,9 @@ def find_subject(subject: StrPath | ModelConfig | TrainingConfig) -> Subject:
     if path.is_dir():
         path /= "config.toml"
         if not path.is_file():
-            raise FileError(name, "is no run directory: it has no config.toml", "check the path")
+            raise FileError(
+                name, "is not a run directory (it has no config.toml)", "check the path"
+            )
     if path.is_file():
         return _from_file(name, path)
     hint = suggestion(name.lower(), SHAPE_NAMES)
@@ -102,9 +104,10 @@ def _from_file(name: str, path: Path) -> Subject:
     """Read the config.toml of a run, a training config, or a file with at least a table [model]."""
     values = read_toml(path)
     if not isinstance(values.get("model"), dict):
-        raise FileError(path, "has no table [model]", "give the config of a run")
+        raise FileError(path, "has no table [model]", "name the config of a run")
     try:
         # The path of the data does not matter here.
         return subject_of(name, TrainingConfig.from_dict({"data": "", **values}))
     except ValueError as error:
-        raise FileError(path, f"is no training config: {error}".rstrip("."), "mend it") from error
+        problem = f"is not a valid training config ({str(error).rstrip('.')})"
+        raise FileError(path, problem, "correct it") from error
