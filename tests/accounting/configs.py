@@ -1,4 +1,4 @@
-"""Models of every variant, and the shape whose numbers were worked out by hand."""
+"""Configs of every model variant, and GPT-2 XL, whose numbers were computed by hand."""
 
 import itertools
 
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tilth.config import ModelConfig
 
-# GPT-2 XL's, in our architecture.
+# GPT-2 XL in this architecture.
 XL = ModelConfig(50_257, 1024, d_model=1600, num_layers=48, num_heads=25, d_ff=6400)
 
 _CHOICES = {

@@ -1,4 +1,4 @@
-"""Tiny tensors: on two threads they would mostly wait for each other."""
+"""One thread: with tiny tensors, two threads spend their time synchronising."""
 
 import pytest
 import torch

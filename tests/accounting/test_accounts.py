@@ -1,4 +1,4 @@
-"""An account holds what the parts of the room say, and prints it."""
+"""`account` combines the numbers of all modules; every docstring example runs."""
 
 import doctest
 import json
@@ -28,13 +28,13 @@ def test_examples(name):
     assert not result.failed
 
 
-def test_a_name_and_its_config_give_the_same():
+def test_name_and_config_are_equivalent():
     by_name, by_config = account("gpt2-xl", batch_size=3), account(XL, batch_size=3)
     assert replace(by_name, name="", notes=()) == replace(by_config, name="", notes=())
     assert by_name.config == XL
 
 
-def test_a_whole_run():
+def test_cost_of_a_run():
     result = account(
         "gpt2-xl", batch_size=1024, steps=400_000, hardware="a100", mfu=0.5, price_per_hour=1.0
     )
@@ -49,7 +49,7 @@ def test_a_whole_run():
     assert again.cost.seconds == pytest.approx(result.cost.seconds * 4 / 3)
 
 
-def test_a_training_config_brings_what_it_knows():
+def test_settings_of_a_training_config():
     model = ModelConfig(1000, context_length=64, d_model=64, num_layers=2, num_heads=4)
     config = TrainingConfig(
         "data", model, steps=7, batch_size=8, machine=MachineConfig(dtype="bfloat16")
@@ -63,7 +63,7 @@ def test_a_training_config_brings_what_it_knows():
     assert account(replace(config, microbatch_size=3)).memory.accumulates
 
 
-def test_widths_follow_unless_they_were_given():
+def test_derived_widths():
     assert account("gpt2-xl", context_length=2048).config == replace(XL, context_length=2048)
     wide = account("gpt2-xl", d_model=3200).config
     assert (wide.num_heads, wide.d_ff) == (50, ModelConfig(10, 8, 3200, 1, 50).d_ff)
@@ -73,14 +73,14 @@ def test_widths_follow_unless_they_were_given():
     assert account("tinystories", num_heads=8).config.num_kv_heads == 8
 
 
-def test_hours_give_a_size():
+def test_compute_optimal_size_of_hours():
     result = account("gpt2-xl", hardware="a100", mfu=0.4, hours=10, dtype="bfloat16")
     assert result.optimum.flops == pytest.approx(36_000 * 312e12 * 0.4)
     assert "estimate" in str(result)
     assert "Hoffmann" in str(result)
 
 
-def test_this_machine_is_estimated_by_its_memory_too():
+def test_measured_bandwidth_enters_the_estimate():
     device = replace(HARDWARE["a100"], flops_per_second={"float32": 1e12}, bytes_per_second=1e10)
     estimated, assumed = account(XL, hardware=device), account(XL, hardware=device, mfu=0.5)
     assert assumed.cost.mfu == 0.5
@@ -110,12 +110,12 @@ def test_this_machine_is_estimated_by_its_memory_too():
         ({"hardware": "b100"}, "hardware 'b100' is unknown"),
     ],
 )
-def test_what_makes_no_sense(changes, sentence):
+def test_invalid_arguments(changes, sentence):
     with pytest.raises(ValueError, match=sentence):
         account("gpt2-xl", **changes)
 
 
-def test_json_holds_all_of_it():
+def test_json():
     result = account("gpt2-xl", batch_size=2, steps=10, hardware="a100", hours=1, price_per_hour=3)
     values = json.loads(json.dumps(result.to_dict(), allow_nan=False))
     assert values["parameters"]["total"] == 2_127_057_600
@@ -127,7 +127,7 @@ def test_json_holds_all_of_it():
     assert account("tiny").to_dict()["cost"] is None
 
 
-def test_it_needs_no_torch():
+def test_does_not_import_torch():
     program = (
         "import sys, tilth.accounting as a\n"
         "print(a.account('tinystories', hardware='a100'))\n"
@@ -136,14 +136,14 @@ def test_it_needs_no_torch():
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 
 
-def test_what_is_said_of_a_shape_is_not_said_of_another():
+def test_notes_of_a_changed_shape():
     assert "1,557,611,200" in str(account("gpt2-xl").notes)
     assert account("gpt2-xl", context_length=2048).notes == account("gpt2-xl").notes
     changed = account("gpt2-xl", d_model=800, tie_embeddings=True).notes
     assert changed == ("Not gpt2-xl itself: changed are d_model, d_ff, tie_embeddings.",)
 
 
-def test_a_path_is_a_subject(tmp_path):
+def test_path_objects(tmp_path):
     path = tmp_path / "config.toml"
     path.write_text("[model]\n" + "\n".join(f"{k} = {v}" for k, v in SHAPE.items()))
     assert account(path).config == account(str(path)).config == ModelConfig(**SHAPE)

@@ -1,4 +1,4 @@
-"""What is said to be kept for the backward pass is what autograd keeps, to the byte."""
+"""Predicted activations equal the tensors that autograd saves, to the byte."""
 
 from dataclasses import replace
 
@@ -12,21 +12,23 @@ from tilth.accounting import definition_path, fast_path, textbook, total_bytes
 from tilth.model import TransformerLM, chunked_cross_entropy, cross_entropy
 
 PATHS = {"fast": fast_path, "definition": definition_path}
-UNTIED = [config for config in VARIANTS if not config.tie_embeddings]  # it keeps the same
+UNTIED = [
+    config for config in VARIANTS if not config.tie_embeddings
+]  # tied embeddings change nothing here
 
 
-def kept_by_autograd(config, batch_size, path, dtype):
-    """The bytes of all tensors that wait for the backward pass, each storage once."""
+def saved_by_autograd(config, batch_size, path, dtype):
+    """The bytes of all tensors that autograd saves, each storage once."""
     model = TransformerLM(config).use_fast_path(path == "fast")
     inputs, targets = torch.zeros(2, batch_size, config.context_length, dtype=torch.int64).unbind()
-    targets = targets.clone()  # a storage of its own, as `Batches` gives
+    targets = targets.clone()  # a separate storage, as in `Batches`
     owned = {t.untyped_storage().data_ptr() for t in [*model.parameters(), *model.buffers()]}
     kept = {}
 
     def pack(tensor):
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in owned:
-            kept[storage.data_ptr()] = storage  # alive, so that no other takes its address
+            kept[storage.data_ptr()] = storage  # keeps the address from being reused
         return tensor
 
     autocast = torch.autocast("cpu", getattr(torch, dtype), enabled=dtype != "float32")
@@ -43,19 +45,19 @@ def kept_by_autograd(config, batch_size, path, dtype):
 @pytest.mark.parametrize("config", UNTIED, ids=name_of)
 def test_every_variant(config, path, dtype):
     expected = total_bytes(PATHS[path](config, dtype)).bytes(2)
-    assert kept_by_autograd(config, 2, path, dtype) == expected
+    assert saved_by_autograd(config, 2, path, dtype) == expected
 
 
 @settings(max_examples=60)
 @given(configs(), st.integers(1, 5), st.sampled_from(list(PATHS)))
 def test_any_config(config, batch_size, path):
-    """Within a tenth: with one head or one token, what is a copy elsewhere may be a view."""
+    """Within 10%: with one head or one token, some copies are views."""
     estimate = total_bytes(PATHS[path](config)).bytes(batch_size)
-    found = kept_by_autograd(config, batch_size, path, "float32")
+    found = saved_by_autograd(config, batch_size, path, "float32")
     assert found == pytest.approx(estimate, rel=0.1)
 
 
-def test_the_textbook_by_hand():
+def test_textbook_by_hand():
     seq, d_model, d_ff, heads, vocab = 1024, 1600, 6400, 25, 50_257
     block = 2 * seq * d_model  # norms
     block += 3 * seq * d_model  # queries, keys, values
@@ -68,8 +70,8 @@ def test_the_textbook_by_hand():
     assert total_bytes(textbook(XL, "bfloat16")).bytes(3) == 3 * total // 2
 
 
-def test_variants_of_the_textbook():
-    """Without its norms, its gate or all of its key heads, a model keeps so much less."""
+def test_textbook_variants():
+    """The difference that each variant makes, in elements."""
 
     def elements_less(**changes):
         full, changed = (total_bytes(textbook(c)) for c in (XL, replace(XL, **changes)))

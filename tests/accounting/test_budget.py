@@ -1,4 +1,4 @@
-"""The compute-optimal size is that of the paper."""
+"""The compute-optimal size agrees with the paper."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def test_chinchilla():
 
 
 @pytest.mark.parametrize("flops", [1e12, 3e18, 1e25])
-def test_all_of_the_budget_is_spent(flops):
+def test_budget_is_spent(flops):
     optimum = compute_optimal(flops)
     assert 6 * optimum.parameters * optimum.tokens == pytest.approx(flops)
     assert optimum.tokens == 20 * optimum.parameters
@@ -21,6 +21,6 @@ def test_all_of_the_budget_is_spent(flops):
 
 
 @pytest.mark.parametrize("flops", [0, -1.0, float("inf")])
-def test_no_budget(flops):
+def test_invalid_budget(flops):
     with pytest.raises(ValueError, match=r"flops is .*; it must be (finite|above 0)"):
         compute_optimal(flops)

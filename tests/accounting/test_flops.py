@@ -1,4 +1,4 @@
-"""Products from a config equal those that torch counts while the model runs."""
+"""FLOPs from a config equal those that torch counts while the model runs."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ def counted(work):
 
 
 def check(config, batch_size, num_tokens):
-    """Forward and backward, of the definition."""
+    """Compare the forward and the backward pass of the definition with torch's counter."""
     config = replace(config, context_length=num_tokens)
     model = TransformerLM(config).use_fast_path(False)
     ids = torch.zeros(batch_size, num_tokens, dtype=torch.int64)
@@ -45,13 +45,13 @@ def check(config, batch_size, num_tokens):
 
 
 @pytest.mark.parametrize("config", VARIANTS[::3], ids=name_of)
-def test_variants_against_the_counter_of_torch(config):
+def test_variants_against_torch(config):
     check(config, batch_size=3, num_tokens=5)
 
 
 @settings(max_examples=15)
 @given(configs(), st.integers(1, 4))
-def test_any_config_against_the_counter_of_torch(config, batch_size):
+def test_any_config_against_torch(config, batch_size):
     check(config, batch_size, config.context_length)
 
 
@@ -71,7 +71,7 @@ def test_gpt2_xl_by_component():
     ]
 
 
-def test_the_sizes_of_gpt2():
+def test_gpt2_sizes():
     assert [forward_flops(config) for config in GPT2_SHAPES.values()] == [
         349_630_365_696,
         1_033_109_504_000,
@@ -80,14 +80,14 @@ def test_the_sizes_of_gpt2():
     ]
 
 
-def test_a_long_context():
+def test_long_context():
     long = flops_by_component(replace(XL, context_length=16_384))
     assert sum(long.values()) == 149_522_795_724_800
     assert round(long["attention scores and values"] / sum(long.values()), 3) == 0.552
 
 
 def test_elementwise_by_hand():
-    """One token at a time, in a model small enough to count on paper."""
+    """One token, in a model small enough to count by hand."""
     config = replace(VARIANTS[0], num_layers=1, num_heads=1, d_model=2, d_ff=3, num_kv_heads=1)
     config = replace(config, vocab_size=7, context_length=1)
     found = forward_elementwise(config)
@@ -110,7 +110,7 @@ def test_elementwise_by_hand():
     assert found["SiLU"] == 5 * 3
 
 
-def test_elementwise_of_several_heads_and_layers():
+def test_elementwise_with_heads_and_layers():
     """Two layers of four heads that share two, post-norm; two sequences of three tokens."""
     config = ModelConfig(7, 3, d_model=16, num_layers=2, num_heads=4, num_kv_heads=2, norm="post")
     found = forward_elementwise(config, 2)
@@ -134,7 +134,7 @@ def test_adamw_and_sgd():
 
 
 @pytest.mark.parametrize("config", VARIANTS[:8], ids=name_of)
-def test_the_products_of_muon(config):
+def test_muon_products(config):
     model = TransformerLM(config)
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
@@ -156,6 +156,6 @@ def test_the_products_of_muon(config):
         ((1.5,), "batch_size must be a whole number, not 1.5."),
     ],
 )
-def test_counts_that_make_no_sense(arguments, sentence):
+def test_invalid_batch_size(arguments, sentence):
     with pytest.raises(ValueError, match=sentence):
         forward_flops(XL, *arguments)

@@ -1,4 +1,4 @@
-"""Time, energy and money, and the measurement of this machine."""
+"""Time, energy and price, and the measurement of this machine."""
 
 import pytest
 
@@ -19,7 +19,7 @@ A100 = HARDWARE["a100"]
 SMALL = ModelConfig(1000, context_length=64, d_model=64, num_layers=2, num_heads=4)
 
 
-def test_the_run_of_the_handout():
+def test_cs336_run():
     """400,000 steps of 1,024 sequences on one A100, at half of its float32 peak."""
     cost = cost_of(400_000 * training_flops(XL, 1024), A100, mfu=0.5, price_per_hour=2.0)
     assert round(cost.seconds / 86_400) == 6584
@@ -30,12 +30,12 @@ def test_the_run_of_the_handout():
     assert faster.money is None
 
 
-def test_the_table():
+def test_hardware_table():
     for name, device in HARDWARE.items():
         assert device.name == name
         assert device.source
         assert device.memory_bytes >= 16e9
-        # Each shorter type is at least as fast, and none beyond what a maker would claim.
+        # Shorter dtypes are at least as fast, and all peaks are plausible.
         peaks = list(device.flops_per_second.values())
         assert peaks == sorted(peaks)
         assert 1e12 < peaks[0] < peaks[-1] < 1e16
@@ -53,7 +53,7 @@ def test_the_table():
         (lambda: cost_of(1e9, A100, mfu=True), "mfu must be a number, not True"),
     ],
 )
-def test_what_makes_no_sense(work, sentence):
+def test_invalid_arguments(work, sentence):
     with pytest.raises(ValueError, match=sentence):
         work()
 
@@ -65,8 +65,8 @@ def quick(monkeypatch):
 
 
 @pytest.mark.usefixtures("quick")
-def test_measuring_with_a_clock_of_its_own():
-    """A second passes between any two looks: every product and every copy takes one."""
+def test_measurement_with_a_fake_clock():
+    """The clock advances a second per call: every product and every copy takes a second."""
     seconds = iter(range(1000))
     machine = measure_machine(lambda: next(seconds))
     assert machine.flops_per_second == {"float32": 2000}
@@ -76,19 +76,19 @@ def test_measuring_with_a_clock_of_its_own():
 
 
 @pytest.mark.usefixtures("quick")
-def test_measuring_takes_the_best_of_some():
+def test_measurement_takes_the_best_trial():
     looks = iter([0, 9, 10, 12, 20, 25, *range(100, 1000)])  # 9, 2 and 5 seconds, then 1 each
     assert measure_machine(lambda: next(looks)).flops_per_second == {"float32": 2000}
 
 
-def test_measuring_this_machine():
-    """Any machine of today that runs the tests, however loaded, and none of tomorrow."""
+def test_measurement_of_this_machine():
+    """Plausible for any machine, however loaded."""
     machine = find_hardware("this")
     assert 1e8 < machine.peak("float32") < 1e15
     assert 1e7 < machine.bytes_per_second < 1e14
 
 
-def test_the_time_of_a_measured_machine():
+def test_cost_on_a_measured_machine():
     endless = Hardware("x", "x", {"float32": 1e9}, 1e9, None, "test", bytes_per_second=1e30)
     cost = cost_of_steps(SMALL, 8, 10, endless)
     assert cost.seconds == pytest.approx(10 * training_flops(SMALL, 8) / (SHARE_OF_PEAK * 1e9))

@@ -40,7 +40,7 @@ def state_of(optimizer):
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("config", VARIANTS[::5], ids=name_of)
-def test_what_lasts_is_what_is_allocated(config, optimizer):
+def test_lasting_tensors(config, optimizer):
     model = TransformerLM(config)
     made = OPTIMIZERS[optimizer](model)
     model.hidden(torch.zeros(1, 3, dtype=torch.int64)).sum().backward()
@@ -57,7 +57,7 @@ def test_what_lasts_is_what_is_allocated(config, optimizer):
 
 
 def peak_of_a_step(config, microbatch_size, optimizer, num_microbatches, dtype="float32"):
-    """What lasts, and the most that the allocator gave out in one step besides."""
+    """The bytes that exist between steps, and the peak of a step."""
     autocast = torch.autocast("cpu", getattr(torch, dtype), enabled=dtype != "float32")
     torch.manual_seed(0)
     model = TransformerLM(config)
@@ -105,7 +105,7 @@ SMALL = ModelConfig(300, context_length=256, d_model=128, num_layers=3, num_head
     ],
     ids=str,
 )
-def test_the_worst_moment(changes, microbatch_size, optimizer, num_microbatches):
+def test_peak(changes, microbatch_size, optimizer, num_microbatches):
     config = replace(SMALL, **changes)
     memory = training_memory(config, microbatch_size, optimizer, num_microbatches=num_microbatches)
     lasting, peak = peak_of_a_step(config, microbatch_size, optimizer, num_microbatches)
@@ -118,19 +118,19 @@ def test_the_worst_moment(changes, microbatch_size, optimizer, num_microbatches)
     [{}, {"vocab_size": 5000}, {"norm": "none", "position": "none", "ffn": "silu"}],
     ids=str,
 )
-def test_the_worst_moment_in_bfloat16(changes):
+def test_peak_in_bfloat16(changes):
     config = replace(SMALL, **changes)
     _, peak = peak_of_a_step(config, 4, "adamw", 1, "bfloat16")
     memory = training_memory(config, 4, "adamw", "bfloat16")
     assert memory.peak_bytes == pytest.approx(peak, rel=0.03)
 
 
-def test_what_is_copied_from_rooms_with_torch():
+def test_constants_of_torch_modules():
     assert CHUNK_TOKENS == loss_module.CHUNK_TOKENS
     assert STACK_ELEMENTS == muon.STACK_ELEMENTS
 
 
-def test_gpt2_xl_by_the_textbook():
+def test_gpt2_xl_textbook():
     assert 4 * count_parameters(XL).total == 8_508_230_400
     assert textbook_memory(XL) == (15_517_753_344, 34_032_921_600)
     assert textbook_memory(XL, "sgd").once_bytes == 8 * 2_127_057_600
@@ -142,7 +142,7 @@ def test_gpt2_xl_by_the_textbook():
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("memory_bytes", [1e8, 3e9, 80e9])
-def test_the_largest_batch_is_the_largest(memory_bytes, dtype, optimizer):
+def test_largest_batch(memory_bytes, dtype, optimizer):
     config = ModelConfig(10_000, context_length=256, d_model=512, num_layers=4, num_heads=16)
     size = largest_batch(config, memory_bytes, optimizer, dtype)
     assert training_memory(config, size + 1, optimizer, dtype).peak_bytes > memory_bytes
@@ -151,7 +151,7 @@ def test_the_largest_batch_is_the_largest(memory_bytes, dtype, optimizer):
     assert (size == 0) == (memory_bytes == 1e8)
 
 
-def test_the_cache_of_generation():
+def test_cache():
     assert cache_bytes(XL) == 2 * 48 * 1024 * 1600 * 4
     assert cache_bytes(replace(XL, num_kv_heads=5), 3, "bfloat16") == 3 * 2 * 48 * 1024 * 320 * 2
 
@@ -164,6 +164,6 @@ def test_the_cache_of_generation():
         ((2, "adamw", "int8"), "dtype 'int8' is unknown; choose one of float32, "),
     ],
 )
-def test_what_makes_no_sense(arguments, sentence):
+def test_invalid_arguments(arguments, sentence):
     with pytest.raises(ValueError, match=sentence):
         training_memory(XL, *arguments)

@@ -1,4 +1,4 @@
-"""Counts from a config equal those of the model, for every variant and for known models."""
+"""Parameter counts from a config equal those of the model and of published models."""
 
 from collections import Counter
 
@@ -67,7 +67,7 @@ def test_gpt2_xl():
 
 
 @pytest.mark.parametrize(
-    ("name", "published"),  # as their model cards count them
+    ("name", "published"),  # from their model cards
     [
         ("tinyllama-1.1b", 1_100_048_384),
         ("llama-2-7b", 6_738_415_616),
@@ -77,5 +77,5 @@ def test_gpt2_xl():
         ("llama-3-70b", 70_553_706_496),
     ],
 )
-def test_models_of_others(name, published):
+def test_published_models(name, published):
     assert count_parameters(LLAMA_SHAPES[name]).total == published

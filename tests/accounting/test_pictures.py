@@ -1,4 +1,4 @@
-"""The picture shows the shares that were counted, and is a file that can be opened."""
+"""Charts show the counted shares, as a page and as an image."""
 
 import re
 import sys
@@ -13,7 +13,7 @@ from tilth.accounting.pictures import COLOURS, across_contexts, across_sizes, sa
 from tilth.config import GPT2_SHAPES
 
 
-def test_what_is_shown():
+def test_shares():
     sizes = across_sizes("mine", replace(XL, d_ff=64))
     assert list(sizes) == [*GPT2_SHAPES, "mine"]
     assert sizes["gpt2-xl"] == flops_by_component(XL)
@@ -23,7 +23,7 @@ def test_what_is_shown():
     assert all(list(row) == list(COLOURS) for row in [*sizes.values(), *contexts.values()])
 
 
-def test_a_page_that_needs_no_network(tmp_path):
+def test_page_works_offline(tmp_path):
     pytest.importorskip("plotly")
     path = tmp_path / "shares.html"
     save_picture(path, "gpt2-xl", XL)
@@ -37,20 +37,20 @@ def test_a_page_that_needs_no_network(tmp_path):
     save_picture(path, "gpt2-xl", XL, overwrite=True)
 
 
-def test_a_png(tmp_path):
+def test_png(tmp_path):
     pytest.importorskip("matplotlib")
     path = tmp_path / "shares.png"
     save_picture(path, "gpt2-xl", XL)
     assert path.read_bytes().startswith(b"\x89PNG\r\n")
 
 
-def test_another_ending(tmp_path):
+def test_unknown_suffix(tmp_path):
     with pytest.raises(ValueError, match=r"end it in .html or .png"):
         save_picture(tmp_path / "shares.pdf", "gpt2-xl", XL)
 
 
 @pytest.mark.parametrize("ending", ["html", "png"])
-def test_without_the_extra(monkeypatch, ending):
+def test_missing_extra(monkeypatch, ending):
     for name in ("plotly.graph_objects", "matplotlib.figure"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ValueError, match=r'pip install "tilth\[report\]"'):

@@ -1,4 +1,4 @@
-"""The tables say the numbers, whatever the model."""
+"""The tables contain the numbers of an account."""
 
 import re
 
@@ -12,7 +12,7 @@ from tilth.accounting.report import WIDTH, plain, shares_table
 from tilth.formatting import format_bytes, format_duration, scientific
 
 
-def test_the_numbers_of_gpt2_xl():
+def test_gpt2_xl():
     text = str(account("gpt2-xl", batch_size=1024, steps=400_000, hardware="a100"))
     for part in (
         "OpenAI's own has 1,557,611,200 parameters",
@@ -44,13 +44,13 @@ def test_small_models_in_mebibytes():
     st.sampled_from(["float32", "tf32", "bfloat16", "float16"]),
     st.sampled_from([None, *HARDWARE.values()]),
 )
-def test_any_model_can_be_shown(config, optimizer, dtype, device):
+def test_any_model(config, optimizer, dtype, device):
     if device is not None and dtype not in device.flops_per_second:
         device = None
     text = str(account(config, optimizer=optimizer, dtype=dtype, hardware=device, steps=3))
     assert f"{account(config).parameters.total:,}" in text
     assert all(len(line) <= WIDTH for line in text.splitlines())
-    assert "…" not in text  # nothing was cut off
+    assert "…" not in text  # nothing was truncated
     if config.tie_embeddings:
         assert "tied to the embedding" in text
 
@@ -60,7 +60,7 @@ def row_of(text, name):
     return re.split(r" {2,}", line.strip())[1:]
 
 
-def test_a_batch_is_counted_whole():
+def test_batch():
     result = account("gpt2-xl", batch_size=3)
     text = str(result)
     forward = 3 * 4_513_336_524_800
@@ -74,7 +74,7 @@ def test_a_batch_is_counted_whole():
         assert shown[:2] == [format_bytes(total_bytes(each).bytes(3)) for each in saved]
 
 
-def test_variants_are_named():
+def test_variants():
     text = str(account("gpt2-small", norm="post", num_kv_heads=3, recompute=True))
     assert "norm post, num_kv_heads 3" in text.replace("\n", " ")
     assert "backward with recomputation" in text
@@ -103,5 +103,5 @@ def test_shares():
         (format_duration(6584 * 86400), "6,584 days (18.0 years)"),
     ],
 )
-def test_numbers_for_people(found, expected):
+def test_number_formats(found, expected):
     assert found == expected

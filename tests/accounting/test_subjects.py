@@ -1,4 +1,4 @@
-"""Names, runs and files lead to the model that they mean."""
+"""Names, runs and config files resolve to models."""
 
 import pytest
 import tomli_w
@@ -25,7 +25,7 @@ TRAINING = TrainingConfig(
 )
 
 
-def test_openais_own_counts():
+def test_openai_counts():
     """As Hugging Face's GPT2LMHeadModel counts them."""
     assert [gpt2_parameters(config) for config in GPT2_SHAPES.values()] == [
         124_439_808,
@@ -36,7 +36,7 @@ def test_openais_own_counts():
 
 
 @pytest.mark.parametrize("name", GPT2_SHAPES)
-def test_the_sizes_of_gpt2_say_what_they_are(name):
+def test_gpt2_shapes(name):
     subject = find_subject(name)
     assert subject.config.d_ff == 4 * subject.config.d_model
     assert (subject.config.ffn, subject.config.tie_embeddings) == ("swiglu", False)
@@ -59,13 +59,13 @@ def test_recipes(name):
     assert f"{subject.config.vocab_size:,}" in subject.notes[0]
 
 
-def test_the_recipe_of_the_handout():
+def test_cs336_recipe():
     subject = find_subject("tinystories")
     assert subject.config == ModelConfig(10_000, 256, 512, 4, 16, d_ff=1344)
     assert subject.steps * subject.batch_size * 256 == 327_680_000
 
 
-def test_a_run_and_a_config_file(tmp_path):
+def test_run_and_config_file(tmp_path):
     (tmp_path / "config.toml").write_text(tomli_w.dumps(TRAINING.to_dict()))
     for path in (tmp_path, tmp_path / "config.toml"):
         subject = find_subject(str(path))
@@ -75,7 +75,7 @@ def test_a_run_and_a_config_file(tmp_path):
         assert subject.num_microbatches == 3
 
 
-def test_a_file_with_little_in_it(tmp_path):
+def test_file_with_a_model_only(tmp_path):
     path = tmp_path / "shape.toml"
     values = {name: MODEL.to_dict()[name] for name in ("vocab_size", "context_length", "d_model")}
     path.write_text(tomli_w.dumps({"model": {**values, "num_layers": 2, "num_heads": 4}}))
@@ -93,7 +93,7 @@ def test_a_file_with_little_in_it(tmp_path):
         ("[model]\nvocab_size = 3", "key context_length is missing"),
     ],
 )
-def test_wrong_files(tmp_path, text, part):
+def test_invalid_files(tmp_path, text, part):
     path = tmp_path / "config.toml"
     path.write_text(text)
     with pytest.raises(ValueError, match=part) as caught:
@@ -101,7 +101,7 @@ def test_wrong_files(tmp_path, text, part):
     assert str(path) in str(caught.value)
 
 
-def test_wrong_names(tmp_path):
+def test_unknown_names(tmp_path):
     with pytest.raises(ValueError, match="no shape, run or config file 'gpt2-xxl'; did you mean"):
         find_subject("gpt2-xxl")
     with pytest.raises(ValueError, match=r"there are gpt2-small, .*leaderboard"):

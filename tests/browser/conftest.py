@@ -1,7 +1,6 @@
 """A real browser: playwright with Debian's Chromium (`apt-get install chromium`).
 
-Every page that is opened here must load nothing from elsewhere and log no error; the fixture
-`open_page` looks at both when the test ends.
+Pages must not make requests or log errors; the fixture `open_page` checks this after each test.
 """
 
 import os
@@ -18,7 +17,7 @@ def browser():
     if CHROMIUM is None:
         pytest.skip("there is no chromium; install it, or set TILTH_CHROMIUM to its path")
     with sync_api.sync_playwright() as playwright:
-        # A sandbox within a container needs rights that a container seldom has.
+        # Containers seldom have the rights that a sandbox needs.
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         browser.close()

@@ -1,4 +1,4 @@
-"""The report in a browser: charts that answer their controls, in both themes, narrow too."""
+"""Report pages in a browser: charts, controls, themes and narrow windows."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def toy_page(tmp_path_factory):
 
 
 def until(page, expression):
-    """Wait for it. Playwright's own waiting compiles text, which the page's policy forbids."""
+    """Wait for an expression; Playwright's own waiting needs eval, which the page forbids."""
     for _ in range(100):
         if page.evaluate(expression):
             return
@@ -40,7 +40,7 @@ def ready(page):
 
 
 def lines(page, kind):
-    """The data of the curves of a kind: (name, number of points)."""
+    """The (name, number of points) of each curve of a kind."""
     return page.evaluate(
         f"{CURVES}.data.filter(t => t.meta === '{kind}').map(t => [t.name, t.y.length])"
     )
@@ -67,13 +67,13 @@ def test_themes_and_widths(lab_page, open_page, theme, width):
     assert page.get_by_text("document.title = 'taken'").count() > 0  # shown, not run
 
 
-def test_a_theme_that_changes(lab_page, open_page):
+def test_theme_change(lab_page, open_page):
     page = ready(open_page(lab_page, "light"))
     page.emulate_media(color_scheme="dark")
     until(page, f"{CURVES}.layout.paper_bgcolor === '#14171b'")
 
 
-def test_the_curves_are_those_of_the_runs(lab_page, open_page):
+def test_curves(lab_page, open_page):
     page = ready(open_page(lab_page))
     labels = ["0.0001, seed 0", "0.001, seed 0", "0.01, seed 0", "0.01, seed 1", "0.1, seed 0"]
     assert lines(page, "train") == [[label, 400] for label in labels[:4]] + [[labels[4], 205]]
@@ -91,7 +91,7 @@ def test_controls(lab_page, open_page):
         return page.evaluate(f"{CURVES}.layout.{path}")
 
     assert layout("xaxis.title.text") == "step"
-    assert layout("yaxis.range")[1] < 10  # a divergence is outside
+    assert layout("yaxis.range")[1] < 10  # without the divergence
     form.get_by_label("time").check()
     assert layout("xaxis.title.text") == "training time (minutes)"
     assert page.evaluate(f"Math.max(...{CURVES}.data.flatMap(t => t.x))") == pytest.approx(200 / 60)
@@ -118,7 +118,7 @@ def test_hover_and_zoom(lab_page, open_page):
     box = page.locator(".curves .chart .nsewdrag").bounding_box()
     width, height = box["width"], box["height"]
     axis = f"{CURVES}._fullLayout"
-    # To the end of the validation curve of the first run, in pixels of the plot.
+    # The end of the first validation curve, in pixels of the plot.
     x = page.evaluate(f"{axis}.xaxis.d2p(400)")
     y = page.evaluate(
         f"{axis}.yaxis.d2p({CURVES}.data.find(t => t.meta === 'validation').y.at(-1))"
@@ -134,10 +134,10 @@ def test_hover_and_zoom(lab_page, open_page):
     until(page, f"{axis}.xaxis.range[1] < 300")
     zoomed = page.evaluate(f"{axis}.xaxis.range")
     page.get_by_label("10 steps", exact=True).check()
-    assert page.evaluate(f"{axis}.xaxis.range") == zoomed  # another smoothing, the same place
+    assert page.evaluate(f"{axis}.xaxis.range") == zoomed  # smoothing keeps the zoom
 
 
-def test_final_losses_along_the_axis(lab_page, open_page):
+def test_axis_chart(lab_page, open_page):
     page = ready(open_page(lab_page))
     axis = "document.querySelector('.axis .chart')"
     assert page.evaluate(f"{axis}.layout.xaxis.type") == "log"
@@ -149,7 +149,7 @@ def test_final_losses_along_the_axis(lab_page, open_page):
 
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("theme", THEMES)
-def test_charts_of_a_lab(toy_page, open_page, theme, width):
+def test_lab_charts(toy_page, open_page, theme, width):
     page = ready(open_page(toy_page, theme, width))
     assert page.locator(".chart").count() == 2
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -166,7 +166,7 @@ def test_charts_of_a_lab(toy_page, open_page, theme, width):
         [[1, 10, 100], [0.5, 0.25, 0.125]]
     ]
     legend = page.locator(".lines .legendtext").all_text_contents()
-    assert legend == ["lr 1", "lr 10", "lr 100", "lr 1000"]  # a single line needs none
+    assert legend == ["lr 1", "lr 10", "lr 100", "lr 1000"]  # none for a single line
     titles = page.locator(".lines .ytitle, .lines .xtitle").all_text_contents()
     assert sorted(titles) == ["$loss$ & more", "learning rate <i>", "loss", "step"]
     assert page.get_by_text(HOSTILE.replace("\x1b", "\\x1b")).count() == 2  # shown, not run
@@ -200,7 +200,7 @@ def test_twenty_long_runs(tmp_path, open_page):
     points = [number for _, number in lines(opened, "train, mean of 200 steps")]
     assert len(points) == 20
     assert max(points) <= 1000
-    # Drawn again in a moment: a control is felt at once.
+    # Redrawing is fast, so controls respond at once.
     milliseconds = opened.evaluate(
         "() => { const then = performance.now(); drawAll(); return performance.now() - then; }"
     )

@@ -1,4 +1,4 @@
-"""Runs and labs to report on, written as a training would leave them but without one."""
+"""Synthetic runs and labs, written like those of a training."""
 
 import math
 import random
@@ -25,9 +25,9 @@ def config_of(lr=1e-3, seed=0, steps=40, **changes):
 
 
 def record(step, loss, bits=None, **more):
-    """A step of 256 tokens and half a second; `bits` make an evaluation of it."""
+    """A step of 256 tokens and 0.5 s; `bits` adds an evaluation."""
     if bits is not None:
-        valid_loss = bits * math.log(2) * 2  # as if a token had two bytes
+        valid_loss = bits * math.log(2) * 2  # two bytes per token
         more["evaluation"] = Evaluation(valid_loss, math.exp(valid_loss), bits, 1024)
     return StepRecord(step, 256 * step, 0.5 * step, loss, 1e-3, 0.5, 512.0, 0.7, **more)
 
@@ -48,7 +48,7 @@ def make_run(folder, records, config=None, *, samples=(), data="d" * 64, is_fini
 
 
 def falling(steps, final_bits, seed=0, evaluations=10):
-    """A noisy loss that falls to where its validation ends at `final_bits`."""
+    """A noisy loss that falls until validation reaches `final_bits`."""
     noise = random.Random(seed)
     every = max(1, steps // evaluations)
     records = []
@@ -61,7 +61,7 @@ def falling(steps, final_bits, seed=0, evaluations=10):
 
 
 def make_lab(folder, steps=40, answer="0.01 is best."):
-    """A sweep of five learning rates, two seeds of one, the last diverged, one not begun."""
+    """A sweep of five learning rates, two seeds of one; one diverged, one not started."""
     trials = []
     for lr, seed, bits in (
         *((1e-4, 0, 3.0), (1e-3, 0, 2.5), (1e-2, 0, 2.0), (1e-2, 1, 2.1)),
@@ -100,7 +100,7 @@ def make_lab(folder, steps=40, answer="0.01 is best."):
 
 
 def make_toy(folder):
-    """A lab without trials: a chart on log scales, one that is not, and a table."""
+    """A lab without trials: charts on log and linear scales, and a table."""
     rates = (1.0, 10.0, 100.0, 1000.0)
     factors = [[1 - lr / (50 * math.sqrt(step)) for step in range(1, 11)] for lr in rates]
     lines = tuple(

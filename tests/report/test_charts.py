@@ -1,4 +1,4 @@
-"""What is drawn: the logged numbers, a divergence that hides nothing, an axis that fits."""
+"""Chart data: logged numbers, y ranges without divergences, axes and ticks."""
 
 import json
 from dataclasses import replace
@@ -39,7 +39,7 @@ def lab(tmp_path):
     return read_report([tmp_path / "lab"]).sections[0]
 
 
-def test_all_of_a_run(section):
+def test_run(section):
     records = [record(1, 6.0), record(2, None, was_skipped=True), record(3, 4.0, bits=2.0)]
     data = chart_data(section(a=(records, config_of())))
     (run,) = data["runs"]
@@ -55,7 +55,7 @@ def test_all_of_a_run(section):
     json.dumps(data, allow_nan=False)
 
 
-def test_seeds_are_one_group(section):
+def test_seeds_form_a_group(section):
     data = chart_data(
         section(
             a=(falling(40, 2.0), config_of(1e-3, seed=0)),
@@ -72,7 +72,7 @@ def test_seeds_are_one_group(section):
     assert spread["mean"]["values"][-1] == 2.25
 
 
-def test_long_runs_stay_small(section):
+def test_long_runs_are_downsampled(section):
     config = config_of(steps=10_000)
     found = section(a=(falling(10_000, 2.0), config))
     data = chart_data(found)
@@ -83,7 +83,7 @@ def test_long_runs_stay_small(section):
     assert len(json.dumps(data)) < 150_000
 
 
-def test_smoothing_fits_the_length(section):
+def test_smoothing_of_a_short_run(section):
     assert windows_of(section(a=([], config_of(steps=40)))) == ([1], 1)
 
 
@@ -91,7 +91,7 @@ def test_smoothing_of_a_longer_run(section):
     assert windows_of(section(a=([], config_of(steps=600)))) == ([1, 10, 50], 10)
 
 
-def test_a_divergence_is_outside(section):
+def test_divergence_is_outside_the_range(section):
     good = [record(1, 6.0), record(2, 2.0)]
     bad = [record(1, 6.5), record(2, 1e6)]
     found = section(a=(good, config_of(1e-3)), b=(bad, config_of(1.0)))
@@ -99,11 +99,11 @@ def test_a_divergence_is_outside(section):
     assert 1.5 < low < 2.0
     assert 6.5 < high < 8.0
     values = chart_data(found)["runs"][1]["train_loss"]["1"]["values"]
-    assert values == [6.5, 1e6]  # outside, but there
+    assert values == [6.5, 1e6]  # still in the data
 
 
-def test_a_divergence_from_the_first_step_on_is_outside(section):
-    """Though most runs are such, and one of them comes to its end."""
+def test_divergence_from_the_first_step_is_outside_the_range(section):
+    """Even if most runs diverge and one of them finishes."""
     runs = {
         "small": [record(1, 6.0), record(2, 2.0)],
         "large": [record(1, 9.0), record(2, 3.0)],  # a larger vocabulary
@@ -121,17 +121,17 @@ def test_a_divergence_from_the_first_step_on_is_outside(section):
     ("seconds", "unit"),
     [(100, ("seconds", 1)), (1000, ("minutes", 60)), (10_000, ("hours", 3600))],
 )
-def test_units_of_time(section, seconds, unit):
+def test_time_units(section, seconds, unit):
     found = section(a=([record(2 * seconds, 3.0)], config_of(steps=2 * seconds)))
     assert unit_of_time(found) == unit
 
 
-def test_a_run_that_goes_on_has_no_final_loss(lab):
+def test_running_runs_have_no_final_loss(lab):
     entries = [replace(entry, state="running") for entry in lab.entries]
     assert axis_points(replace(lab, entries=tuple(entries))) == []
 
 
-def test_the_axis_of_a_lab(lab):
+def test_lab_axis(lab):
     points = axis_points(lab)
     assert [point.x for point in points] == [1e-4, 1e-3, 1e-2, 1e-2, 1e-1]
     assert [point.is_diverged for point in points] == [*[False] * 4, True]
@@ -147,23 +147,23 @@ def test_the_axis_of_a_lab(lab):
     assert len(set(lab.colours.values())) == 5
 
 
-def test_two_experiments_are_not_one_line(lab):
-    """Groups that share a place on the axis, as batch sizes at equal tokens and at equal time."""
+def test_groups_with_equal_x_are_not_averaged(lab):
+    """As batch sizes at equal tokens and at equal time do."""
     again = [replace(entry, group=f"{entry.group}, again") for entry in lab.entries]
     both = replace(lab, entries=(*lab.entries, *again))
     assert axis_points(both) == []
     assert chart_data(both)["axis"] is None
-    # Elsewhere they have the same colour, and so not the same dash.
+    # They have the same colour, so different dashes.
     first, second = group_styles(both)["lr 0.01"], group_styles(both)["lr 0.01, again"]
     assert (first["dash"], second) == ("solid", {"colour": first["colour"], "dash": "dash"})
     groups = chart_data(both)["groups"]
     assert len({(group["colour"], group["dash"]) for group in groups}) == len(groups) == 10
-    # A trial that has not ended shares nothing yet.
+    # A trial that has not ended does not count.
     planned = [replace(entry, state="planned", run=None, curves=NO_CURVES) for entry in again]
     assert axis_points(replace(lab, entries=(*lab.entries, *planned))) == axis_points(lab)
 
 
-def test_the_charts_of_a_lab(tmp_path):
+def test_lab_charts(tmp_path):
     lab = make_toy(tmp_path)
     data = chart_data(read_report([tmp_path]).sections[0])
     assert (data["runs"], data["axis"], data["groups"]) == ([], None, [])
@@ -191,7 +191,7 @@ def test_numbers_of_any_size(lab):
     assert len(json.dumps(drawn["y"])) < 50  # not the hundred digits of a whole number
 
 
-def test_lines_have_the_colours_of_their_groups(lab):
+def test_line_colours(lab):
     def styles(*names):
         lines = tuple(Line(name, ((1, 1),)) for name in names)
         styles = line_styles(lab, Chart("a", "x", "y", lines))
@@ -208,7 +208,7 @@ def test_lines_have_the_colours_of_their_groups(lab):
     ("values", "expected"),
     [([1, 10], False), ([1, 11], True), ([-1, 100], False), ([0, 100], False), ([], False)],
 )
-def test_when_an_axis_is_logarithmic(values, expected):
+def test_axis_scale(values, expected):
     assert (scale_of(values) == "log") == expected
 
 
@@ -217,14 +217,14 @@ def test_when_an_axis_is_logarithmic(values, expected):
     [
         ([4, 1, 2, 4], [1, 2, 4]),
         ([2**n for n in range(11)], [2**n for n in range(11)]),
-        ([2**n for n in range(12)], []),  # too many: powers of ten
+        ([2**n for n in range(12)], []),  # too many: default ticks
         ([1e-4, 1e-2, 1.1e-2, 1.0], []),  # too close
         ([1e-3, 1e-2, 1.1e-2, 0.3], [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2]),
         ([3.0], []),
         ([], []),
     ],
 )
-def test_ticks_at_what_was_chosen(places, ticks):
+def test_ticks_of_chosen_values(places, ticks):
     assert ticks_of(places, are_chosen=True) == pytest.approx(ticks, rel=1e-12)
 
 
@@ -238,11 +238,11 @@ def test_ticks_at_what_was_chosen(places, ticks):
         ([1e-300, 1e300], []),
     ],
 )
-def test_ticks_at_what_was_measured(values, ticks):
+def test_ticks_of_measured_values(values, ticks):
     assert ticks_of(values, are_chosen=False) == pytest.approx(ticks, rel=1e-12)
 
 
-def test_names_are_no_markup(tmp_path):
+def test_names_are_escaped(tmp_path):
     make_run(tmp_path / "<b>&amp;", [record(1, 5.0)])
     section = read_report([tmp_path / "<b>&amp;"]).sections[0]
     assert chart_data(section)["runs"][0]["name"] == "&lt;b>&amp;amp;"

@@ -1,4 +1,4 @@
-"""The answer is the one that a reader of the numbers would give."""
+"""Groups, answers and caveats of a comparison."""
 
 from dataclasses import replace
 
@@ -73,14 +73,14 @@ def test_only_seeds(entries):
     )
 
 
-def test_a_group_with_too_many_values_to_name(entries):
+def test_group_with_many_varying_values(entries):
     config = config_of()
     other = config_of(batch_size=8, order="random", max_skipped=3, recipe="other")
     found = entries(a=(config, 2.0), b=(other, 2.5), c=(replace(config, seed=1), 2.1))
     assert [entry.group for entry in found] == ["a and 1 more", "b", "a and 1 more"]
 
 
-def test_other_data_is_another_group(tmp_path):
+def test_other_data_makes_another_group(tmp_path):
     for name in "ab":
         make_run(tmp_path / name, [record(1, 5.0, bits=2.0)], config_of(), data=64 * name)
     found = entries_of([tmp_path / "a", tmp_path / "b"])
@@ -88,7 +88,7 @@ def test_other_data_is_another_group(tmp_path):
     assert any("different data" in note for note in notes_of(found))
 
 
-def test_a_diverged_run_is_not_the_best(tmp_path):
+def test_diverged_runs_are_not_compared(tmp_path):
     make_run(tmp_path / "good", [record(40, 3.0, bits=2.5)], config_of(1e-3))
     end = [record(1, 3.0, bits=1.0), record(2, 1e9, is_diverging=True)]
     make_run(tmp_path / "bad", end, config_of(1.0), is_finished=False)
@@ -102,7 +102,7 @@ def test_a_diverged_run_is_not_the_best(tmp_path):
     ]
 
 
-def test_a_running_run(tmp_path):
+def test_running_run(tmp_path):
     run = make_run(tmp_path / "a", [], is_finished=False)
     with run.locked():
         (entry,) = entries_of([tmp_path / "a"])
@@ -110,7 +110,7 @@ def test_a_running_run(tmp_path):
     assert answer_of([entry]) == "No run has a validation loss yet."
 
 
-def test_unequal_conditions_are_said(tmp_path):
+def test_unequal_conditions_are_noted(tmp_path):
     long, short = config_of(steps=40), config_of(steps=20)
     short = replace(short, watch=replace(short.watch, evaluation_tokens=128))
     make_run(tmp_path / "a", [record(40, 3.0, bits=2.0)], long)
@@ -121,7 +121,7 @@ def test_unequal_conditions_are_said(tmp_path):
     ]
 
 
-def test_labels_are_as_short_as_can_be(tmp_path):
+def test_labels_are_shortest_distinct_suffixes(tmp_path):
     paths = [tmp_path / "x" / "first", tmp_path / "y" / "first", tmp_path / "second"]
     for path in paths:
         make_run(path, [])
@@ -130,10 +130,10 @@ def test_labels_are_as_short_as_can_be(tmp_path):
     ]
 
 
-def test_what_varies_is_what_was_decided():
+def test_derived_values_do_not_vary():
     base = config_of(1e-2, steps=40)
     assert varying_values([base]) == []
-    # The warm-up, the lowest rate and the intervals follow.
+    # The warm-up, min_lr and the intervals are derived.
     changed = [base, config_of(1e-3, steps=400), replace(base, seed=1)]
     assert varying_values(changed) == ["optimizer.lr", "seed", "steps"]
     decided = replace(base, optimizer=replace(base.optimizer, min_lr=0.0))
@@ -142,17 +142,17 @@ def test_what_varies_is_what_was_decided():
     assert varying_values([base, muon]) == ["batch_size", "model.qk_norm"]
 
 
-def test_one_number_makes_an_axis(entries):
+def test_axis_of_one_number(entries):
     configs = {f"r{i}": (config_of(lr), 2.0) for i, lr in enumerate((1e-3, 1e-2, 1e-1))}
     assert [entry.x for entry in entries(**configs)] == [1e-3, 1e-2, 1e-1]
 
 
-def test_two_values_make_no_axis(entries):
+def test_no_axis_of_two_values(entries):
     found = entries(a=(config_of(1e-3), 2.0), b=(config_of(1e-2), 2.0))
     assert [entry.x for entry in found] == [None, None]
 
 
-def test_a_lab(tmp_path):
+def test_lab(tmp_path):
     make_lab(tmp_path)
     found = entries_of([tmp_path])
     assert [entry.state for entry in found] == [*["finished"] * 4, "diverged", "planned"]

@@ -1,4 +1,4 @@
-"""Curves are what was logged; smoothing is a mean, and thinning hides nothing."""
+"""Curves equal the log; smoothing is a moving average; downsampling keeps peaks and gaps."""
 
 import math
 from dataclasses import replace
@@ -21,7 +21,7 @@ def curve_of(values, steps=None):
     return Curve(steps, 256 * steps, steps / 2, np.array(values, float))
 
 
-def test_what_was_logged(tmp_path):
+def test_read_curves(tmp_path):
     endless = Evaluation(2.0, 7.4, math.inf, 10)
     records = [
         record(1, 6.5, bits=4.0),
@@ -43,12 +43,12 @@ def test_what_was_logged(tmp_path):
 
 
 @pytest.mark.parametrize("sign", ["was_skipped", "is_diverging"])
-def test_a_bad_end(tmp_path, sign):
+def test_diverging_end(tmp_path, sign):
     records = [record(1, 6.5), record(2, 99.0, **{sign: True})]
     assert read_curves(make_run(tmp_path / "run", records)).ends_badly
 
 
-def test_nothing_yet(tmp_path):
+def test_empty_log(tmp_path):
     curves = read_curves(make_run(tmp_path / "run", []))
     assert len(curves.train_loss.steps) == 0
     assert last_value(curves.valid_bits) is None
@@ -56,7 +56,7 @@ def test_nothing_yet(tmp_path):
 
 
 @pytest.mark.parametrize("line", ['{"step": 1}', '{"step": 1, "tokens": [], "seconds": 1}'])
-def test_a_damaged_log(tmp_path, line):
+def test_damaged_log(tmp_path, line):
     run = make_run(tmp_path / "run", [])
     (run.folder / "metrics.jsonl").write_text(line + "\n")
     with pytest.raises(
@@ -67,7 +67,7 @@ def test_a_damaged_log(tmp_path, line):
 
 @settings(max_examples=50)
 @given(VALUES, st.integers(1, 50))
-def test_smoothing_is_the_mean_around(values, window):
+def test_smoothing_is_a_centred_average(values, window):
     means = smoothed(curve_of(values), window).values
     for index, mean in enumerate(means):
         begin = index - window // 2
@@ -77,7 +77,7 @@ def test_smoothing_is_the_mean_around(values, window):
 
 @settings(max_examples=50)
 @given(st.integers(0, 2**32), st.integers(1, 300), st.integers(6, 60), st.sampled_from([0, 0.3]))
-def test_thinning_hides_nothing(seed, length, max_points, gaps):
+def test_thinning_keeps_peaks_and_gaps(seed, length, max_points, gaps):
     random = np.random.default_rng(seed)
     values = np.where(random.random(length) < gaps, np.nan, random.normal(size=length))
     curve = curve_of(values)
@@ -89,7 +89,7 @@ def test_thinning_hides_nothing(seed, length, max_points, gaps):
         np.testing.assert_array_equal(getattr(thin, name), getattr(curve, name)[kept])
     assert kept[0] == 0
     assert kept[-1] == len(values) - 1
-    # Near to every point stands one as high, one as low; near to every gap stands a gap.
+    # Near every point there are points as high and as low; near every gap there is a gap.
     width = math.ceil(len(values) / (max_points // 3 - 1)) if len(values) > max_points else 1
     for index, value in enumerate(values):
         near = thin.values[np.abs(kept - index) < width]

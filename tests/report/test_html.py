@@ -1,4 +1,4 @@
-"""The page stands alone, shows what the report says, and obeys nothing that a model wrote."""
+"""The page is self-contained, complete, and escapes everything that runs contain."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ VOID = {"meta", "link", "input"}
 
 
 class Page(HTMLParser):
-    """Tags, their attributes, and the text of each part, as a browser would read them."""
+    """Tags, attributes and texts of a page."""
 
     def __init__(self, text):
         super().__init__()
@@ -53,7 +53,7 @@ def page(report):
     return Page(page_of(report))
 
 
-def test_it_needs_nothing_else(page):
+def test_page_is_self_contained(page):
     names = [name for name, _ in page.tags]
     assert names.count("script") == 3
     links = {v for _, attrs in page.tags for k, v in attrs.items() if k in ("src", "href")}
@@ -64,7 +64,7 @@ def test_it_needs_nothing_else(page):
     assert sum(map(len, page.scripts)) > 1_000_000  # plotly's
 
 
-def test_what_runs_say_is_text(page):
+def test_runs_are_escaped(page):
     names = {name for name, _ in page.tags}
     assert not names & {"img", "b", "iframe", "a"}
     assert not any(key.startswith("on") for _, attrs in page.tags for key in attrs)
@@ -75,7 +75,7 @@ def test_what_runs_say_is_text(page):
     assert "<title> & more" in text
 
 
-def test_it_says_all(page, report):
+def test_page_is_complete(page, report):
     text = "".join(page.texts)
     for section in report.sections:
         assert section.answer in text
@@ -86,7 +86,7 @@ def test_it_says_all(page, report):
         assert part in text
 
 
-def test_the_numbers_are_in_it(page, report):
+def test_chart_data(page, report):
     numbers = [script for script in page.scripts if script.startswith("[{")]
     found = json.loads(numbers[0])
     assert found == json.loads(json.dumps([chart_data(section) for section in report.sections]))
@@ -96,13 +96,13 @@ def test_the_numbers_are_in_it(page, report):
     ]
 
 
-def test_no_number_ends_its_script():
+def test_json_cannot_end_its_script():
     assert "<" not in _json(["</script>"])
     assert json.loads(_json(["</script>"])) == ["</script>"]
 
 
-def test_a_lab_without_runs(tmp_path):
-    """Nothing stands empty: no curves, no tables, no heading without what it announces."""
+def test_lab_without_runs(tmp_path):
+    """No empty chart, table or heading."""
     lab = make_toy(tmp_path)
     page = Page(page_of(read_report([tmp_path])))
     figures = [attrs for tag, attrs in page.tags if tag == "figure"]
@@ -142,7 +142,7 @@ def test_several_labs(tmp_path):
     ]
 
 
-def test_without_the_extra(monkeypatch, report):
+def test_missing_extra(monkeypatch, report):
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     with pytest.raises(ValueError, match=r'pip install "tilth\[report\]"'):
         page_of(report)

@@ -1,4 +1,4 @@
-"""A lab folder is read as it was written, and whatever is wrong with it is said in a sentence."""
+"""Lab files round-trip, and invalid ones are refused in one sentence."""
 
 import json
 from dataclasses import replace
@@ -45,7 +45,7 @@ def test_round_trip(tmp_path):
     assert trial_folder(tmp_path, TRIAL) == tmp_path / "runs" / "lr-1"
 
 
-def test_a_manifest_that_others_can_read(tmp_path):
+def test_json_layout(tmp_path):
     save_lab(tmp_path, LAB)
     content = json.loads((tmp_path / "lab.json").read_text())
     assert content["format"] == "lab"
@@ -60,7 +60,7 @@ def test_a_manifest_that_others_can_read(tmp_path):
     assert content["base"]["steps"] == 40
 
 
-def test_one_from_before_there_were_charts(tmp_path):
+def test_file_without_charts(tmp_path):
     save_lab(tmp_path, LAB)
     content = json.loads((tmp_path / "lab.json").read_text())
     del content["charts"], content["base"]
@@ -136,16 +136,16 @@ def test_damage(tmp_path, damage, said):
         load_lab(tmp_path)
 
 
-def test_no_lab(tmp_path):
+def test_missing_lab(tmp_path):
     with pytest.raises(FileError, match="is not a lab directory"):
         load_lab(tmp_path)
 
 
-def test_a_new_lab_takes_no_folder_of_others(tmp_path):
+def test_new_lab_refuses_other_directories(tmp_path):
     assert new_lab(tmp_path / "new" / "lab", "lr").is_dir()
     (tmp_path / "new" / "lab" / "lock").touch()
     (tmp_path / "new" / "lab" / ".lab.json.partial").touch()
-    new_lab(tmp_path / "new" / "lab", "lr")  # stopped before it had begun
+    new_lab(tmp_path / "new" / "lab", "lr")  # stopped before the first trial
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "report.md").write_text("theirs")
     with pytest.raises(
@@ -160,7 +160,7 @@ def test_a_new_lab_takes_no_folder_of_others(tmp_path):
         new_lab(tmp_path / "theirs", "depth")
 
 
-def test_a_lab_of_parts_knows_its_folder_by_them(tmp_path):
+def test_directory_of_a_lab_with_parts(tmp_path):
     parts = ("depth", "context")
     (tmp_path / "depth").mkdir()
     check_folder(tmp_path, "shape", parts)
@@ -172,7 +172,7 @@ def test_a_lab_of_parts_knows_its_folder_by_them(tmp_path):
 
 
 @pytest.mark.parametrize("number", [float("inf"), float("nan"), 10**400, 1e308, True, "1", None])
-def test_numbers_are_finite_and_far_from_the_largest_float(number):
+def test_numbers_are_bounded(number):
     if number is not None:
         with pytest.raises(ValueError, match="x must be a whole number or a number, not"):
             replace(TRIAL, x=number)
@@ -183,7 +183,7 @@ def test_numbers_are_finite_and_far_from_the_largest_float(number):
             Line("a", (point,))
 
 
-def test_a_log_scale_has_no_place_for_zero():
+def test_log_scale_refuses_zero():
     chart = Chart("a", "x", "y", (Line("a", ((0.0, -1.0), (1.0, 2.0))),))
     assert replace(chart, lines=(), x_scale="log", y_scale="log").lines == ()
     with pytest.raises(ValueError, match=r"has x = 0\.0, which .* make x_scale linear"):

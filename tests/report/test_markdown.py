@@ -1,4 +1,4 @@
-"""The Markdown says what the report says, and nothing in it escapes its place."""
+"""The Markdown is complete, and text from runs cannot break its structure."""
 
 import re
 from html import unescape
@@ -31,7 +31,7 @@ def text(tmp_path):
     return markdown_of(read_report([tmp_path]), pictures)
 
 
-def test_it_says_all(text):
+def test_markdown_is_complete(text):
     assert text.startswith("# Which learning rate is best?\n\n**0.01 is best.**\n\n- A note")
     assert "![Final bits per byte by learning rate](report-axis.png)" in text
     assert "![Learning curves](report-curves.png)" in text
@@ -43,7 +43,7 @@ def test_it_says_all(text):
     ]
 
 
-def test_a_lab_without_runs(tmp_path):
+def test_lab_without_runs(tmp_path):
     make_toy(tmp_path)
     pictures = [{"chart-1": "a-chart-1.png", "chart-2": "a-chart-2.png"}]
     text = markdown_of(read_report([tmp_path]), pictures)
@@ -57,7 +57,7 @@ def test_a_lab_without_runs(tmp_path):
     assert "| lr | loss |\n|---:|---:|\n| 1 | 0.5123 |\n| 10 | 0.2500 |\n" in text
 
 
-def test_several_labs_have_a_heading_each(tmp_path):
+def test_headings_of_several_labs(tmp_path):
     make_toy(tmp_path / "a")
     make_lab(tmp_path / "b")
     text = markdown_of(read_report([tmp_path / "a", tmp_path / "b"]), [{}, {}])
@@ -67,14 +67,14 @@ def test_several_labs_have_a_heading_each(tmp_path):
     assert headings(text)[2:4] == ["### Losses", "### Reproduce"]
 
 
-def test_every_row_has_the_cells_of_its_table(text):
+def test_rows_have_equal_cells(text):
     outside = re.sub(r"(?ms)^(`{3,})\w*\n.*?^\1$", "", text)
     for table in re.findall(r"(?m)(?:^\|.*\n?)+", outside):
         counts = {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}
         assert len(counts) == 1, table
 
 
-def test_a_sample_stays_in_its_quote(text):
+def test_samples_stay_in_their_quote(text):
     quotes = plain(RENDER(text), "blockquote")
     assert len(quotes) == 4  # one of each group, the first of two seeds
     assert set(quotes) == {f"\nOnce {HOSTILE}\n".replace("\x1b", "\\x1b")}
@@ -104,15 +104,15 @@ def test_a_sample_stays_in_its_quote(text):
         *("...", ".", ")", "a - b", "\x1b[2J", "\u2028"),
     ],
 )
-def test_a_quote_keeps_its_lines(line):
-    """As an independent renderer reads it: two paragraphs of two lines, and nothing else."""
+def test_quotes_keep_their_lines(line):
+    """An independent renderer reads two paragraphs of two lines, and nothing else."""
     shown = RENDER(_quoted(f"  {line}\n    {line}\n \n\n{line}\n{line}\n"))
     line = line.replace("\x1b", "\\x1b").replace("\u2028", "\\u2028")
     paragraph = f"<p>{line}<br />\n{line}</p>\n"
     assert unescape(shown) == f"<blockquote>\n{paragraph * 2}</blockquote>\n"
 
 
-def test_differences_to_repeat_the_others(tmp_path):
+def test_differences_of_other_runs(tmp_path):
     make_run(tmp_path / "a", [record(1, 5.0)], config_of(1e-2))
     make_run(tmp_path / "b", [record(1, 5.0)], config_of(1e-3))
     text = markdown_of(read_report([tmp_path / "a", tmp_path / "b"]), [{}])

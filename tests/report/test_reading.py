@@ -1,4 +1,4 @@
-"""A report reads whole folders; one damaged run neither hides the others nor passes unnoticed."""
+"""Reading of directories; a damaged run is reported and does not hide the others."""
 
 import json
 import os
@@ -13,25 +13,25 @@ from tilth.report.reading import read_report
 from tilth.report.writing import save_report
 
 
-def test_a_lab_without_an_answer_yet(tmp_path):
+def test_lab_without_an_answer_yet(tmp_path):
     make_lab(tmp_path, answer=None)
     answer = read_report([tmp_path]).sections[0].answer
     assert answer.startswith("5 of 6 runs have ended. So far: Best is lr 0.01 (mean of 2 seeds)")
 
 
-def test_a_lab_without_trials(tmp_path):
+def test_lab_without_trials(tmp_path):
     lab = make_toy(tmp_path)
     section = read_report([tmp_path]).sections[0]
     assert section.answer == "10 is best."
     assert section.notes == ()
-    assert section.charts == lab.charts[:2]  # not those with nothing in them
+    assert section.charts == lab.charts[:2]  # without empty ones
     assert section.tables == lab.tables[:1]
     for answer in (None, ""):
         save_lab(tmp_path, replace(lab, answer=answer))
         assert read_report([tmp_path]).sections[0].answer == "There is no answer yet."
 
 
-def test_labs_that_ask_the_same(tmp_path):
+def test_labs_with_the_same_question(tmp_path):
     make_lab(tmp_path / "a" / "lr")
     make_lab(tmp_path / "b" / "lr")
     make_toy(tmp_path / "sgd")
@@ -43,7 +43,7 @@ def test_labs_that_ask_the_same(tmp_path):
     ]
 
 
-def test_a_folder_of_runs_and_a_lab(tmp_path):
+def test_folder_of_runs_and_a_lab(tmp_path):
     make_lab(tmp_path / "lab")
     for name in "ba":
         make_run(tmp_path / "runs" / name, [record(1, 5.0, bits=2.0)])
@@ -66,7 +66,7 @@ def test_nothing_to_report(tmp_path):
 
 
 def add_line(run, **changes):
-    """Append a line to a run's log: its last one, with other values."""
+    """Append the last line of a run's log, with changes."""
     path = run.folder / "metrics.jsonl"
     last = json.loads(path.read_text().splitlines()[-1])
     with path.open("a") as file:
@@ -97,7 +97,7 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize(("damage", "named"), DAMAGES)
-def test_a_damaged_run_is_named_and_hides_no_other(tmp_path, damage, named):
+def test_damaged_run_is_skipped(tmp_path, damage, named):
     for name, lr in (("a", 1e-3), ("b", 1e-2), ("c", 1e-1)):
         run = make_run(tmp_path / name, [record(1, 5.0, bits=2.0)], config_of(lr))
         if name == "b":
@@ -111,7 +111,7 @@ def test_a_damaged_run_is_named_and_hides_no_other(tmp_path, damage, named):
 
 
 @pytest.mark.parametrize(("damage", "named"), DAMAGES)
-def test_a_damaged_trial_is_named_and_hides_no_other(tmp_path, damage, named):
+def test_damaged_trial_is_skipped(tmp_path, damage, named):
     lab = make_lab(tmp_path)
     report = read_report([tmp_path])
     damage(report.sections[0].runs[1])
@@ -122,13 +122,13 @@ def test_a_damaged_trial_is_named_and_hides_no_other(tmp_path, damage, named):
     save_report(read_report([tmp_path]), tmp_path / "report.html")
 
 
-def test_folders_of_damaged_runs_alone_are_refused(tmp_path):
+def test_only_damaged_runs(tmp_path):
     set_versions(make_run(tmp_path / "a", []))
     with pytest.raises(FileError, match="versions must be a table"):
         read_report([tmp_path])
 
 
-def test_bits_of_nothing_can_be_compared(tmp_path):
+def test_zero_bits_can_be_compared(tmp_path):
     for name, bits, lr in (("a", 0.0, 1e-3), ("b", 0.0, 1e-2)):
         make_run(tmp_path / name, [record(1, 5.0, bits=bits)], config_of(lr))
     assert "0.0000 (0.0%) less" in read_report([tmp_path]).sections[0].answer

@@ -1,4 +1,4 @@
-"""The tables and texts of a report are those of its runs."""
+"""Tables, captions and cell formats of a report."""
 
 import tomllib
 from dataclasses import replace
@@ -62,7 +62,7 @@ def test_accounting_of_distinct_models(two, tmp_path):
     assert [row[0] for row in accounting_table(three).rows] == ["a; c", "b"]
 
 
-def test_samples_say_what_made_them(two):
+def test_sample_settings(two):
     sampled, other = two.entries
     assert other.samples == ()
     assert [(each.step, each.text) for each in sampled.samples] == [
@@ -72,7 +72,7 @@ def test_samples_say_what_made_them(two):
         assert part in sample_settings(sampled)
 
 
-def test_enough_to_repeat_it(two):
+def test_config_reproduces_the_run(two):
     run = two.runs[0]
     assert two.commands[0].startswith("tilth train --config ")
     assert two.commands[0].split()[3].endswith("/a/config.toml")
@@ -83,13 +83,13 @@ def test_enough_to_repeat_it(two):
     assert run.manifest.versions["torch"] in row
 
 
-def test_of_the_data_only_its_name(tmp_path):
+def test_config_has_only_the_name_of_the_data(tmp_path):
     make_run(tmp_path / "a", [], replace(config_of(), data="/home/someone/data/stories"))
     text = config_text(read_report([tmp_path / "a"]).sections[0].runs[0])
     assert 'data = "stories"' in text
 
 
-def test_a_lab(tmp_path):
+def test_lab(tmp_path):
     make_lab(tmp_path)
     section = read_report([tmp_path]).sections[0]
     assert section.asks == "Which learning rate is best?"
@@ -100,7 +100,7 @@ def test_a_lab(tmp_path):
     assert (row["run"], row["state"], row["bits/byte"]) == ("1, seed 0", "planned", None)
 
 
-def test_what_is_shown_is_harmless():
+def test_cells_are_escaped():
     assert cell_text(HOSTILE) == HOSTILE.replace("\x1b", "\\x1b")
     assert cell_text("a\nb\x00\u202e\ud800") == "a\nb\\x00\\u202e\\ud800"
     assert [cell_text(v) for v in (None, True, 12345, 0.00012345)] == [
@@ -118,7 +118,7 @@ def test_what_is_shown_is_harmless():
         ((123456.7, 99.5), ("123,457", "100")),
         ((20000.3, 0.5), ("20,000", "0.5")),
         ((-0.01234, 0.0045), ("-0.01234", "0.00450")),
-        ((2.5123, 1e20), ("2.512", "1e+20")),  # one that diverged
+        ((2.5123, 1e20), ("2.512", "1e+20")),  # diverged
         ((2.5123, 0.0), ("2.5123", "0.0000")),
         ((0.0,), ("0",)),
         ((1.5123, None, 7, "none"), ("1.5123", "–", "7", "none")),
@@ -126,11 +126,11 @@ def test_what_is_shown_is_harmless():
         ((), ()),
     ],
 )
-def test_numbers_in_a_column(cells, shown):
+def test_decimals_of_a_column(cells, shown):
     table = Table("t", ("name", "values"), tuple(("a", cell) for cell in cells))
     assert shown_columns(table) == [["a"] * len(cells), list(shown)]
 
 
-def test_what_goes_to_the_right():
+def test_numeric_columns():
     assert is_numeric(["1,234", "-0.5", "2e-05", "12.5%", "3 of 10", "1.2 GB", "–"])
     assert not is_numeric(["1", "none"])

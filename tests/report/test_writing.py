@@ -1,4 +1,4 @@
-"""A report is written as a page with Markdown and pictures beside it, or not at all."""
+"""A report is written as a page, Markdown and PNG files, or not at all."""
 
 import io
 import sys
@@ -20,7 +20,7 @@ pytest.importorskip("plotly")
 
 
 def pixels_of(png, colour):
-    """The places (ys, xs) of a colour in a picture."""
+    """The pixel coordinates (ys, xs) of a colour."""
     pixels = image.imread(io.BytesIO(png))[:, :, :3]
     target = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     return (abs(pixels - target).max(axis=2) < 0.05).nonzero()
@@ -30,7 +30,7 @@ def names_in(folder):
     return {path.name for path in folder.iterdir() if path.is_file()}
 
 
-def test_a_lab(tmp_path):
+def test_lab(tmp_path):
     make_lab(tmp_path / "lab")
     report = read_report([tmp_path / "lab"])
     written = save_report(report, tmp_path / "report.html")
@@ -55,7 +55,7 @@ def test_several_sections(tmp_path):
     }
 
 
-def test_nothing_is_written_if_one_is_there(tmp_path):
+def test_nothing_is_written_if_a_file_exists(tmp_path):
     make_run(tmp_path / "run", [record(1, 5.0, bits=2.0)])
     (tmp_path / "report-curves.png").write_text("mine")
     with pytest.raises(FileExistsError, match=r"report-curves\.png already exists"):
@@ -63,8 +63,8 @@ def test_nothing_is_written_if_one_is_there(tmp_path):
     assert names_in(tmp_path) == {"report-curves.png"}
 
 
-def test_charts_and_those_of_an_earlier_report(tmp_path):
-    """A report takes the pictures of the one before it along, and those of no other."""
+def test_stale_charts_are_deleted(tmp_path):
+    """Those of the replaced report, and no others."""
     lab = make_toy(tmp_path / "lab")
     out = tmp_path / "my report.html"
     save_report(read_report([tmp_path / "lab"]), out)
@@ -79,21 +79,21 @@ def test_charts_and_those_of_an_earlier_report(tmp_path):
     assert names_in(tmp_path) == written - {"my report-chart-2.png"} | others
 
 
-def test_another_ending(tmp_path):
+def test_unknown_suffix(tmp_path):
     make_run(tmp_path / "run", [])
     with pytest.raises(ValueError, match=r"end --out in \.html"):
         save_report(read_report([tmp_path / "run"]), tmp_path / "report.pdf")
 
 
-def test_a_run_that_has_not_begun(tmp_path):
+def test_run_without_steps(tmp_path):
     make_run(tmp_path / "run", [])
     save_report(read_report([tmp_path / "run"]), tmp_path / "report.html")
     assert "No run has a validation loss yet." in (tmp_path / "report.md").read_text()
-    assert names_in(tmp_path) == {"report.html", "report.md"}  # no curves to be seen
+    assert names_in(tmp_path) == {"report.html", "report.md"}  # no curves
 
 
-def test_curves_are_in_the_picture(tmp_path):
-    """The colours of both runs cover more than their legend, though a third has diverged."""
+def test_curves_are_drawn(tmp_path):
+    """The colours of both runs cover more than the legend, although a third run diverged."""
     make_run(tmp_path / "a", falling(40, 2.0), config_of(1e-3))
     make_run(tmp_path / "b", falling(40, 3.0), config_of(1e-2))
     bad = [*falling(40, 2.5)[:20], record(21, 1e9, is_diverging=True)]
@@ -106,7 +106,7 @@ def test_curves_are_in_the_picture(tmp_path):
 
 
 def test_more_groups_than_colours(tmp_path, monkeypatch):
-    """Lines and legend of the picture tell them apart as the page does: by dashes."""
+    """Lines and legend use the same dashes as the page."""
     for seed, number in product(range(2), range(8)):
         config = config_of((1 + number % 2) / 1000, seed, batch_size=1 + number)  # no axis
         make_run(tmp_path / f"{number}-{seed}", falling(20, 2 + number / 10), config)
@@ -121,11 +121,11 @@ def test_more_groups_than_colours(tmp_path, monkeypatch):
         return [(line.get_color(), line.get_linestyle()) for line in lines]
 
     assert styles(figure.legends[0].get_lines()) == page
-    for panel in figure.axes:  # two runs, each in training and on validation, and the mean of both
+    for panel in figure.axes:  # training and validation of two runs, and their mean
         assert Counter(styles(panel.get_lines())) == dict.fromkeys(page, 5)
 
 
-def test_a_caption_says_what_is_outside(tmp_path):
+def test_caption_of_cut_off_losses(tmp_path):
     make_run(tmp_path / "a", [record(1, 6.0), record(2, 2.0)])
     assert "cut off" not in curves_caption(read_report([tmp_path]).sections[0])
     make_run(tmp_path / "b", [record(1, 7e7), record(2, 9e9)], config_of(1.0))
@@ -142,8 +142,8 @@ def test_a_caption_says_what_is_outside(tmp_path):
         ("linear", "log", (0.01, 1 / 3)),
     ],
 )
-def test_lines_are_in_the_picture(tmp_path, x_scale, y_scale, expected):
-    """A point stands at that share of both axes where its scales put it."""
+def test_lines_are_drawn(tmp_path, x_scale, y_scale, expected):
+    """The scales determine the position of a point."""
     make_toy(tmp_path)
     section = read_report([tmp_path]).sections[0]
     lines = (
@@ -154,7 +154,7 @@ def test_lines_are_in_the_picture(tmp_path, x_scale, y_scale, expected):
     chart = Chart("t", "x", "y", lines, x_scale, y_scale)
     png = chart_png(section, chart)
     (point_y, point_x), (top_y, top_x), (left_y, left_x) = (
-        [axis[ys < 340] for axis in (ys, xs)]  # without the legend, which has the same colours
+        [axis[ys < 340] for axis in (ys, xs)]  # above the legend, which has the same colours
         for ys, xs in (pixels_of(png, style["colour"]) for style in line_styles(section, chart))
     )
     left, right, top, bottom = left_x.mean(), top_x.max(), top_y.mean(), left_y.max()
@@ -162,7 +162,7 @@ def test_lines_are_in_the_picture(tmp_path, x_scale, y_scale, expected):
     assert found == pytest.approx(expected, abs=0.02)
 
 
-def test_without_the_extra(monkeypatch, tmp_path):
+def test_missing_extra(monkeypatch, tmp_path):
     make_run(tmp_path / "run", [record(1, 5.0)])
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ValueError, match=r'pip install "tilth\[report\]"'):
