@@ -40,17 +40,17 @@ class Sampling:
     """
 
     temperature: Annotated[float, Range(at_least=0.0)] = 1.0
-    """Divides the logits: below 1 favours likely tokens (0.4 suits a small run); 0 is greedy."""
+    """Softmax temperature; below 1 favours likely tokens (0.4 suits a small run), 0 is greedy."""
     top_k: Annotated[int, AT_LEAST_1] | None = None
     """Keep the k likeliest tokens; default: all."""
     top_p: Share = 1.0
-    """Keep the smallest set of likeliest tokens whose mass reaches p, and at least one."""
+    """Nucleus sampling: keep the smallest set of likeliest tokens with total probability p."""
     min_p: Share = 0.0
-    """Keep the tokens that are at least this share as likely as the likeliest."""
+    """Keep tokens with at least this fraction of the largest probability."""
     repetition_penalty: Annotated[float, POSITIVE] = 1.0
-    """Divides the positive logits of tokens in the context, and multiplies the negative ones."""
+    """Divide positive logits of tokens in the context by this, and multiply negative ones."""
     seed: Annotated[int, Range(at_least=0, at_most=2**64 - 1)] = 0
-    """Random seed, from 0 to 2**64 - 1: equal seeds, equal text."""
+    """Random seed, from 0 to 2**64 - 1; equal seeds give equal text."""
 
     @property
     def is_greedy(self) -> bool:

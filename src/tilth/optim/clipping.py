@@ -15,8 +15,6 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-EPSILON = 1e-6  # keeps the quotient finite
-
 
 @torch.no_grad()
 def clip_gradients(parameters: Iterable[Tensor] | Tensor, max_norm: float) -> Tensor:
@@ -55,4 +53,4 @@ def clip_gradients(parameters: Iterable[Tensor] | Tensor, max_norm: float) -> Te
 def _factor(norm: Tensor, max_norm: float) -> Tensor:
     """Return the factor of the gradients: 1, or less if they are clipped. Does not synchronize."""
     exceeds = (norm > max_norm) & (norm < math.inf)
-    return torch.where(exceeds, max_norm / (norm + EPSILON), 1.0)
+    return torch.where(exceeds, max_norm / (norm + 1e-6), 1.0)
