@@ -1,15 +1,15 @@
 """tilth grows a language model from plain text.
 
-The way through the house, each room a package, each door a file:
+The packages, in the order of the data flow:
 
-    text -> corpus -> tokenizer -> data -> model -> training -> a run directory -> generation
+    text -> corpus -> tokenizer -> data -> model -> training -> run directory -> generation
 
 >>> import tilth
 >>> tokenizer = tilth.train_tokenizer(texts=["seed by seed"], vocab_size=260)
 >>> tokenizer.decode(tokenizer.encode("a seed"))
 'a seed'
 
-Importing tilth is cheap: a name is loaded when it is first used.
+`import tilth` is fast: names are loaded on first use.
 """
 
 from tilth.lazy import lazy_names

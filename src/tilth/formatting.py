@@ -1,4 +1,4 @@
-r"""How numbers, sizes, durations, lists and suggestions are written and read, everywhere.
+r"""Formatting and parsing of numbers, sizes, durations, lists and suggestions.
 
 >>> scientific(4_513_336_524_800), format_bytes(8_508_230_400), format_duration(6584 * 86400)
 ('4.513e12', '8.51 GB', '6,584 days (18.0 years)')
@@ -23,12 +23,12 @@ UNITS = {"b": 1} | {
 
 
 def scientific(number: float) -> str:
-    """Four significant digits and a power of ten."""
+    """Format a number with four significant digits and a power of ten."""
     return f"{number:.3e}".replace("e+", "e").replace("e0", "e")
 
 
 def format_bytes(number_bytes: float) -> str:
-    """A size in the decimal unit that fits."""
+    """Format a size in the decimal unit that fits."""
     for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if abs(number_bytes) >= scale:
             return f"{number_bytes / scale:,.2f} {unit}"
@@ -36,7 +36,7 @@ def format_bytes(number_bytes: float) -> str:
 
 
 def parse_bytes(text: str) -> int:
-    """Read a size: 500kB, 50MB, 1.5GB, 64MiB, or bytes."""
+    """Parse a size: 500kB, 50MB, 1.5GB, 64MiB, or a number of bytes."""
     match = re.fullmatch(r"([0-9]{1,30}(?:\.[0-9]{1,30})?) ?([a-z]*)", text.strip().lower())
     if match is None or (match[2] and match[2] not in UNITS):
         raise ValueError(f"{text!r} is not a size; write 500kB, 50MB, 1.5GB, 64MiB, or bytes.")
@@ -44,7 +44,7 @@ def parse_bytes(text: str) -> int:
 
 
 def format_duration(seconds: float) -> str:
-    """A duration in the unit that fits."""
+    """Format a duration in the unit that fits."""
     days = seconds / 86400
     if days >= 2:
         years = f" ({days / 365.25:.1f} years)" if days >= 730 else ""
@@ -56,23 +56,23 @@ def format_duration(seconds: float) -> str:
 
 
 def parse_duration(text: str) -> float:
-    """Read a duration in seconds: 90s, 8m or 1h30m."""
+    """Parse a duration (90s, 8m, 1h30m); return seconds."""
     number = r"(\d{1,12}(?:\.\d{0,12})?|\.\d{1,12})"
     match = re.fullmatch(rf"(?:{number}h)?(?:{number}m)?(?:{number}s)?", text.strip(), re.ASCII)
     hours, minutes, seconds = (float(part or 0) for part in match.groups()) if match else (0, 0, 0)
     total = 3600.0 * hours + 60 * minutes + seconds
     if total <= 0:
-        raise ValueError(f"The budget {text!r} is no time; write it like 90s, 8m or 1h30m.")
+        raise ValueError(f"{text!r} is not a duration; write it like 90s, 8m or 1h30m.")
     return total
 
 
 def join_words(words: Sequence[str]) -> str:
-    """A list in a sentence: a, b and c."""
+    """Join words for a sentence: a, b and c."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def suggestion(wrong: object, names: Iterable[str], otherwise: str | None = None) -> str:
-    """A hint for a misspelled name: the nearest known one, else `otherwise` (default: all)."""
+    """Return a hint for an unknown name: the nearest name, else `otherwise` (default: all)."""
     names = list(names)
     if nearest := nearest_name(wrong, names):
         return f"did you mean {nearest}?"
@@ -80,15 +80,15 @@ def suggestion(wrong: object, names: Iterable[str], otherwise: str | None = None
 
 
 def nearest_name(wrong: object, names: Iterable[str]) -> str | None:
-    """The known name that a misspelled one resembles, if there is one."""
-    # Names from outside may be megabytes long: the comparison takes quadratic time.
+    """Return the known name that is similar to `wrong`, if any."""
+    # Untrusted names may be megabytes long, and the comparison takes quadratic time.
     return next(iter(get_close_matches(str(wrong)[:100], list(names), n=1)), None)
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Replace control characters, except those in `keep`, by Python's escapes.
+    """Replace control characters, except those in `keep`, by Python escapes.
 
-    Text from outside (a model, a file name, a tokenizer) may hold sequences that a terminal obeys.
+    Untrusted text (of a model, a file name, a tokenizer) may hold terminal escape sequences.
     """
     if text.isprintable():
         return text

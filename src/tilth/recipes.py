@@ -14,7 +14,7 @@ from tilth.formatting import suggestion
 
 
 class DataRecipe:
-    """A recipe whose vocabulary size is read from the data folder."""
+    """A recipe that reads the vocabulary size from the data folder."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
@@ -27,7 +27,7 @@ class DataRecipe:
         steps: int | None = None,
         budget_seconds: float | None = None,
     ) -> TrainingConfig:
-        """Make the config for `data`, of `size` layers, for a number of steps or a time budget."""
+        """Return the config for `data`, of `size` layers, for `steps` or a time budget."""
         opened = data if isinstance(data, Data) else open_data(data)
         folder = str(opened.folder)
         return self.recipe(
@@ -47,7 +47,7 @@ leaderboard = RECIPES["leaderboard"]
 
 
 def recipe_named(name: str) -> DataRecipe:
-    """The recipe of this name; an unknown name is an error with the nearest one."""
+    """Return the recipe of this name. Raises ValueError with a suggestion if there is none."""
     if name in RECIPES:
         return RECIPES[name]
     hint = suggestion(name, RECIPES)

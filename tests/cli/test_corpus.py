@@ -41,7 +41,7 @@ def test_info(folder):
         f"bytes      237 of text, {size:,} on disk",
         "mean       59 bytes",
         f"longest    202 bytes: document 3 of {folder / 'a.txt'}",
-        "skipped    9 that are no text",
+        "skipped    9 that are not valid text",
     ]
     assert f"           3 in {folder / 'a.txt'} (text)" in lines
     assert f"           1 in {folder / 'b.jsonl.gz'} (json lines)" in lines

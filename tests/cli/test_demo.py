@@ -77,9 +77,9 @@ def test_its_numbers_are_those_of_the_files(made):
     assert text.startswith(story(0))
     assert f"{text.count('<|endoftext|>'):,} stories, 0.4 MB" in out
     train, valid = (np.load(folder / "data" / f"{split}.npy") for split in ("train", "valid"))
-    assert f"{len(train):,} to train on, {len(valid):,} to validate" in out
+    assert f"{len(train):,} training tokens, {len(valid):,} for validation" in out
     text_bytes = sum(len(part.strip().encode()) for part in text.split("<|endoftext|>"))
-    shown = float(re.search(r"([\d.]+) bytes become one token", out)[1])
+    shown = float(re.search(r"([\d.]+) bytes per token", out)[1])
     assert shown == pytest.approx(text_bytes / (len(train) + len(valid)), rel=0.01)
 
     run = tilth.open_run(folder / "run")
@@ -92,7 +92,7 @@ def test_its_numbers_are_those_of_the_files(made):
     evaluation = run.metrics()[-1].evaluation
     assert evaluation.tokens == len(valid) - 1
     assert f"perplexity {np.exp(evaluation.loss):.2f}: " in out
-    assert f"loss {evaluation.loss:.3f} nats a token" in out
+    assert f"loss {evaluation.loss:.3f} nats per token" in out
 
 
 def test_a_sentence_is_cut_into_the_tokens_that_were_learned(made):
@@ -149,10 +149,10 @@ def test_a_second_call_makes_nothing_again(made):
     again, err = run_demo(folder.parent)
     assert files(folder) == before
     assert err == ""
-    assert "What is finished in demo-quick is not made again." in again
+    assert "Existing files in demo-quick are kept." in again
 
     def without_times(text):
-        return re.sub(rf"{TIME}|[\d,]+ a second|Done in .*", "", text)
+        return re.sub(rf"{TIME}|[\d,]+ tokens/s|Done in .*", "", text)
 
     assert without_times(again).split("\n\n", 1)[1] == without_times(out).split("\n\n", 1)[1]
 
@@ -242,7 +242,7 @@ def test_another_demo_is_refused_in_one_sentence(made, tmp_path):
 
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "precious.txt").write_text("precious")
-    with pytest.raises(FileExistsError, match="mine is not empty, and no demo; name another"):
+    with pytest.raises(FileExistsError, match="mine is not empty and is not a demo; name another"):
         run_demo(tmp_path, out=tmp_path / "mine")
     with pytest.raises(ValueError, match="--seed is -1; give 0 or more"):
         run_demo(tmp_path, seed=-1)

@@ -201,7 +201,7 @@ def test_int8_on_request(run):
         (["--device", "privateuseone"], "the device privateuseone cannot be used"),
         (["--threads", "30000"], "threads is 30,000, and this machine has"),
         (["--threads", str(2**64)], "threads is 18,446,744,073,709,551,616, and this machine"),
-        (["--samples", "0"], "--samples is 0; write 1 text or more."),
+        (["--samples", "0"], "--samples is 0; it must be at least 1."),
         (["--interactive", "--json"], "leave --prompt and --json out"),
         (["--quantize", "int4"], "int4"),
         (["--temprature", "1"], "Did you mean --temperature?"),

@@ -203,7 +203,7 @@ def test_stopped_by_a_signal_it_says_how_to_go_on_and_does(data, tmp_path):
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
-    assert f"go on with `{shlex.join(['tilth', 'lab', *map(str, words)])}`" in stderr
+    assert f"continue with `{shlex.join(['tilth', 'lab', *map(str, words)])}`" in stderr
     (run,) = [open_run(path) for path in (out / "runs").iterdir()]
     assert run.checkpoints()
     assert not run.is_finished
@@ -219,7 +219,7 @@ def test_a_signal_before_the_first_step_acts_at_once(capsys):
     with pytest.raises(SystemExit) as end:
         watch(preparing(), ("tilth", "lab", "a b"))
     assert end.value.code == 130
-    assert capsys.readouterr().err == "tilth: stopped; go on with `tilth lab 'a b'`\n"
+    assert capsys.readouterr().err == "tilth: stopped; continue with `tilth lab 'a b'`\n"
 
 
 def test_a_worker_that_a_signal_ended_is_no_lack_of_memory(capsys, monkeypatch):
@@ -257,7 +257,7 @@ def test_ctrl_c_while_workers_start_ends_it_well(data, tmp_path):
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
-    assert f"go on with `{shlex.join(['tilth', 'lab', *map(str, words)])}`" in stderr
+    assert f"continue with `{shlex.join(['tilth', 'lab', *map(str, words)])}`" in stderr
     assert "Traceback" not in stderr, stderr
     assert "memory" not in stderr
 

@@ -46,7 +46,7 @@ def test_stopped_it_goes_on_with_the_trial_that_it_was_in(data, tmp_path):
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
     assert stdout == ""
-    assert "tilth: stopped; go on with `tilth lab search --data" in stderr
+    assert "tilth: stopped; continue with `tilth lab search --data" in stderr
     stopped = open_run(out / "runs" / "trial-0000").checkpoints()[-1].step
     assert stopped < 600
 

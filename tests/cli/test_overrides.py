@@ -150,8 +150,8 @@ def test_wrong_tables(toml, kind, part):
 def test_help_is_the_docstring_of_the_field():
     text = parse("go", "--help")
     flat = " ".join(text.replace("│", " ").split())
-    assert "The width of the residual stream." in flat
-    assert "Steps between two samples of text; default a fifth of the run." in flat
+    assert "Width of the residual stream." in flat
+    assert "Steps between text samples; default 1/5 of the run." in flat
     assert "[choices: cosine, warmup-stable-decay, constant]" in flat
     assert "--watch.no-sinks" in flat
     for config in CONFIGS:

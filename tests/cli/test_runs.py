@@ -153,7 +153,7 @@ def test_age_is_the_time_since_the_last_step(tmp_path, lines_of):
         ("metrics.jsonl", line(evaluation={"loss": 1.0, "bits_per_byte": {}}), "bits_per_byte"),
         ("metrics.jsonl", line(evaluation={}), "loss is missing from the line"),
         ("metrics.jsonl", line(norms={"weights": []}), "norms.weights must be a table"),
-        ("metrics.jsonl", line() + line(), "step 1 in line 2, after step 1"),
+        ("metrics.jsonl", line() + line(), "damaged line 2 (step 1 follows step 1)"),
         ("manifest.json", manifest(versions=[]), "versions must be a table"),
         ("manifest.json", manifest(data_fingerprint=3), "data_fingerprint must be text"),
         ("manifest.json", manifest(checksums={"tokenizer.json": None}), "checksums"),
@@ -181,9 +181,9 @@ def test_a_torn_last_line_is_no_damage(tmp_path, rows_of):
 
 
 def test_nothing_to_list(tmp_path, rows_of, lines_of):
-    assert lines_of(tmp_path) == [f"There are no runs in {tmp_path}; `tilth train` makes them."]
+    assert lines_of(tmp_path) == [f"There are no runs in {tmp_path}; `tilth train` creates them."]
     assert rows_of(tmp_path) == {}
-    with pytest.raises(FileNotFoundError, match=r"no folder .*missing; name the one"):
+    with pytest.raises(FileNotFoundError, match=r"no folder .*missing; name the folder"):
         runs(tmp_path / "missing")
 
 

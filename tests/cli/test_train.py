@@ -153,7 +153,7 @@ def test_a_signal_finishes_the_step_and_saves(data, tmp_path, number, code):
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == code, stderr
     stopped = open_run(out).checkpoints()[-1].step
-    assert f"stopped after step {stopped:,} of 100,000, which is saved; go on with" in stderr
+    assert f"stopped after step {stopped:,} of 100,000, which is saved; continue with" in stderr
     assert "Traceback" not in stderr
     assert open_run(out).metrics()[-1].step == stopped
 
@@ -244,7 +244,7 @@ def test_values_come_from_flags_over_the_file_over_the_recipe(data, tmp_path):
         (["tiny", "--model.d-modl", "3"], "Did you mean --model.d-model?"),
         (["tiny", "--size", "3", "--model.num-layers", "2"], "model.num_layers says 2; give one"),
         (["tiny", "--model.num-heads", "5"], "is not a multiple of num_heads 5"),
-        (["tiny", "--budget", "soon"], "The budget 'soon' is no time; write it like 90s, 8m"),
+        (["tiny", "--budget", "soon"], "'soon' is not a duration; write it like 90s, 8m"),
         (["tiny", "--steps", "0"], "steps must be at least 1, not 0"),
         (["tiny", "--machine.device", "abacus"], "the device abacus cannot be used"),
         (["tiny", "--machine.dtype", "float16"], "float16 is not supported on a CPU; use float32"),
@@ -278,5 +278,5 @@ def test_times(text, seconds):
 
 @pytest.mark.parametrize("text", ["", "8", "m", "-8m", "8m8m", "1.2.3s", "0s"])
 def test_what_is_no_time(text):
-    with pytest.raises(ValueError, match="is no time"):
+    with pytest.raises(ValueError, match="is not a duration"):
         parse_duration(text)

@@ -112,8 +112,8 @@ def test_skipped_steps_and_divergence(lines, clock):
         "step 2: skipped: loss not finite, 1 in a row (the run stops at 10)",
         "step 3: skipped: gradient not finite, 2 in a row (the run stops at 10)",
         "step 5: skipped: gradient not finite, 1 in a row (the run stops at 10)",
-        "step 6: diverging: the loss is far above what it had been",
-        "step 9: diverging: the loss is far above what it had been",
+        "step 6: diverging: the loss is far above its recent values",
+        "step 9: diverging: the loss is far above its recent values",
     ]
 
 
@@ -211,7 +211,7 @@ def test_warnings_in_the_panel(clock):
     standing.see(record(2, is_diverging=True))
     text = drawing(standing)
     assert "! skipped 1: loss or gradient not finite" in text
-    assert "! diverging: the loss is far above what it had been" in text
+    assert "! diverging: the loss is far above its recent values" in text
 
 
 @pytest.mark.parametrize("width", [200, 79, 50, 12])

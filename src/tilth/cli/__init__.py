@@ -1,7 +1,6 @@
-"""Words to one of the rooms: the `tilth` command.
+"""The `tilth` command. Results go to stdout, narration and progress to stderr.
 
-What enters: a command line. What leaves: a result on stdout, narration and progress on stderr, and
-an exit code. One file a verb; heavy imports stand inside the verb, so that `tilth --help` is quick.
+One module per verb; heavy imports are inside the verb, so `tilth --help` is fast.
 """
 
 from tilth.cli.app import main

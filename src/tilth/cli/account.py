@@ -1,10 +1,10 @@
-"""`tilth account`: the cost of a model, before it is trained."""
+"""`tilth account`: the parameters, FLOPs, memory and hours of a model, before training."""
 
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from tilth.cli.options import Json
 from tilth.cli.output import print_json
@@ -15,7 +15,7 @@ from tilth.formatting import parse_bytes
 
 @Parameter(name="*")
 class ModelOverrides(overrides_of(ModelConfig)):  # type: ignore[misc]
-    """The fields of a model, as flags."""
+    """The fields of a model config, as options."""
 
 
 def account(
@@ -27,36 +27,41 @@ def account(
     steps: int | None = None,
     optimizer: Literal["adamw", "muon", "sgd"] | None = None,
     dtype: Literal["float32", "tf32", "bfloat16", "float16"] | None = None,
+    recompute: bool = False,
     hardware: str | None = None,
     mfu: float | None = None,
     hours: float | None = None,
     price: float | None = None,
     memory: str | None = None,
-    recompute: bool = False,
     shares: bool = False,
     plot: list[Path] | None = None,
     overwrite: bool = False,
-    model: Annotated[ModelOverrides | None, Parameter(group="Model")] = None,
+    model: Annotated[ModelOverrides | None, Parameter(group=Group("Model", sort_key=1))] = None,
     json: Json = False,
 ) -> None:
-    """Show what a model costs: parameters, FLOPs, memory, time. Any number can be changed.
+    """Count the parameters, FLOPs, memory and hours of a model. Every number can be changed.
 
     Args:
-        shape: A model (gpt2-xl, llama-3-8b, ...), a recipe, a run directory or a config file.
-        batch_size: Sequences in one step.
-        num_microbatches: Parts that a batch is cut into, to save memory.
-        steps: How many updates.
-        optimizer: Whose state and update to count.
-        dtype: The type of products; weights stay float32.
-        hardware: a100, h100, rtx4090, ...: how long it takes there; `this` is measured.
-        mfu: The share of the peak that is reached; default 0.5.
-        hours: What is the best size for so many hours on the hardware?
-        price: Money for an hour on the hardware.
-        memory: How large a batch fits: 80GB, 24GiB; default the hardware's.
-        recompute: Count the forward pass again on the way back.
-        shares: Show where FLOPs go, by size and by context length.
-        plot: Write --shares as a page (.html) or a picture (.png); may come again.
-        overwrite: Replace --plot if it exists.
+        shape: Model (gpt2-xl, llama-3-8b, ...), recipe, run directory or config file.
+        batch_size: Sequences per step.
+        num_microbatches: Microbatches per step (gradient accumulation).
+        steps: Number of optimizer steps.
+        optimizer: Optimizer whose state and update are counted.
+        dtype: Autocast dtype; weights stay float32.
+        recompute: Count activation recomputation: a second forward pass in the backward pass.
+        hardware: Hardware to estimate hours for: a100, h100, rtx4090, ...; `this` is measured.
+        mfu: Model FLOPs utilization; default 0.5.
+        hours: Hours on the hardware, to compute the compute-optimal model size for.
+        price: Price of an hour on the hardware.
+        memory: Memory to compute the largest batch for: 80GB, 24GiB; default that of the hardware.
+        shares: Show the shares of FLOPs, by model size and by context length.
+        plot: Write --shares as a page (.html) or picture (.png); once for each file.
+        overwrite: Replace existing plots.
+
+    Examples:
+        tilth account gpt2-xl
+        tilth account tinystories --batch-size 64 --hardware h100 --price 3
+        tilth account gpt2-small --shares --plot shares.html
     """
     from rich.console import Console
 
@@ -91,7 +96,7 @@ def account(
     if json:
         print_json(values)
         return
-    # In a narrow terminal rich would cut numbers; a file or a pipe has no width of its own.
+    # rich would truncate numbers in a narrow terminal; files and pipes have no width.
     console = Console(width=max(Console().width, WIDTH) if sys.stdout.isatty() else WIDTH)
     if shares or plots:
         console.print(shares_table("Forward pass, by size", "shape", by_size))

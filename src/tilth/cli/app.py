@@ -1,27 +1,30 @@
-"""The command's frame: which verbs there are, and how every one of them ends.
+"""The `tilth` command: its verbs, its global options, and how every verb ends.
 
-| exit code | what happened |
+| exit code | meaning |
 |---|---|
-| 0 | it worked |
-| 1 | the reader of the output closed the pipe |
+| 0 | success |
+| 1 | the reader of stdout closed the pipe |
 | 2 | an error that the user can correct: one sentence on stderr |
 | 70 | a bug in tilth: one sentence on stderr |
-| 130, 143 | Ctrl-C, SIGTERM; open files were taken back |
+| 130, 143 | Ctrl-C, SIGTERM; temporary files are removed |
 
 `--debug` shows the traceback of an error.
 """
 
+import inspect
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterable, Sequence
 from io import TextIOWrapper
+from itertools import takewhile
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, TextIO
 
-from cyclopts import App, CycloptsError, Parameter, UnknownOptionError
+from cyclopts import App, CycloptsError, Group, Parameter, UnknownOptionError
 
 from tilth import __version__
 from tilth.cli.options import convert_exactly
@@ -29,49 +32,69 @@ from tilth.cli.signals import say
 from tilth.errors import is_out_of_memory, missing_extra
 from tilth.formatting import printable, suggestion
 
+# In the order of the help; each is imported when it is called.
+VERBS = (
+    ("demo", "demo:demo", "Run the whole toolkit on generated stories, in five minutes."),
+    ("corpus", "corpus:app", "Generate, download or inspect text."),
+    ("tokenizer", "tokenizer:app", "Train, inspect, compare, use or convert a tokenizer."),
+    ("tokenize", "tokenize:tokenize", "Encode a corpus into token files for training."),
+    ("account", "account:account", "Count the parameters, FLOPs, memory and hours of a model."),
+    ("train", "train:train", "Train a model into a run directory."),
+    ("resume", "train:resume", "Resume a stopped run, or extend a finished one."),
+    ("runs", "runs:runs", "List runs: state, losses, throughput."),
+    ("evaluate", "evaluate:evaluate", "Evaluate a run: loss, perplexity, bits per byte."),
+    ("generate", "generate:generate", "Generate text with a run."),
+    ("report", "report:report", "Write a report of runs and labs, as HTML and Markdown."),
+    ("lab", "lab:app", "Run experiments: sweeps, ablations, hyperparameter search."),
+    ("verify", "verify:verify", "Check the integrity of a data folder or a run."),
+    ("config", "config:app", "Print the JSON schema of config files."),
+)
+
+
+def _shown_default(value: object) -> str | None:
+    """Return the default as the help shows it: not for flags and empty values."""
+    return str(value) if value or type(value) in (int, float) else None
+
+
 app = App(
     name="tilth",
     help="Grow a language model from plain text.",
     version=__version__,
-    # Importing rich's Markdown costs 45 ms of the 400 ms in which --help must answer.
+    # Importing rich's Markdown takes 45 ms of the 250 ms in which --help must answer.
     help_format="plaintext",
     version_format="plaintext",
-    # Errors come to main(), which says them in one sentence.
+    # Errors are raised to run(), which prints one sentence.
     print_error=False,
     exit_on_error=False,
     suppress_keyboard_interrupt=False,
     result_action="return_value",
-    # Only the fields of a config can be negated: see overrides.py.
-    default_parameter=Parameter(converter=convert_exactly, negative_bool=(), negative_iterable=()),
+    # Only the fields of a config have a --no- form: see overrides.py.
+    default_parameter=Parameter(
+        converter=convert_exactly,
+        negative_bool=(),
+        negative_iterable=(),
+        show_default=_shown_default,
+    ),
 )
-# The verbs, each loaded when it is called.
-app.command("tilth.cli.demo:demo", help="From nothing to a model that writes stories.")
-app.command("tilth.cli.corpus:app", name="corpus", help="Text: stories, downloads, your own.")
-app.command("tilth.cli.tokenizer:app", name="tokenizer", help="Text to token ids and back.")
-app.command("tilth.cli.tokenize:tokenize", help="A corpus and a tokenizer to token files.")
-app.command("tilth.cli.account:account", help="What a model costs, before it is paid.")
-app.command("tilth.cli.config:app", name="config", help="Config files: their schema.")
-app.command("tilth.cli.train:train", help="Token files and a recipe to a run directory.")
-app.command("tilth.cli.train:resume", help="Go on with a run that was stopped.")
-app.command("tilth.cli.runs:runs", help="The runs in a folder, and how they stand.")
-app.command("tilth.cli.evaluate:evaluate", help="How well a run predicts text.")
-app.command("tilth.cli.generate:generate", help="A run and a prompt to text.")
-app.command("tilth.cli.verify:verify", help="Whether what lies on disk is what was written.")
-app.command("tilth.cli.lab:app", name="lab", help="Experiments that explain training.")
-app.command("tilth.cli.report:report", help="Runs to a page, and to Markdown with pictures.")
-
-
-app.meta.suppress_keyboard_interrupt = False  # main() has a word for it
+for _position, (_name, _path, _help) in enumerate(VERBS):
+    app.command(f"tilth.cli.{_path}", name=_name, help=_help, sort_key=_position)
+app.meta.suppress_keyboard_interrupt = False
+GLOBAL = Group("Global options", sort_key=99)
 
 
 @app.meta.default
 def _launch(
     *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
-    config: Annotated[Path | None, Parameter(help="A TOML file with options of the verb.")] = None,
-    debug: Annotated[bool, Parameter(negative=(), help="Show the traceback of an error.")] = False,
+    config: Annotated[Path | None, Parameter(group=GLOBAL)] = None,
+    debug: Annotated[bool, Parameter(group=GLOBAL)] = False,
 ) -> None:
-    """Take the options that every verb has, then call the verb."""
-    if config is not None and tokens[:1] == ("account",):  # it accounts for the file itself
+    """Apply the global options, then call the verb.
+
+    Args:
+        config: TOML file with options of the verb; options on the command line win.
+        debug: Show the traceback of an error.
+    """
+    if config is not None and tokens[:1] == ("account",):  # the file is its subject
         tokens = (*tokens, str(config))
     elif config is not None:
         from cyclopts.argument import ArgumentCollection, update_argument_collection
@@ -79,8 +102,8 @@ def _launch(
         options = _read_toml(config)
 
         def from_file(verb: App, _names: tuple[str, ...], arguments: ArgumentCollection) -> None:
-            # Flags win over the file, the file over the defaults; unknown keys are errors. (The
-            # sources of cyclopts itself pass over keys that are the names of verbs.)
+            # Options override the file, the file overrides defaults; unknown keys are errors.
+            # (The config sources of cyclopts ignore keys that are names of verbs.)
             stack = verb.app_stack.stack[-1]
             update_argument_collection(
                 options, str(config), arguments, stack, root_keys=(), allow_unknown=False
@@ -109,7 +132,7 @@ def main() -> None:
     """Run the command line of this process and exit."""
     signal.signal(signal.SIGTERM, _exit_on_sigterm)
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a file name may be no UTF-8
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file name may not be UTF-8
     for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
         # None: the caller closed it (2>&-). Then nothing is read or written.
         stream: Any = getattr(sys, name) or Path(os.devnull).open(mode)  # noqa: SIM115
@@ -120,7 +143,7 @@ def main() -> None:
 
 
 class NoteHandler(logging.Handler):
-    """Prints log messages to the stderr of the moment: a live panel puts its own there."""
+    """Prints log messages to the current sys.stderr, which a live panel replaces."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one message."""
@@ -128,17 +151,17 @@ class NoteHandler(logging.Handler):
 
 
 class EscapedTerminal:
-    """A terminal on which control characters of foreign text are shown, not obeyed.
+    """A terminal stream that escapes the control characters of the text written to it.
 
-    File names, special tokens and generated text may hold escape sequences. What rich draws goes to
-    the stream itself: rich looks for it under this name.
+    File names, special tokens and generated text may hold escape sequences. rich draws on the
+    stream itself, which it finds by the name `rich_proxied_file`.
     """
 
     def __init__(self, stream: TextIO) -> None:
         self.rich_proxied_file = stream
 
     def write(self, text: str) -> int:
-        """Write text with its control characters, line ends and tabs apart, escaped."""
+        """Write text; escape control characters other than line ends and tabs."""
         self.rich_proxied_file.write(printable(text, keep="\n\t"))
         return len(text)
 
@@ -147,21 +170,23 @@ class EscapedTerminal:
 
 
 def _exit_on_sigterm(_signal_number: int, _frame: FrameType | None) -> None:
-    # Python drops an exception that meets a destructor: the second signal acts at once.
+    # Python drops exceptions in destructors, so a second signal must act at once.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    # An exception, not a sudden end: `with` blocks take back what is half-written.
+    # An exception: `with` blocks then remove temporary files.
     sys.exit(128 + signal.SIGTERM)
 
 
 def run(words: Sequence[str] | None = None) -> int:
-    """Run the command line `words` (default: of this process) and return its exit code."""
+    """Run the command line `words` (default: sys.argv) and return the exit code."""
     words = sys.argv[1:] if words is None else list(words)
-    app.config = ()  # a config file belongs to one call
+    app.config = ()  # of an earlier call
     try:
+        if {"--help", "-h"} & set(words):
+            _prepare_help(words)
         app.meta(words)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Python flushes stdout once more at exit: let that go nowhere.
+        # Python flushes stdout again at exit: redirect it to /dev/null.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
@@ -171,13 +196,25 @@ def run(words: Sequence[str] | None = None) -> int:
         if "--debug" in words:
             raise
         sentence, code = _explained(error)
-        print(f"tilth: {printable(sentence)}", file=sys.stderr)  # it may quote a file
+        print(f"tilth: {printable(sentence)}", file=sys.stderr)  # it may quote a file name
         return code
     return 0
 
 
+def _prepare_help(words: Sequence[str]) -> None:
+    """Show the whole docstring of the verb in its help, and the examples of it at the end."""
+    names = takewhile(lambda word: not word.startswith("-"), words)
+    verb = app.parse_commands(list(names))[1][-1]
+    if verb.default_command is not None:
+        docstring = inspect.getdoc(verb.default_command) or ""
+        text, _, examples = docstring.partition("Examples:")
+        text = re.sub(r"(?<=\S)\n *(?=\S)(?!\w+: )", " ", text)  # rich wraps paragraphs itself
+        verb.help = verb.default_command.__doc__ = text
+        verb.help_epilogue = f"Examples:{examples}"
+
+
 def _explained(error: Exception) -> tuple[str, int]:
-    """The sentence for an error, and the exit code: 2 where the user can correct it, else 70."""
+    """Return the sentence for an error and the exit code: 2 if the user can correct it, else 70."""
     if isinstance(error, UnknownOptionError) and error.token.source != "cli":
         return _unknown_key(error), 2
     if is_out_of_memory(error):
@@ -199,7 +236,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _unknown_key(error: UnknownOptionError) -> str:
-    """A key of a config file that the verb does not have (cyclopts would show it as an option)."""
+    """Return the sentence for an unknown key of a config file; cyclopts would call it an option."""
     key = (error.token.keyword or error.token.value).strip("[]").replace("][", ".")
     known = [
         name.lstrip("-").replace("-", "_")

@@ -1,4 +1,4 @@
-"""`tilth config`: what config files may say."""
+"""`tilth config`: the schema of config files."""
 
 import json
 
@@ -12,10 +12,13 @@ app = App(name="config", help="Config files: their schema.")
 
 @app.command
 def schema() -> None:
-    """Print the JSON schema of config.toml, with which editors complete and check it.
+    """Print the JSON schema of config.toml, for completion and checks in editors.
 
-    It holds for a run's config.toml and for the file of `tilth train --config`, which may leave any
-    key to the recipe.
+    It describes the config.toml of a run and the file of `tilth train --config`, where every key is
+    optional.
+
+    Examples:
+        tilth config schema > config.schema.json
     """
     values = json_schema(TrainingConfig)
     for table in (values, *values["properties"].values()):

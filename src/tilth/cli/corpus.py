@@ -1,4 +1,4 @@
-"""`tilth corpus`: text to learn from: made, fetched, or looked at."""
+"""`tilth corpus`: generate, download or inspect text."""
 
 import sys
 import time
@@ -14,13 +14,13 @@ from tilth.cli.overrides import changes
 from tilth.cli.progress import progress
 from tilth.formatting import parse_bytes, printable
 
-app = App(name="corpus", help="Text to learn from: stories, named downloads, your own.")
+app = App(name="corpus", help="Generate, download or inspect text.")
 
-SHOWN_SENTENCES = 5  # about skipped documents
+SHOWN_SENTENCES = 5  # notes on skipped documents
 SHOWN_SOURCES = 10
-SAMPLE_BYTES = 4096  # enough for some lines in any script
+SAMPLE_BYTES = 4096  # a few lines in any script
 SAMPLE_LINES = 3
-SAMPLE_CHARACTERS = 100  # of a line
+SAMPLE_CHARACTERS = 100  # per line
 
 
 @app.command
@@ -32,12 +32,18 @@ def stories(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Write short stories, made up here, one after the other.
+    """Write a text file of generated short stories, separated by <|endoftext|>.
+
+    Equal sizes and seeds give equal files.
 
     Args:
-        out: The text file to write.
-        size: How much: 500kB, 50MB, 1GB, 64MiB, or bytes.
-        seed: Another seed, other stories.
+        out: Text file to write.
+        size: Size of the file: 500kB, 50MB, 1GB, 64MiB, or a number of bytes.
+        seed: Random seed.
+
+    Examples:
+        tilth corpus stories --out stories.txt
+        tilth corpus stories --out large.txt --size 1GB --seed 1
     """
     from tilth.corpus.stories import write_stories
     from tilth.files import check_target
@@ -57,11 +63,14 @@ def stories(
 
 @app.command
 def fetch(name: str, /, *, out: Path, json: Json = False) -> None:
-    """Download a named corpus from the Hugging Face hub; interrupted, call it again to go on.
+    """Download a corpus from the Hugging Face hub. An interrupted download resumes.
 
     Args:
-        name: tinystories or openwebtext.
-        out: The folder for its files.
+        name: Name of the corpus: tinystories or openwebtext.
+        out: Folder for the files.
+
+    Examples:
+        tilth corpus fetch tinystories --out corpora/tinystories
     """
     from tilth.corpus.sources import fetch
 
@@ -74,7 +83,12 @@ def fetch(name: str, /, *, out: Path, json: Json = False) -> None:
 def info(
     paths: CorpusPaths, /, *, reading: CorpusOptions | None = None, json: Json = False
 ) -> None:
-    """Read a corpus through, and show how many documents it has, how long, and what they say."""
+    """Read a corpus and print its number of documents, their sizes, and the first lines.
+
+    Examples:
+        tilth corpus info stories.txt
+        tilth corpus info corpora/web --field content --json
+    """
     from tilth.corpus import Corpus
 
     corpus = Corpus(paths, **{"on_error": "skip", **changes(reading)})
@@ -136,7 +150,7 @@ def _lines(results: dict[str, Any]) -> Iterator[str]:
     if results["longest_bytes"]:
         yield f"longest    {results['longest_bytes']:,} bytes: {results['longest_is']}"
     if results["skipped"]:
-        yield f"skipped    {results['skipped']:,} that are no text"
+        yield f"skipped    {results['skipped']:,} that are not valid text"
     if len(sources) > 1:
         for source in sources[:SHOWN_SOURCES]:
             yield f"           {source['documents']:,} in {source['path']} ({source['kind']})"
@@ -148,8 +162,8 @@ def _lines(results: dict[str, Any]) -> Iterator[str]:
 
 
 def _beginning(text: bytes) -> list[str]:
-    """The first lines that say something, for people."""
-    # The cut may have gone through a character.
+    """Return the first lines that are not blank, shortened."""
+    # The cut may have split a character.
     lines = text.decode("utf-8", "ignore").splitlines()
     return [
         printable(line[:SAMPLE_CHARACTERS] + "…" * (len(line) > SAMPLE_CHARACTERS))

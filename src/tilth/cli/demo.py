@@ -1,15 +1,13 @@
-"""`tilth demo`: from nothing to a model that writes stories, the whole toolkit in eight stages.
+"""`tilth demo`: the whole toolkit in eight stages, from generated stories to a trained model.
 
-What enters: nothing, not even a network. What leaves: a folder with stories, a tokenizer, token
-files, a run and a report, and on the terminal what each stage does, how long it took, and three
-stories. Read from top to bottom this file is the way through tilth: each stage opens what the one
-before it wrote, calls one function of the public API, and leaves a file for the next.
+Each stage opens the files of the stage before it, calls the public API, and writes files for the
+next. Needs no network. Writes stories, a tokenizer, token files, a run and a report to one folder.
 
     tilth demo            about five minutes on two cores, into demo/
-    tilth demo --quick    one minute: a smaller model that reads less, into demo-quick/
+    tilth demo --quick    one minute: a smaller model and less text, into demo-quick/
 
-What a stage finds finished it does not make again. So a demo that was stopped, at any moment, goes
-on when it is called again, and a training goes on from its last step.
+A stage skips files that exist, and training resumes: an interrupted demo continues when it is
+called again.
 """
 
 import importlib.util
@@ -45,7 +43,7 @@ INDENT = "   "
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of everything there is: what decides how long a demo takes."""
+    """Amounts of text and training, which decide the duration of a demo."""
 
     stories_bytes: int
     vocab_size: int
@@ -59,7 +57,7 @@ QUICK = Sizes(stories_bytes=5_000_000, vocab_size=2_000, recipe="tiny", steps=70
 
 
 class Demo:
-    """A demo, and where its stages leave what they make."""
+    """A demo: its sizes, and the paths that its stages write."""
 
     def __init__(self, folder: Path, sizes: Sizes, seed: int, console: Console) -> None:
         self.folder, self.sizes, self.seed, self.console = folder, sizes, seed, console
@@ -70,35 +68,40 @@ class Demo:
         self.report = folder / "report.html"
 
     def config(self) -> TrainingConfig:
-        """How it is trained: the recipe, for these token files."""
+        """Return the training config: the recipe, for these token files."""
         config = tilth.recipes.RECIPES[self.sizes.recipe](self.data, steps=self.sizes.steps)
-        # Compiling takes a silent minute, to gain less in a run of this length.
+        # Compilation takes a minute, more than it gains in a run of this length.
         return replace(config, seed=self.seed, machine=MachineConfig(compile=False))
 
     def say(self, text: str) -> None:
-        """Print a line of a stage."""
+        """Print one line of a stage."""
         self.console.print(f"{INDENT}{text}")
 
 
-def demo(*, out: Path | None = None, quick: bool = False, seed: int = 0) -> None:
-    """Make stories, a tokenizer, token files, a model, new stories and a report, from nothing.
+def demo(*, quick: bool = False, out: Path | None = None, seed: int = 0) -> None:
+    """Run the whole toolkit: stories, tokenizer, token files, training, evaluation, text, report.
 
-    Stopped at any moment, it goes on when it is called again.
+    Needs no network. Files that exist are kept, so an interrupted demo continues when it is called
+    again.
 
     Args:
-        out: The folder for everything; default: demo, with --quick demo-quick.
-        quick: One minute instead of five; the stories show it.
-        seed: Another seed: other stories, another model.
+        quick: Run for one minute instead of five: a smaller model on less text.
+        out: Output folder; default: demo, with --quick demo-quick.
+        seed: Random seed of the stories and the model.
+
+    Examples:
+        tilth demo
+        tilth demo --quick --out /tmp/demo
     """
-    # Two default folders, so that neither demo stands in the way of the other.
+    # Two default folders: a folder holds one kind of demo.
     folder = out or Path("demo-quick" if quick else "demo")
     sizes = QUICK if quick else FULL
     was_there = _claim(folder, sizes, seed)
     console = Console(highlight=False, markup=False, soft_wrap=True)
     minutes = "a minute" if quick else "five minutes"
-    console.print(f"From nothing to a model that writes stories: about {minutes} on two cores.")
-    start = f"It all goes to {folder}. Stopped (Ctrl-C), the same command goes on."
-    console.print(f"What is finished in {folder} is not made again." if was_there else start)
+    console.print(f"From nothing to a model that writes stories, in about {minutes} on two cores.")
+    start = f"Output folder: {folder}. After Ctrl-C, the same command continues."
+    console.print(f"Existing files in {folder} are kept." if was_there else start)
     made, began = Demo(folder, sizes, seed, console), time.monotonic()
     for number, (title, stage) in enumerate(STAGES, start=1):
         console.print(f"\n{number}. {title}", style="bold")
@@ -111,11 +114,11 @@ def demo(*, out: Path | None = None, quick: bool = False, seed: int = 0) -> None
     console.print(f"\nWrote {folder}")
 
 
-# --- the stages, in order: each returns a sentence about what there is now ------------------------
+# --- the stages, in order; each returns a sentence about its result -------------------------------
 
 
 def make_stories(demo: Demo) -> str:
-    """Text to learn from, made up here, so that no network is needed."""
+    """Generate text to train on; needs no network."""
     if not demo.stories.exists():
         write_stories(demo.stories, demo.sizes.stories_bytes, demo.seed)
     number = sum(len(block.documents().texts) for block in Corpus(demo.stories).blocks())
@@ -123,7 +126,7 @@ def make_stories(demo: Demo) -> str:
 
 
 def learn_tokenizer(demo: Demo) -> str:
-    """Begin with bytes; the most frequent pair of neighbours becomes a token, again and again."""
+    """Train BPE: start from bytes, merge the most frequent pair into a token, repeat."""
     if not demo.tokenizer.exists():
         tokenizer = tilth.train_tokenizer(demo.stories, demo.sizes.vocab_size, [END])
         tokenizer.save(demo.tokenizer)
@@ -135,21 +138,21 @@ def learn_tokenizer(demo: Demo) -> str:
 
 
 def write_token_files(demo: Demo) -> str:
-    """Numbers are what a model reads; one story in a hundred is kept for validation."""
-    if not (demo.data / "manifest.json").exists():  # the last that is written
+    """Encode the stories; 1% of them are held out for validation."""
+    if not (demo.data / "manifest.json").exists():  # written last
         tilth.tokenize(demo.stories, tilth.Tokenizer.load(demo.tokenizer), demo.data)
     data = tilth.open_data(demo.data)
     text_bytes = data.text_bytes("train") + data.text_bytes("valid")
     tokens = len(data.train) + len(data.valid)
-    demo.say(f"{text_bytes / tokens:.2f} bytes become one token, on average")
-    return f"{len(data.train):,} to train on, {len(data.valid):,} to validate: {demo.data}"
+    demo.say(f"{text_bytes / tokens:.2f} bytes per token")
+    return f"{len(data.train):,} training tokens, {len(data.valid):,} for validation: {demo.data}"
 
 
 def account_for_model(demo: Demo) -> str:
-    """What it will cost, before it is paid."""
+    """Count parameters, FLOPs and memory before training."""
     account = tilth.account(demo.config())
     model, parameters = account.config, account.parameters
-    assert account.run_flops is not None, "a recipe says how many steps"
+    assert account.run_flops is not None, "a recipe has steps"
     demo.say(f"{model.num_layers} layers of width {model.d_model}, {model.num_heads} heads each")
     demo.say(
         f"{parameters.total:,} parameters: embedding {parameters.embedding:,}, "
@@ -162,7 +165,7 @@ def account_for_model(demo: Demo) -> str:
 
 
 def train_model(demo: Demo) -> str:
-    """Predict the next token, see how wrong that was, move every parameter a little, repeat."""
+    """Predict the next token, compute the loss, update every parameter, repeat."""
     from tilth.cli.training_view import drive, training_view
     from tilth.training.loop import prepare, prepare_resume
 
@@ -174,68 +177,68 @@ def train_model(demo: Demo) -> str:
         prepared = None
     if prepared is not None:
         view = training_view(prepared.config, _show_milestone)
-        drive(prepared, view, "the same command goes on from there")
+        drive(prepared, view, "the same command continues")
     config = tilth.open_run(demo.run).config
     return f"{config.steps:,} steps of {config.tokens_per_step:,} tokens: {demo.run}"
 
 
 def evaluate_model(demo: Demo) -> str:
-    """How well it predicts stories that it has never seen."""
+    """Evaluate on held-out stories."""
     from tilth.training.evaluation import evaluate_run
 
     _, found = evaluate_run(tilth.open_run(demo.run), data=demo.data)
-    demo.say(f"perplexity {found.perplexity:.2f}: as unsure as a choice among so many tokens;")
-    demo.say(f"whoever has learned nothing chooses among {demo.sizes.vocab_size:,}")
-    return f"loss {found.loss:.3f} nats a token, {found.bits_per_byte:.3f} bits per byte"
+    demo.say(f"perplexity {found.perplexity:.2f}: as uncertain as a choice among that many tokens;")
+    demo.say(f"an untrained model chooses among {demo.sizes.vocab_size:,}")
+    return f"loss {found.loss:.3f} nats per token, {found.bits_per_byte:.3f} bits per byte"
 
 
 def tell_stories(demo: Demo) -> str:
-    """Draw a token, append it, predict again, until the model says that the story is over."""
+    """Sample a token, append it, predict again, until the end token."""
     model = tilth.load(demo.run)
     tokens, began = 0, time.monotonic()
     for beginning in BEGINNINGS:
         text = model.generate(beginning, temperature=0.4, max_tokens=400, seed=demo.seed)
         _print_story(demo.console, beginning, beginning + "".join(text))
         tokens += len(text.token_ids)
-    return f"{tokens:,} tokens, {tokens / (time.monotonic() - began):,.0f} a second"
+    return f"{tokens:,} tokens, {tokens / (time.monotonic() - began):,.0f} tokens/s"
 
 
 def write_report(demo: Demo) -> str:
-    """Learning curves, samples, costs and commands, as a page and as Markdown."""
+    """Write learning curves, samples, costs and commands as HTML and Markdown."""
     from tilth.report.writing import read_report, save_report
 
     if not (importlib.util.find_spec("plotly") and importlib.util.find_spec("matplotlib")):
-        return 'left out, as it needs an extra: pip install "tilth[report]"'
+        return 'skipped: it needs an extra; pip install "tilth[report]"'
     written = (demo.report, demo.report.with_suffix(".md"), demo.folder / "report-curves.png")
     last_step = (demo.run / METRICS).stat().st_mtime  # the run may have been trained further
     if not all(path.exists() and path.stat().st_mtime >= last_step for path in written):
         save_report(read_report([demo.run]), demo.report, overwrite=True)
-    return f"{demo.report}, for a browser: it opens offline"
+    return f"{demo.report} (opens offline)"
 
 
 STAGES: tuple[tuple[str, Callable[[Demo], str]], ...] = (
-    ("Make up short stories, to learn from.", make_stories),
-    ("Learn a tokenizer: what often stands together becomes one token.", learn_tokenizer),
-    ("Turn the stories into token ids.", write_token_files),
-    ("Account for the model, before it is paid.", account_for_model),
+    ("Generate short stories to train on.", make_stories),
+    ("Train a tokenizer: frequent pairs become tokens.", learn_tokenizer),
+    ("Encode the stories as token ids.", write_token_files),
+    ("Account for the model before training it.", account_for_model),
     ("Train it to predict the next token.", train_model),
-    ("Evaluate it on stories that it has not seen.", evaluate_model),
-    ("Let it write stories, from three beginnings.", tell_stories),
-    ("Write a report about it.", write_report),
+    ("Evaluate it on held-out stories.", evaluate_model),
+    ("Generate stories from three prompts.", tell_stories),
+    ("Write a report.", write_report),
 )
 
 
-# --- around them ----------------------------------------------------------------------------------
+# --- helpers --------------------------------------------------------------------------------------
 
 
 def _claim(folder: Path, sizes: Sizes, seed: int) -> bool:
-    """Make the folder, or find that it has a demo like this one already, and return which."""
+    """Create the folder; return whether it held the same demo already."""
     if not 0 <= seed < 2**63:
         raise ValueError(f"--seed is {seed}; give 0 or more, below 2**63.")
     settings = {**asdict(sizes), "seed": seed}
     path = folder / "demo.json"
     if path.exists():
-        # Stages look only whether their file is there: it must be that of the same demo.
+        # Stages only check that their files exist: they must belong to the same demo.
         if load_manifest(path, kind="demo", version=1) != settings:
             raise FileExistsError(
                 f"{folder} is a demo with another --seed or --quick; name another --out."
@@ -243,7 +246,7 @@ def _claim(folder: Path, sizes: Sizes, seed: int) -> bool:
         return True
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
-        raise FileExistsError(f"{folder} is not empty, and no demo; name another --out.")
+        raise FileExistsError(f"{folder} is not empty and is not a demo; name another --out.")
     save_manifest(path, settings, kind="demo", version=1)
     return False
 
@@ -269,7 +272,7 @@ def _print_story(console: Console, beginning: str, story: str) -> None:
 
 
 def _next_commands(demo: Demo) -> list[str]:
-    """What to type now, by the name that this process was called by."""
+    """Return commands to try next, with the program name of this process."""
     called = sys.argv[0]
     if Path(called).name == "__main__.py":
         program = "python -m tilth"

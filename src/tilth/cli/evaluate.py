@@ -1,4 +1,4 @@
-"""`tilth evaluate`: how well a run predicts text."""
+"""`tilth evaluate`: loss, perplexity and bits per byte of a run."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -11,19 +11,25 @@ def evaluate(
     run: RunFolder,
     /,
     *,
-    data: Path | None = None,
     step: int | None = None,
+    data: Path | None = None,
     max_tokens: int = 0,
     device: str | None = None,
     json: Json = False,
 ) -> None:
-    """Predict the validation set: loss, perplexity, and bits per byte, which compare tokenizers.
+    """Evaluate a run on its validation set: loss, perplexity, bits per byte.
+
+    Bits per byte are comparable between tokenizers.
 
     Args:
-        data: Other token files, made by the run's tokenizer.
-        step: The checkpoint after this step; default: the best.
-        max_tokens: Read only the beginning of the validation set; 0 is all of it.
-        device: cpu, cuda or mps; default: the run's.
+        step: Step of the checkpoint; default: the best one.
+        data: Other data folder, made with the run's tokenizer.
+        max_tokens: Number of validation tokens, from the start of the set; 0 is all of it.
+        device: cpu, cuda or mps; default: the device of the run.
+
+    Examples:
+        tilth evaluate runs/first
+        tilth evaluate runs/first --step 500 --json
     """
     from tilth.cli.progress import progress
     from tilth.runs import open_run
@@ -35,10 +41,10 @@ def evaluate(
         checkpoint, found = evaluate_run(
             opened, data=data, step=step, max_tokens=max_tokens, device=device, progress=report
         )
-    # Null for what is not finite: a loss of damaged weights, or no byte of text at all.
+    # Non-finite values become null: the loss of damaged weights, bits per byte of no text.
     values = {name: finite_or_none(value) for name, value in asdict(found).items()}
     lines = [
-        f"{checkpoint.name}, {found.tokens:,} tokens of validation",
+        f"{checkpoint.name}, {found.tokens:,} validation tokens",
         f"loss           {found.loss:.4f} nats per token",
         f"perplexity     {found.perplexity:.2f}",
         f"bits per byte  {found.bits_per_byte:.4f}",

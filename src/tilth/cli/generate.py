@@ -1,4 +1,4 @@
-"""`tilth generate`: a run and a prompt to text."""
+"""`tilth generate`: generate text with a run."""
 
 import os
 import sys
@@ -45,27 +45,32 @@ def generate(
     json: Json = False,
     alternatives: int = 5,
 ) -> None:
-    """Write text as a run has learnt it, token by token.
+    """Generate text with a run, token by token.
 
-    The text goes to stdout, behind the prompt; why it ended goes to stderr.
+    The prompt and the text go to stdout, the reason of the end to stderr.
 
     Args:
-        prompt: What the text begins with; - reads stdin (without its last line end).
-        max_tokens: Write at most this many tokens.
-        samples: Write so many texts.
-        stop: End before this string; may come again.
-        past_context: When the context is full: slide re-reads its newer half from the start.
-        allow_special: Take special tokens in the prompt as such, not as text.
-        interactive: Ask for prompts, line by line, until the input ends.
-        step: The checkpoint of this step; default: the best one.
-        quantize: Quantize weights to int8, on a CPU.
-        device: cpu (native), or a device of torch.
-        alternatives: With --json, how many likeliest tokens to show at each place.
+        prompt: Prompt; - reads stdin, without the last line end.
+        max_tokens: Maximum number of new tokens.
+        samples: Number of texts.
+        stop: Stop string; once for each. The text ends before it.
+        past_context: At a full context, slide drops its older half, stop ends the text.
+        allow_special: Encode special tokens in the prompt as special tokens.
+        interactive: Read prompts from stdin, line by line.
+        step: Step of the checkpoint; default: the best one.
+        quantize: Weight quantization, on a CPU.
+        device: cpu (native decoder), or a torch device.
+        alternatives: With --json, number of likeliest tokens at each position.
+
+    Examples:
+        tilth generate runs/first --prompt "Once upon a time" --temperature 0.8
+        tilth generate runs/first --prompt "One day" --samples 3 --top-p 0.95
+        echo "One day" | tilth generate runs/first --prompt - --json
     """
     if samples < 1:
-        raise ValueError(f"--samples is {samples}; write 1 text or more.")
+        raise ValueError(f"--samples is {samples}; it must be at least 1.")
     if interactive and (prompt or json):
-        raise ValueError("--interactive asks for the prompts; leave --prompt and --json out.")
+        raise ValueError("--interactive reads prompts from stdin; leave --prompt and --json out.")
     prompt = _text(_line(sys.stdin.buffer.read()) if prompt == "-" else os.fsencode(prompt))
     model = load(run, step=step, device=device, quantize=quantize, threads=threads)
 
@@ -90,19 +95,19 @@ def generate(
         _write(prompt, streams(prompt))
         return
     with suppress(PromptError):
-        next(streams(""))  # refuses bad values before it asks
+        next(streams(""))  # raises for bad options before the first prompt
     while line := _ask():
         try:
             prompt = _text(_line(line))
             _write(prompt, streams(prompt))
-        except PromptError as error:  # the next may do
+        except PromptError as error:  # the next prompt may work
             print(f"tilth: {printable(str(error))}", file=sys.stderr)
-        except KeyboardInterrupt:  # enough of this one
+        except KeyboardInterrupt:  # ends this text only
             print("\nstopped by Ctrl-C", file=sys.stderr)
 
 
 def _ask() -> bytes:
-    """Return the next line of stdin; nothing at its end."""
+    """Return the next line of stdin; empty at its end."""
     if sys.stdin.isatty():
         print("prompt> ", end="", file=sys.stderr, flush=True)
     return sys.stdin.buffer.readline()
@@ -113,7 +118,7 @@ def _line(line: bytes) -> bytes:
 
 
 def _text(prompt: bytes) -> str:
-    """Decode a prompt as UTF-8, whatever the locale says."""
+    """Decode a prompt as UTF-8, in every locale."""
     try:
         return prompt.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -122,10 +127,10 @@ def _text(prompt: bytes) -> str:
 
 
 def _write(prompt: str, streams: Iterator[TextStream]) -> None:
-    """Print texts as they come, a line between two, and why each ended."""
+    """Print texts as they are generated, a line between two, and the reason of each end."""
     for number, stream in enumerate(streams):
         began = time.perf_counter()
-        first = next(stream, "")  # before the prompt is shown: it may be an error
+        first = next(stream, "")  # before the prompt is printed: it may raise
         print(("---\n" if number else "") + prompt + first, end="", flush=True)
         for text in stream:
             print(text, end="", flush=True)
@@ -138,7 +143,7 @@ def _write(prompt: str, streams: Iterator[TextStream]) -> None:
 
 
 def _as_dict(tokenizer: Tokenizer, stream: TextStream) -> dict[str, Any]:
-    """Read a whole text with its tokens, for JSON."""
+    """Generate a whole text; return it with its tokens."""
 
     def token(token_id: int, log_probability: float) -> dict[str, Any]:
         text = tokenizer.decode([token_id])

@@ -20,47 +20,47 @@ if TYPE_CHECKING:
     from tilth.lab.planning import Options as PlanOptions
 
 app = App(name="lab", help="Experiments that explain training.")
-app.command("tilth.cli.lab_search:search", help="The best values of any fields, by Optuna.")
+app.command(
+    "tilth.cli.lab_search:search", help="Search for the best values of any fields, with Optuna."
+)
 
-DataFolders = Annotated[
-    list[Path], Parameter(help="Folders that `tilth tokenize` wrote; two or more.")
-]
+DataFolders = Annotated[list[Path], Parameter(help="Data folder; once for each of two or more.")]
 
 
 @Parameter(name="*")
 class TrialOverrides(overrides_of(TrainingConfig, TABLES)):  # type: ignore[misc]
-    """The fields that all trials share, as flags."""
+    """The fields that all trials share, as options."""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Options:
-    """What all questions have."""
+    """The options of every question."""
 
     out: Path | None = None
-    """The lab's folder; default lab/NAME."""
+    """Lab folder; default lab/NAME."""
     recipe: str | None = None
-    """What the trials are changed from; default small."""
+    """Base recipe of the trials; default small."""
     size: int | None = None
-    """The number of layers of the base."""
+    """Number of layers of the base config."""
     budget: str = "20m"
-    """How long all of it may take (20m, 1h30m), as far as can be known."""
+    """Estimated time for all trials together (20m, 1h30m)."""
     steps: int | None = None
-    """Steps of the base, instead of what the budget allows."""
+    """Steps per trial of the base config, instead of a budget."""
     batch_size: int | None = None
-    """Sequences in a step of the base."""
+    """Sequences per step of the base config."""
     seed: int | None = None
-    """The first of the seeds."""
+    """First random seed."""
     seeds: int | None = None
-    """How often each trial is repeated."""
+    """Number of seeds per trial; default depends on the question."""
     workers: int = 1
-    """Trials at a time, each with its part of cores."""
+    """Trials in parallel, each on its share of the cores."""
     dry_run: bool = False
     """Print the trials and their cost; train nothing."""
     base: TrialOverrides | None = None
 
     def given(self) -> "PlanOptions":
-        """Return the options that were given, as `tilth.lab.plan` takes them."""
+        """Return the given options as `tilth.lab.plan` takes them."""
         values = {name: value for name, value in vars(self).items() if value is not None}
         values["changes"] = changes(values.pop("base", None))
         del values["dry_run"]
@@ -70,36 +70,56 @@ class Options:
 
 @app.command(name=["learning-rate", "lr"])
 def learning_rate(*, data: DataFolder, options: Options | None = None) -> None:
-    """Sweep the learning rate, from far too small to divergent, then finer around the best."""
+    """Sweep the learning rate up to divergence, then refine around the best value.
+
+    Examples:
+        tilth lab learning-rate --data data/stories --budget 20m --out lab/lr
+        tilth lab lr --data data/stories --dry-run
+    """
     _ask("learning-rate", data, options)
 
 
 @app.command
 def batch_size(*, data: DataFolder, options: Options | None = None) -> None:
-    """Sweep the batch size, from 1 to what memory allows, at equal tokens and at equal time."""
+    """Sweep the batch size, from 1 to the memory limit, at equal tokens and at equal time.
+
+    Examples:
+        tilth lab batch-size --data data/stories --budget 1h
+    """
     _ask("batch-size", data, options)
 
 
 @app.command
 def ablations(*, data: DataFolder, options: Options | None = None) -> None:
-    """Take the parts of the model away one by one, over several seeds (three by default)."""
+    """Remove the parts of the model one by one; three seeds for each by default.
+
+    Examples:
+        tilth lab ablations --data data/stories --seeds 5 --budget 1h
+    """
     _ask("ablations", data, options)
 
 
 @app.command
 def corpora(*, data: DataFolders, options: Options | None = None) -> None:
-    """Train one model on each of several texts, and ask each about the others'."""
+    """Train one model on each corpus and evaluate it on all corpora.
+
+    Examples:
+        tilth lab corpora --data data/stories --data data/web
+    """
     _ask("corpora", data, options)
 
 
 @app.command
 def shape(*, data: DataFolder, max_bytes: int = 50_000_000, options: Options | None = None) -> None:
-    """Depth against width, context length, and vocabulary size: three labs, a third of time each.
+    """Compare depth and width, context lengths and vocabulary sizes, in three labs.
 
-    They are written to lab/shape/depth, context and vocabulary, with one report.
+    Each lab takes a third of the budget: lab/shape/depth, context and vocabulary, with one report.
 
     Args:
-        max_bytes: Most bytes per split when a tokenizer is retrained.
+        max_bytes: Maximum bytes of text per split when a tokenizer is retrained.
+
+    Examples:
+        tilth lab shape --data data/stories --budget 1h
     """
     from tilth.lab import plan_shape
 
@@ -116,12 +136,15 @@ def tokenizers(
     max_bytes: int = 50_000_000,
     seed: int = 0,
 ) -> None:
-    """Compare the tokenizers of several data folders, each on its own text and on the others'.
+    """Compare the tokenizers of several data folders on every text. Trains no model.
 
     Args:
-        out: The lab's folder.
-        max_bytes: Of the text of each split that is read.
-        seed: Which ten documents are drawn.
+        out: Lab folder.
+        max_bytes: Maximum bytes of text to read per split.
+        seed: Random seed of the ten documents drawn.
+
+    Examples:
+        tilth lab tokenizers --data data/stories --data data/web
     """
     from tilth.lab import tokenizers as compare
 
@@ -131,10 +154,16 @@ def tokenizers(
 
 @app.default
 def own(question: Path, /, *, data: DataFolder, options: Options | None = None) -> None:
-    """Answer a question of your own (`tilth lab mine.toml`), or a built-in one by its name.
+    """Run an experiment, answer its question, and write a report.
+
+    The question is a command below, or a TOML file with a recipe and the changes to compare.
 
     Args:
-        question: A TOML file: a recipe, and changes to compare.
+        question: TOML file of a question.
+
+    Examples:
+        tilth lab lr --data data/stories --budget 20m --out lab/lr
+        tilth lab mine.toml --data data/stories
     """
     _ask(question, data, options)
 
@@ -169,13 +198,17 @@ def sgd(
     out: Path | None = None,
     json: Json = False,
 ) -> None:
-    """SGD on mean(w**2), from w = 5 randn(10, 10): what a learning rate that is too large does.
+    """Minimize mean(w**2) by SGD, from w = 5 randn(10, 10), at several learning rates.
 
     Args:
-        lr: A learning rate; may come again.
-        steps: How many steps to take.
-        seed: Which random matrix to begin from.
-        out: Write a lab and its report there.
+        lr: Learning rate; once for each.
+        steps: Number of steps.
+        seed: Random seed of the matrix.
+        out: Lab folder for the results and a report.
+
+    Examples:
+        tilth lab sgd
+        tilth lab sgd --lr 1 --lr 500 --steps 20
     """
     from tilth.lab import sgd as answer
     from tilth.lab.questions.sgd import as_text, descend
@@ -183,7 +216,7 @@ def sgd(
 
     losses = {rate: descend(rate, steps, seed) for rate in lr}
     if json:
-        # JSON has no infinity: a loss beyond float32 is null.
+        # JSON has no infinity: a loss beyond float32 becomes null.
         rows = [
             {"lr": rate, "losses": list(map(finite_or_none, line))} for rate, line in losses.items()
         ]

@@ -1,9 +1,9 @@
-"""`tilth lab search`: the best values of any fields of a config, by Optuna."""
+"""`tilth lab search`: hyperparameter search with Optuna."""
 
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from tilth.cli.lab_view import report_labs, this_command, watch
 from tilth.cli.options import DataFolder
@@ -13,12 +13,12 @@ from tilth.config.training import TrainingConfig
 from tilth.formatting import parse_duration
 
 FIELDS = ("batch_size", "model", "optimizer", "machine")
-CLUSTER = Parameter(group="Cluster")
+CLUSTER = Parameter(group=Group("Cluster", sort_key=50))
 
 
 @Parameter(name="*")
 class TrialOverrides(overrides_of(TrainingConfig, FIELDS)):  # type: ignore[misc]
-    """The fields that all trials share, as flags."""
+    """The fields that all trials share, as options."""
 
 
 def search(
@@ -41,31 +41,35 @@ def search(
     gpus: Annotated[int | None, CLUSTER] = None,
     cpus: Annotated[int | None, CLUSTER] = None,
 ) -> None:
-    """Search for the best values of any fields, on validation, and stop poor trials early.
+    """Search for the best values of any fields, by validation loss; stop poor trials early.
 
-    The same command in another terminal, or on another machine that shares the folder, takes part;
-    stopped (Ctrl-C) and called again it goes on with the trial that it was in.
+    The same command in another terminal, or on another machine that shares the folder, joins the
+    search. Interrupted and called again, it continues with its trial.
 
-    --vary NAME=LOW..HIGH is a range, of integers if both ends are (0..1 is 0 or 1, 0.0..1.0 any
-    number between); a positive range of more than a decade is sampled by its logarithm. --vary
-    NAME=A,B,C is a choice. Names are those of a config file (optimizer.lr).
+    --vary NAME=LOW..HIGH is a range: of integers if both ends are (0..1 is 0 or 1, 0.0..1.0 any
+    number between), logarithmic if it is positive and spans more than a decade. --vary NAME=A,B,C
+    is a choice. Names are those of a config file, such as optimizer.lr.
 
     Args:
-        vary: A range, NAME=LOW..HIGH, or a choice, NAME=A,B,C; once for each field.
-        out: The lab's folder.
-        recipe: What the trials are changed from.
-        size: The number of layers of the base.
-        trials: How many, in all processes together; the first is the recipe's own.
-        budget: How long all of it may take in one process (20m, 1h30m).
-        steps: Steps of each trial, instead of what the budget allows.
-        seed: What weights, batches and trials are drawn from.
-        dry_run: Print what it will cost; train nothing.
-        cluster: Submit jobs that search; local: processes of this host.
-        jobs: How many jobs to submit.
-        time: How long each may run; it begins again, 3 times.
-        partition: Of Slurm's; default the cluster's.
-        gpus: For each job.
-        cpus: For each job.
+        vary: Range NAME=LOW..HIGH or choice NAME=A,B,C; once for each field.
+        out: Lab folder.
+        recipe: Base recipe of the trials.
+        size: Number of layers of the base config.
+        trials: Number of trials of all processes; the first one is the recipe itself.
+        budget: Estimated time for all trials in one process (20m, 1h30m).
+        steps: Steps per trial, instead of a budget.
+        seed: Random seed of weights, batches and trials.
+        dry_run: Print the cost; train nothing.
+        cluster: Submit jobs to Slurm, or to processes of this host (local).
+        jobs: Number of jobs.
+        time: Time limit of a job; it is requeued up to 3 times.
+        partition: Slurm partition; default that of the cluster.
+        gpus: GPUs per job.
+        cpus: CPU cores per job.
+
+    Examples:
+        tilth lab search --data data/stories --vary optimizer.lr=1e-4..1e-1
+        tilth lab search --data data/stories --vary model.num_layers=2,4 --trials 8
     """
     from tilth.lab import Search
     from tilth.recipes import recipe_named

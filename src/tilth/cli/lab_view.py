@@ -1,6 +1,6 @@
-"""A lab as it goes, on stderr: a line for each trial that ends, and a live one on a terminal.
+"""Lab progress on stderr: a line for each trial that ends, and a live line on a terminal.
 
-Then its answer on stdout, and its report.
+Then the answer on stdout, and the report.
 """
 
 import shlex
@@ -24,13 +24,13 @@ Show = Callable[["Event"], None]
 
 
 def watch(events: "Iterator[Event]", command: Sequence[str]) -> None:
-    """Show what happens; on the first signal leave, which saves, and say how to go on."""
+    """Show events; on the first signal stop, which saves, and print the command to continue."""
     from tilth.lab.workers import WorkerLostError
 
     signals: list[int] = []
     try:
         with closing(events), lab_view() as show:  # type: ignore[type-var]  # a generator
-            begun = list(islice(events, 1))  # until there is something to save, signals act at once
+            begun = list(islice(events, 1))  # signals act at once until there is work to save
             with first_signal() as signals:
                 for event in chain(begun, events):
                     show(event)
@@ -42,22 +42,22 @@ def watch(events: "Iterator[Event]", command: Sequence[str]) -> None:
         if not signals:
             raise
     if signals:
-        say(f"tilth: stopped; go on with `{shlex.join(command)}`")
+        say(f"tilth: stopped; continue with `{shlex.join(command)}`")
         sys.exit(128 + signals[0])
 
 
 def this_command() -> tuple[str, ...]:
-    """Return the words that this process was started with."""
+    """Return the command line of this process."""
     return ("tilth", *sys.argv[1:])
 
 
 def report_labs(labs: Sequence[Path], out: Path) -> None:
-    """Print the answers, and write the page."""
+    """Print the answers and write the report."""
     from tilth.report.lab_file import load_lab
     from tilth.report.writing import read_report, save_report
 
     for lab in labs:
-        print(load_lab(lab).answer or "There is no answer yet: other processes are at work.")
+        print(load_lab(lab).answer or "There is no answer yet: other processes still run trials.")
     if not all(map(find_spec, ("plotly", "matplotlib", "jinja2"))):
         print('The report needs an extra: pip install "tilth[report]", then `tilth report`.')
         return
@@ -67,7 +67,7 @@ def report_labs(labs: Sequence[Path], out: Path) -> None:
 
 @contextmanager
 def lab_view() -> Iterator[Show]:
-    """Yield what shows an event."""
+    """Yield the function that shows an event."""
     if not sys.stderr.isatty():
         yield _lines()
         return

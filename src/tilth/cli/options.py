@@ -1,4 +1,4 @@
-"""Options that several verbs share, and the conversion of words to their values."""
+"""Options that several verbs share, and the conversion of arguments to values."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -22,16 +22,16 @@ def convert_exactly(type_hint: Any, tokens: Sequence[Token]) -> Any:  # noqa: AN
 
 
 def _kinds(type_hint: Any) -> Iterator[Any]:  # noqa: ANN401, a type
-    """A type, or those that a union or a tuple is made of."""
+    """Yield a type and the types that it is composed of."""
     yield type_hint
     for part in get_args(type_hint):
         yield from _kinds(part)
 
 
 def utf8(type_hint: Any, tokens: Sequence[Token]) -> str | list[str]:  # noqa: ANN401, a type
-    """Convert an option of text, decoded as UTF-8 in every locale.
+    """Convert text options: decode them as UTF-8 in every locale.
 
-    Python decodes arguments by the locale and hides what does not fit in surrogates.
+    Python decodes arguments by the locale, and other bytes to surrogates.
     """
     texts = []
     for token in tokens:
@@ -47,23 +47,23 @@ UTF8 = Parameter(converter=utf8)
 
 CorpusPaths = Annotated[
     list[Path],
-    Parameter(help="Text files, folders, JSON lines, Parquet, or .gz and .zst of these."),
+    Parameter(help="Text, JSON lines or Parquet files, also .gz or .zst, or folders of these."),
 ]
-DataFolder = Annotated[Path, Parameter(help="The folder that `tilth tokenize` wrote.")]
-RunFolder = Annotated[Path, Parameter(help="The run directory.")]
-Threads = Annotated[int | None, Parameter(help="How many threads to use; default: all cores.")]
-Overwrite = Annotated[bool, Parameter(help="Replace --out if it exists.")]
-Json = Annotated[bool, Parameter(help="Print JSON.")]
+DataFolder = Annotated[Path, Parameter(help="Data folder that `tilth tokenize` wrote.")]
+RunFolder = Annotated[Path, Parameter(help="Run directory.")]
+Threads = Annotated[int | None, Parameter(help="Number of threads; default: all cores.")]
+Overwrite = Annotated[bool, Parameter(help="Replace existing output.")]
+Json = Annotated[bool, Parameter(help="Print one line of JSON.")]
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class CorpusOptions:
-    """How documents are read; None is the default of the function that reads."""
+    """How documents are read; None is the default of the function called."""
 
     separator: Annotated[str | None, UTF8] = None
-    """What stands between the documents of a text file; default: <|endoftext|>."""
+    """Separator of the documents in text files; default: <|endoftext|>."""
     field: Annotated[str | None, UTF8] = None
-    """Where JSON lines and Parquet have their text; default: text."""
+    """Field of JSON lines or Parquet files that holds the text; default: text."""
     on_error: Literal["stop", "skip"] | None = None
-    """What to do about a document that is no text; default: stop, for `corpus info` skip."""
+    """Response to a document that is not valid text; default: stop (corpus info: skip)."""

@@ -1,4 +1,4 @@
-"""Results on stdout: lines for people, or one line of JSON."""
+"""Results on stdout: lines of text, or one line of JSON."""
 
 import json
 from collections.abc import Iterable, Mapping

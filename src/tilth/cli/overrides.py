@@ -1,7 +1,7 @@
 """The fields of a config as flags and as tables of a TOML file, all optional.
 
-`overrides_of` makes, of a frozen config dataclass, one with the same fields and types, each None
-unless it is given. The help of a flag is the docstring of its field; there is no second list.
+`overrides_of` makes a dataclass with the fields and types of a config, each None unless it is
+given. The help of a flag is the docstring of the field.
 
 >>> from tilth.config.training import MachineConfig, TrainingConfig
 >>> Overrides = overrides_of(TrainingConfig, ["steps", "machine"])
@@ -19,27 +19,30 @@ from collections.abc import Sequence
 from dataclasses import field, fields, is_dataclass, make_dataclass
 from typing import Annotated, Any, Never, get_args, get_type_hints
 
-from cyclopts import Parameter, Token
+from cyclopts import Group, Parameter, Token
 
 from tilth.cli.options import convert_exactly
 from tilth.schema import descriptions, flat
 
 
 def overrides_of(config_class: type[Any], names: Sequence[str] = ()) -> type[Any]:
-    """Return the dataclass of a config's fields (default: all) in which each may be left out.
+    """Return a dataclass of the fields of a config (default: all), each optional.
 
-    A field that is a config itself becomes a table: its own overrides, in a group of the help. A
-    verb inherits from it: a type checker does not take a call for a type.
+    A field that is a config becomes a table with a group in the help. Verbs subclass the result, as
+    type checkers reject a call in an annotation.
     """
     types, texts = get_type_hints(config_class), descriptions(config_class)
     optional = []
-    for name in names or [each.name for each in fields(config_class)]:
+    for position, name in enumerate(names or [each.name for each in fields(config_class)]):
         kind: Any = types[name]
         if isinstance(kind, type) and is_dataclass(kind):
-            kind, flag = overrides_of(kind), Parameter(group=name.capitalize())
+            kind, flag = (
+                overrides_of(kind),
+                Parameter(group=Group(name.capitalize(), sort_key=position)),
+            )
         else:
             assert name in texts, f"{config_class.__name__}.{name} has no docstring"
-            # --watch.no-sinks takes back what a file said; two betas cannot be none.
+            # --watch.no-sinks empties the list of a file; the two betas cannot be empty.
             negative = "no-" if get_args(kind)[-1:] == (...,) else ()
             flag = Parameter(
                 help=texts[name],
@@ -50,13 +53,12 @@ def overrides_of(config_class: type[Any], names: Sequence[str] = ()) -> type[Any
         optional.append((name, Annotated[kind | None, flag], field(default=None)))
     name = config_class.__name__.removesuffix("Config") + "Overrides"
     overrides = make_dataclass(name, optional, frozen=True)
-    # Else it would say that it stands in `types`, and what stands in the standard library has no
-    # fields to cyclopts.
+    # make_dataclass says `types`; cyclopts ignores the fields of classes of the standard library.
     overrides.__module__ = __name__
     return Parameter(converter=_refuse_a_bare_value)(overrides)
 
 
-def changes(overrides: Any) -> dict[str, Any]:  # noqa: ANN401, an instance of what we made, or None
+def changes(overrides: Any) -> dict[str, Any]:  # noqa: ANN401, an instance of such a class, or None
     """Return the values that were given, by dotted name."""
     if overrides is None:
         return {}
@@ -66,6 +68,6 @@ def changes(overrides: Any) -> dict[str, Any]:  # noqa: ANN401, an instance of w
 
 
 def _refuse_a_bare_value(overrides: type[Any], _tokens: Sequence[Token]) -> Never:
-    """Cyclopts would take `--model 3` for the first field of all."""
+    """Raise ValueError: cyclopts would take `--model 3` for the first field."""
     names = ", ".join(each.name for each in fields(overrides))
-    raise ValueError(f"it has values of its own; give one of those by name: {names}.")
+    raise ValueError(f"it is a table; set one of its values by name: {names}.")

@@ -1,4 +1,4 @@
-"""Progress of long work on stderr: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of long work on stderr: a bar on a terminal, a line every five seconds elsewhere."""
 
 import sys
 import time
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_LINES = 5.0
 
 IN_BYTES = {"check", "count", "fetch", "read", "tokenize", "verify", "write"}
-"""The phases whose work is counted in bytes: they show megabytes, and how many a second."""
+"""The phases that count bytes; they show MB and MB/s."""
 
 
 class Progress:
-    """The function that long work reports to; it remembers how each phase began."""
+    """The progress callback of long work; it records the start of each phase."""
 
     def __init__(self, bars: "Bars | None" = None) -> None:
         self.began: dict[str, tuple[float, int]] = {}
-        """Of each phase, the time of its first report and the amount done by then."""
+        """For each phase, the time of its first report and the amount done by then."""
         self._bars = bars
         self._tasks: dict[str, TaskID] = {}
         self._last_line = time.monotonic()
 
     def __call__(self, phase: str, done: int, total: int) -> None:
-        """Show how much of a phase is done, and how fast since its first report."""
+        """Show the amount done, and the rate since the first report of the phase."""
         now = time.monotonic()
         then, done_then = self.began.setdefault(phase, (now, done))
         amount = f"{done:,} of {total:,}"
@@ -60,7 +60,7 @@ def stderr_console(**options: Any) -> "Console":  # noqa: ANN401, options of ric
 
 @contextmanager
 def progress() -> Iterator[Progress]:
-    """Yield the function that long work reports to."""
+    """Yield the callback for long work."""
     if not sys.stderr.isatty():
         yield Progress()
         return

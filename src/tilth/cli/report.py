@@ -1,4 +1,4 @@
-"""`tilth report`: runs and labs to a page, and to Markdown with pictures."""
+"""`tilth report`: write a report of runs and labs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,14 +16,18 @@ def report(
     title: str | None = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write what runs have to say: the answer, learning curves, samples, costs, commands.
+    """Write a report of runs and labs: answers, learning curves, samples, costs, commands.
 
-    The page opens without a network; the Markdown is for a pull request or a paper.
+    The page opens offline. A Markdown file and its pictures are written next to it.
 
     Args:
-        folders: Run directories, folders of these, and folders that `tilth lab` made.
-        out: The page to write; report.md and its pictures are named like it.
-        title: The heading; default: what the runs were to answer.
+        folders: Run directories, folders of these, or lab folders.
+        out: HTML page to write; the Markdown file and the pictures are named after it.
+        title: Heading; default: the question that the runs answer.
+
+    Examples:
+        tilth report runs/first
+        tilth report runs/first runs/second lab/lr --out compare.html
     """
     from tilth.files import check_target
     from tilth.formatting import printable

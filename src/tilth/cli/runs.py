@@ -1,4 +1,4 @@
-"""`tilth runs`: the runs in a folder, and how they stand."""
+"""`tilth runs`: list runs, their states and losses."""
 
 import math
 import time
@@ -23,18 +23,23 @@ COLUMNS = {
 
 
 def runs(folder: Path = Path("runs"), /, *, json: Json = False) -> None:
-    """List the runs in a folder, and those one folder further down.
+    """List the runs in a folder and its subfolders.
 
-    Losses are those of the last step, of the last evaluation (valid, bits/byte) and of the best;
-    age is the time since the last step. Checkpoints are not read: `tilth verify RUN` does that.
+    loss is the training loss of the last step, valid and bits/byte are of the last evaluation, best
+    is the lowest validation loss, age the time since the last step. Checkpoints are not read: see
+    `tilth verify`.
 
     Args:
-        folder: Where the run directories are, or one folder further down.
+        folder: Folder of run directories, or of folders of these.
+
+    Examples:
+        tilth runs
+        tilth runs lab/lr/runs --json
     """
     if not folder.is_dir():
-        raise FileNotFoundError(f"There is no folder {folder}; name the one that has your runs.")
+        raise FileNotFoundError(f"There is no folder {folder}; name the folder of your runs.")
     rows = [_row(path, folder) for path in _find(folder)]
-    nothing = f"There are no runs in {folder}; `tilth train` makes them."
+    nothing = f"There are no runs in {folder}; `tilth train` creates them."
     lines = _table(rows) if rows else [nothing]
     print_result({"folder": str(folder), "runs": rows}, lines, as_json=json)
 
@@ -42,7 +47,7 @@ def runs(folder: Path = Path("runs"), /, *, json: Json = False) -> None:
 def _find(folder: Path) -> list[Path]:
     """Return the folder itself if it is a run, else the runs in it and in folders that are not.
 
-    A hidden folder is a run that is still being made.
+    Hidden folders are runs in creation.
     """
     if _is_run(folder):
         return [folder]
@@ -60,7 +65,7 @@ def _row(path: Path, folder: Path) -> dict[str, Any]:
     try:
         return {"name": name, **_standing(open_run(path))}
     except (OSError, ValueError) as error:
-        # One damaged run says so in its row, and hides none of the others.
+        # A damaged run has its own row and does not hide the others.
         return {"name": name, "state": "damaged", "problem": str(error)}
 
 

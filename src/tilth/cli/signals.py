@@ -1,12 +1,9 @@
-"""Long work that ends well: the first signal is noted, the second acts at once.
+"""Signals during long work: the first requests a stop between two steps, the second acts at once.
 
-What enters: Ctrl-C, SIGTERM, the end of a terminal. What leaves: a list to look into between two
-steps; whoever works leaves at the next good moment, and what it has done is saved.
-
-    with first_signal() as signals:
-        for record in records:
-            if signals:
-                break
+with first_signal() as signals:
+    for record in records:
+        if signals:
+            break
 """
 
 import os
@@ -22,7 +19,7 @@ STDERR = 2
 
 @contextmanager
 def first_signal() -> Iterator[list[int]]:
-    """Yield a list that the first signal to end is noted in; the second acts as usual."""
+    """Yield a list that receives the first signal to stop; the second acts as usual."""
     noted: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     # A signal that the caller ignores (nohup, a job in the background) stays ignored.
@@ -44,10 +41,10 @@ def first_signal() -> Iterator[list[int]]:
 
 
 def _say_meanwhile(text: str) -> None:
-    """Say something from a signal handler, which may have come in the midst of a line.
+    """Print to stderr from a signal handler, which may have interrupted a `print`.
 
-    Then `print` cannot be entered again. What is written past it may have to wait, as for a pager
-    that stands still, and is left unsaid.
+    `print` is not reentrant. The text is then written past it, unless that would block, as for a
+    stopped pager.
     """
     try:
         say(text)
@@ -58,9 +55,9 @@ def _say_meanwhile(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print to stderr, if that is still there: Ctrl-C ends the `tee` behind our pipe as well.
+    """Print to stderr, unless it is gone: Ctrl-C also ends the `tee` that reads our pipe.
 
-    A pipe is broken then; a terminal that was closed gives an input/output error.
+    A broken pipe or a closed terminal raises OSError; stderr is silent from then on.
     """
     try:
         print(text, file=sys.stderr, flush=True)
@@ -69,5 +66,5 @@ def say(text: str) -> None:
 
 
 def silence_stderr() -> None:
-    """Let what is said from now on go nowhere."""
+    """Redirect stderr to /dev/null."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())

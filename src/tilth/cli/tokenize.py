@@ -1,4 +1,4 @@
-"""`tilth tokenize`: a corpus and a tokenizer to token files."""
+"""`tilth tokenize`: encode a corpus into token files."""
 
 import time
 from pathlib import Path
@@ -25,16 +25,21 @@ def tokenize(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Write a corpus as token ids, to train on: train.npy, valid.npy and manifest.json.
+    """Encode a corpus into token files for training: train.npy, valid.npy and manifest.json.
 
-    Documents go to validation by a hash of their text. Killed and called again, it goes on.
+    A hash of its text decides whether a document is held out for validation. A killed command
+    resumes when it is called again.
 
     Args:
-        tokenizer: A tokenizer.json.
-        out: The folder to write.
-        valid: The share of documents kept for validation; default: 0.01.
-        valid_corpus: Take these for validation instead of a share.
-        end_token: The special token behind each document.
+        tokenizer: Tokenizer file (tokenizer.json).
+        out: Data folder to write.
+        valid: Share of documents held out for validation; default: 0.01.
+        valid_corpus: Validation corpus, instead of a share of the documents.
+        end_token: Special token that ends each document.
+
+    Examples:
+        tilth tokenize stories.txt --tokenizer tokenizer.json --out data/stories
+        tilth tokenize a.txt --valid-corpus b.txt --tokenizer t.json --out data/a
     """
     from tilth.cli.progress import progress
     from tilth.data import tokenize
@@ -58,7 +63,7 @@ def tokenize(
         )
     seconds = time.monotonic() - began
     sources = data.manifest.sources
-    # A resumed run has not read what it finds done at its first report.
+    # A resumed command does not read what its first report counts as done.
     found_bytes = next((done for _, done in report.began.values()), 0)
     read_bytes = sum(source.size_bytes for source in sources) - found_bytes
     results = {
@@ -77,7 +82,7 @@ def tokenize(
             f"{format_bytes(counts.text_bytes):>11} of text  {per_token:.2f} bytes per token"
         )
     if results["skipped"]:
-        lines.append(f"skipped {results['skipped']:,} documents that are no text")
+        lines.append(f"skipped {results['skipped']:,} documents that are not valid text")
     rate = f"{read_bytes / 1e6 / seconds:,.0f} MB/s"
     lines += [f"{format_bytes(read_bytes)} in {seconds:.1f} s: {rate}", f"Wrote {out}"]
     print_result(results, lines, as_json=json)

@@ -19,26 +19,26 @@ from tilth.files import check_target, read_bytes
 from tilth.formatting import printable
 from tilth.tokenizer import Tokenizer, inspection
 
-app = App(name="tokenizer", help="Text to token ids and back: train, inspect, compare, convert.")
+app = App(name="tokenizer", help="Train, inspect, compare, use or convert a tokenizer.")
 
 TokenizerPath = Annotated[
     Path,
-    Parameter(help="A tokenizer.json, a folder with vocab.json and merges.txt, or a .tiktoken."),
+    Parameter(help="tokenizer.json, folder with vocab.json and merges.txt, or .tiktoken file."),
 ]
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Reading:
-    """What the file of a tokenizer may leave out."""
+    """Settings that a tokenizer file may lack."""
 
     pattern: Annotated[str | None, UTF8] = None
-    """How text is cut, for a .tiktoken: gpt2, cl100k, or one for the regex package."""
+    """Split pattern of a .tiktoken file: gpt2, cl100k, or a pattern for the regex package."""
     special: Annotated[list[str], UTF8] = field(default_factory=list)
-    """A special token, such as '<|endoftext|>'."""
+    """Special token that the file lacks, such as '<|endoftext|>'; once for each."""
 
     def open(self, path: Path) -> Tokenizer:
-        """Load a tokenizer in any of the formats."""
+        """Load a tokenizer of any format."""
         return Tokenizer.load(path, pattern=self.pattern, special_tokens=self.special)
 
 
@@ -59,16 +59,20 @@ def train(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Learn a vocabulary from a corpus.
+    """Train a byte-level BPE tokenizer on a corpus.
 
-    Plain text is cut at special tokens, or at --separator if it is given; what is not UTF-8 in it
-    counts as U+FFFD.
+    Text files are split at special tokens, or at --separator if it is given. Bytes that are not
+    UTF-8 count as U+FFFD.
 
     Args:
-        out: What to write.
-        vocab_size: Tokens in all, bytes and special ones too.
-        special: A special token, such as '<|endoftext|>'; once for each.
-        pattern: How text is cut: gpt2, cl100k, or a pattern for the regex package.
+        out: Tokenizer file to write (tokenizer.json).
+        vocab_size: Vocabulary size: 256 bytes, special tokens and merges.
+        special: Special token, such as '<|endoftext|>'; once for each.
+        pattern: Split pattern: gpt2, cl100k, or a pattern for the regex package.
+
+    Examples:
+        tilth tokenizer train a.txt --special '<|endoftext|>' --out tokenizer.json
+        tilth tokenizer train web/ --vocab-size 32000 --out web.json
     """
     import resource
 
@@ -79,7 +83,7 @@ def train(
     from tilth.tokenizer.training import SEPARATOR
 
     given = changes(reading)
-    # What would be refused after the work is refused before it.
+    # Checks of the result, before the work.
     check_target(out, overwrite=overwrite)
     if pattern not in NATIVE_PATTERNS:
         check_read_alike(pattern)
@@ -127,10 +131,14 @@ def inspect(
     reading: Reading = AS_WRITTEN,
     json: Json = False,
 ) -> None:
-    """Show a tokenizer's size, its longest tokens, and what a text becomes.
+    """Print the size of a tokenizer, its longest tokens, and the tokens of a text.
 
     Args:
-        text: Show what this text becomes.
+        text: Text to encode and show token by token.
+
+    Examples:
+        tilth tokenizer inspect tokenizer.json
+        tilth tokenizer inspect tokenizer.json --text "Once upon a time"
     """
     opened = reading.open(tokenizer)
     ids = opened.encode(text or "")
@@ -166,11 +174,14 @@ def compare(
     reading: Reading = AS_WRITTEN,
     json: Json = False,
 ) -> None:
-    """Compare tokenizers: what they share, how far each compresses each text, how fast.
+    """Compare tokenizers: shared merges, bytes per token of each text, speed of one thread.
 
     Args:
         tokenizers: Two or more tokenizers.
-        text: Texts to encode with each.
+        text: Text file to encode with each; once for each file.
+
+    Examples:
+        tilth tokenizer compare small.json large.json --text stories.txt
     """
     opened = {str(path): reading.open(path) for path in tokenizers}
     results = inspection.compare(opened, {str(path): read_bytes(path) for path in text})
@@ -197,10 +208,13 @@ def compare(
 def encode(
     tokenizer: TokenizerPath, /, *, allow_special: bool = False, reading: Reading = AS_WRITTEN
 ) -> None:
-    """Encode the text on stdin; ids go to stdout, separated by blanks.
+    """Encode the text on stdin; print token ids, separated by spaces.
 
     Args:
-        allow_special: Recognise special tokens in the text.
+        allow_special: Encode special tokens in the text as special tokens.
+
+    Examples:
+        echo "Once upon a time" | tilth tokenizer encode tokenizer.json
     """
     opened = reading.open(tokenizer)
     ids = opened.encode_iterable(_stdin_parts(), allow_special=allow_special)
@@ -213,13 +227,19 @@ def encode(
 
 @app.command
 def decode(tokenizer: TokenizerPath, /, *, reading: Reading = AS_WRITTEN) -> None:
-    """Decode the ids on stdin, separated by white space; their bytes go to stdout."""
+    """Decode the token ids on stdin, separated by white space; write the text to stdout.
+
+    Examples:
+        echo "1 2 3" | tilth tokenizer decode tokenizer.json
+    """
     opened = reading.open(tokenizer)
     for line in sys.stdin:
         try:
             ids = [int(word) for word in line.split()]
         except ValueError as error:
-            raise ValueError(f"stdin holds ids, separated by white space, but: {error}.") from None
+            raise ValueError(
+                f"stdin must hold token ids, separated by white space; {error}."
+            ) from None
         sys.stdout.buffer.write(opened.decode_bytes(ids))
     sys.stdout.buffer.flush()
 
@@ -233,10 +253,14 @@ def convert(
     reading: Reading = AS_WRITTEN,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write a tokenizer in another tool's format; the name of --out says which.
+    """Convert a tokenizer to the format that the name of --out selects.
 
     Args:
-        out: NAME.json, NAME.tiktoken, or a folder for vocab.json and merges.txt.
+        out: NAME.json (Hugging Face), NAME.tiktoken, or a folder (GPT-2 vocab.json, merges.txt).
+
+    Examples:
+        tilth tokenizer convert tokenizer.json --out ranks.tiktoken
+        tilth tokenizer convert ranks.tiktoken --pattern cl100k --out tokenizer.json
     """
     from tilth.tokenizer.formats import save
 
@@ -250,12 +274,12 @@ def _stdin_parts() -> Iterator[bytes]:
 
 
 def print_pieces(console: Console, pieces: Sequence[bytes]) -> None:
-    """Print pieces or tokens side by side: in two colours, or without colours with | between."""
+    """Print pieces or tokens side by side, in alternating colors or separated by |."""
     shown = [inspection.visible(piece, blank=" ") for piece in pieces]
     if console.color_system is None or console.no_color:
         console.print("|".join(shown), markup=False)
         return
-    # Both read on a dark and on a light terminal.
+    # Readable on dark and on light terminals.
     for colour, text in zip(cycle(("dark_sea_green2", "light_goldenrod2")), shown, strict=False):
         console.print(text, style=f"grey11 on {colour}", markup=False, end="")
     console.print()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @Parameter(name="*")
 class TrainingOverrides(overrides_of(TrainingConfig, FIELDS + TABLES)):  # type: ignore[misc]
-    """The fields of a training run, as flags."""
+    """The fields of a training config, as options."""
 
 
 def train(
@@ -34,16 +34,21 @@ def train(
     budget: Annotated[str | None, Parameter(name=["--budget", "--time-limit"])] = None,
     overrides: TrainingOverrides | None = None,
 ) -> None:
-    """Train a model: print what it will cost, then train it, watched, into a run directory.
+    """Train a model into a run directory; print its cost first.
 
-    Ctrl-C finishes the step, saves and ends; `tilth resume` goes on to the same bits. Every value
-    of the recipe can be changed by a flag, or in a file (--config).
+    Ctrl-C finishes the step, saves a checkpoint and stops; `tilth resume` continues to the same
+    bits. Every value of the recipe can be changed by an option or in a file (--config).
 
     Args:
         recipe: tiny, small, tinystories, tinystories-cpu, openwebtext or leaderboard.
-        out: The run directory to make.
-        size: The number of layers; width and learning rate follow.
-        budget: How long it may take (90s, 8m, 1h30m): becomes a number of steps at the start.
+        out: Run directory to create.
+        size: Number of layers; width and learning rate follow.
+        budget: Time budget (90s, 8m, 1h30m), converted to steps by a measurement at the start.
+
+    Examples:
+        tilth train small --data data/stories --out runs/first
+        tilth train small --data data/stories --out runs/hour --budget 1h
+        tilth train tiny --data data/stories --out runs/a --optimizer.lr 0.01
     """
     from tilth.data import open_data
     from tilth.recipes import recipe_named
@@ -52,19 +57,19 @@ def train(
     seconds = None if budget is None else parse_duration(budget)
     given = changes(overrides)
     steps, layers = given.get("steps"), given.get("model.num_layers", size)
-    if recipe == "custom":  # the config file of a run that began in Python
+    if recipe == "custom":  # the config file of a run that was started in Python
         shape = {"vocab_size": opened.vocab_size, **changes(overrides and overrides.model)}
         model = ModelConfig.from_dict(shape)
         config = TrainingConfig(str(data), model, steps=steps, budget_seconds=seconds)
     elif size is not None and layers != size:
         raise ValueError(
-            f"--size {size} is the number of layers, and model.num_layers says {layers}; "
-            "give one of the two."
+            f"--size {size} and model.num_layers {layers} are both the number of layers; "
+            "give one of them."
         )
     else:
         config = recipe_named(recipe)(opened, size=size, steps=steps, budget_seconds=seconds)
     config = changed(config, given)
-    from tilth.training.loop import prepare  # torch, once the config makes sense
+    from tilth.training.loop import prepare  # imports torch: after the config is checked
 
     prepared = prepare(config, out, data=opened, measure=True)
     if prepared.plan is not None:
@@ -73,14 +78,18 @@ def train(
 
 
 def resume(run: RunFolder, /, *, steps: int | None = None, data: Path | None = None) -> None:
-    """Go on with a run that was stopped, to the same bits as if it had not been.
+    """Resume a stopped run, to the same bits as without the stop; or extend a finished one.
 
-    A finished run is trained further with --steps: the learning rate warms up and falls once more
-    over the new steps.
+    With --steps, a finished run continues on a new schedule: the learning rate warms up and decays
+    again over the new steps.
 
     Args:
-        steps: Train a finished run for so many steps more, on a new schedule.
-        data: The token files, if they moved.
+        steps: Number of steps to extend a finished run by.
+        data: Data folder, if it has moved.
+
+    Examples:
+        tilth resume runs/first
+        tilth resume runs/first --steps 1000
     """
     from tilth.training.loop import prepare_extension, prepare_resume
 
@@ -91,11 +100,11 @@ def resume(run: RunFolder, /, *, steps: int | None = None, data: Path | None = N
 
 
 def _drive(prepared: "PreparedRun", out: Path) -> None:
-    """Train, and print how well the model does in the end."""
+    """Train, then print the last evaluation."""
     from tilth.cli.training_view import drive, training_view
 
     view = training_view(prepared.config)
-    record = drive(prepared, view, f"go on with `tilth resume {out}`")
+    record = drive(prepared, view, f"continue with `tilth resume {out}`")
     if record is not None and record.evaluation is not None:
         found = record.evaluation
         print(

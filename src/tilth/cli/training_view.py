@@ -1,14 +1,13 @@
-"""A training as it goes, on stderr: a live panel on a terminal, plain lines elsewhere.
+"""Training progress on stderr: a live panel on a terminal, plain lines elsewhere.
 
-What enters: the run's config, then each step record. What leaves: text for people. What happens at
-a step (an evaluation, a checkpoint, a sample, a skipped step) is one line, above the panel if there
-is one; how the run stands is the panel, or a line every few seconds.
+Events of a step (evaluation, checkpoint, sample, skipped step) are printed as lines, above the
+panel if there is one. Other values are in the panel, or in a line every five seconds.
 
     with training_view(config) as show:
         for record in tilth.train(config, "runs/first"):
             show(record)
 
-A model may write anything: whatever a terminal would obey is shown as an escape, as Python has it.
+Control characters in generated text are escaped.
 """
 
 import sys
@@ -34,9 +33,9 @@ if TYPE_CHECKING:
     from tilth.training.loop import PreparedRun
 
 SECONDS_BETWEEN_LINES = 5.0
-DRAWINGS_PER_SECOND = 4  # each takes 1 ms from the training
-SMOOTHING_STEPS = 50  # that the shown loss is about the mean of
-SAMPLE_CHARACTERS = 200  # in a line
+DRAWINGS_PER_SECOND = 4  # each takes 1 ms of training time
+SMOOTHING_STEPS = 50  # of the moving average of the loss
+SAMPLE_CHARACTERS = 200  # per line
 WIDTH = 80
 ROWS = (
     ("loss", "validation loss", "perplexity"),
@@ -44,7 +43,7 @@ ROWS = (
     ("tokens/s", "utilisation", "at step"),
 )
 COLUMN_WIDTHS = ((13, 9), (15, 8), (13, 9))
-DIVERGING = "diverging: the loss is far above what it had been"
+DIVERGING = "diverging: the loss is far above its recent values"
 
 Show = Callable[[StepRecord], None]
 
@@ -52,16 +51,17 @@ Show = Callable[[StepRecord], None]
 def drive(
     prepared: "PreparedRun", view: AbstractContextManager[Show], hint: str
 ) -> StepRecord | None:
-    """Train and show each step; return the last one.
+    """Train and show each step; return the last record.
 
-    The first signal leaves the loop, which saves, and ends the process; the second acts at once.
+    The first signal ends the loop, which saves a checkpoint, then the process. The second acts at
+    once.
     """
     steps, record = prepared.config.steps, None
     with first_signal() as signals, view as show, closing(prepared.train()) as records:
         for record in records:
             try:
                 show(record)
-            except OSError:  # nobody looks any more, which is no reason to stop
+            except OSError:  # stderr is closed: keep training
                 silence_stderr()
             if signals:
                 break
@@ -73,7 +73,7 @@ def drive(
 
 @contextmanager
 def training_view(config: ResolvedConfig, plain: Show | None = None) -> Iterator[Show]:
-    """Yield the function that shows each step: on a panel, else `plain` (default: lines)."""
+    """Yield the function that shows a step: in a panel, or by `plain` (default: lines)."""
     console = stderr_console()
     if sys.stderr.isatty() and console.is_terminal and not console.is_dumb_terminal:
         with _panel(config, console) as show:
@@ -83,7 +83,7 @@ def training_view(config: ResolvedConfig, plain: Show | None = None) -> Iterator
 
 
 class _Standing:
-    """The state of a run: its last step, and the values to show, by name."""
+    """The state of a run: its last record, and formatted values by name."""
 
     def __init__(self, config: ResolvedConfig) -> None:
         self.config = config
@@ -95,7 +95,7 @@ class _Standing:
         self._seen_at = time.monotonic()
 
     def see(self, record: StepRecord) -> list[str]:
-        """Take the next step in, and return what happened at it, a sentence each."""
+        """Add a record; return its events, one sentence each."""
         was_diverging = self.record is not None and self.record.is_diverging
         self.record, self._seen_at = record, time.monotonic()
         self._first = self._first or record
@@ -134,12 +134,12 @@ class _Standing:
         return [f"step {record.step:,}: {event}" for event in events]
 
     def times(self) -> str:
-        """How long it has taken, and about how long it will."""
+        """Return the elapsed time and the estimated time left."""
         since = time.monotonic() - self._seen_at
         if self.record is None or self._first is None:
             return f"{_clock(since)} gone"
         gone, left = self.record.seconds, self.config.steps - self.record.step
-        # The first step of a session may have compiled the model, so it says little of the others.
+        # Without the first step of the session, which may have compiled the model.
         if self.record.step > self._first.step:
             pace = (gone - self._first.seconds) / (self.record.step - self._first.step)
         else:
@@ -198,8 +198,8 @@ def _panel(config: ResolvedConfig, console: Console) -> Iterator[Show]:
             sample = Text(printable(record.sample, keep="\n"))
             console.print(Padding(sample, (0, 0, 0, 4)))
 
-    # A thread draws, so that the clock goes on within a long step. While it does, sys.stderr prints
-    # above the panel; stdout stays as it is, since results may go to a file from there.
+    # A thread draws, so the clock also advances within a long step. Meanwhile sys.stderr prints
+    # above the panel; stdout is not redirected, as it may be a file.
     with Live(
         console=console,
         get_renderable=lambda: _drawing(standing, console),
@@ -210,7 +210,7 @@ def _panel(config: ResolvedConfig, console: Console) -> Iterator[Show]:
 
 
 def _drawing(standing: _Standing, console: Console) -> RenderableType:
-    """The panel; 80 columns are enough, and nothing is said by colour alone."""
+    """Return the panel, at most 80 columns wide; no information is in color alone."""
     config, record = standing.config, standing.record
     width = min(WIDTH, console.width)
     step = 0 if record is None else record.step
@@ -233,7 +233,7 @@ def _drawing(standing: _Standing, console: Console) -> RenderableType:
         lines.append(Text(f"! {DIVERGING}", style="bold"))
     return Panel(
         Text("\n", no_wrap=True, overflow="ellipsis").join(lines),
-        title=Text(printable(config.recipe)[: width // 2]),  # a longer one would widen it
+        title=Text(printable(config.recipe)[: width // 2]),  # a longer title would widen the panel
         title_align="left",
         subtitle=Text(standing.times()),
         subtitle_align="right",

@@ -1,4 +1,4 @@
-"""`tilth verify`: whether what lies on disk is what was written."""
+"""`tilth verify`: check the integrity of a data folder or a run."""
 
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,14 @@ Findings = tuple[list[dict[str, Any]], list[str], list[str]]
 
 
 def verify(path: Path, /, *, json: Json = False) -> None:
-    """Read every byte, and say of each file whether it is whole.
+    """Check the integrity of a data folder or a run: read every byte, compare checksums.
 
     Args:
-        path: A data folder or a run directory.
+        path: Data folder or run directory.
+
+    Examples:
+        tilth verify data/stories
+        tilth verify runs/first --json
     """
     is_run = (path / "config.toml").exists()
     found, lines, problems = _verify_run(path) if is_run else _verify_data(path)

@@ -1,4 +1,4 @@
-"""Every number that describes a model or a run, checked when it is made. No torch, no files."""
+"""The configs of models and training runs, validated at construction. No torch, no files."""
 
 from tilth.lazy import lazy_names
 

@@ -1,7 +1,7 @@
-"""The shape of a model, checked when it is made. No torch here: it is also what is accounted for.
+"""The shape of a model, validated at construction. No torch.
 
-What enters: a few numbers and the names of the variants. What leaves: a frozen `ModelConfig` that a
-model can be built from, or a ValueError whose one sentence says which value is impossible and why.
+A `ModelConfig` describes a model to build or to account for. Impossible values raise ValueError,
+with one sentence on which value and why.
 
 >>> config = ModelConfig(10_000, context_length=256, d_model=512, num_layers=4, num_heads=16)
 >>> config.d_ff, config.num_kv_heads, config.d_head
@@ -25,26 +25,26 @@ Position = Literal["rope", "none"]
 FeedForward = Literal["swiglu", "silu"]
 Heads = Annotated[int, Range(at_least=1, at_most=limits.MAX_HEADS)]
 
-END_TOKEN = "<|endoftext|>"  # noqa: S105, no password
+END_TOKEN = "<|endoftext|>"  # noqa: S105, not a password
 """The special token that ends a document, unless the data names another."""
 NORM_EPSILON = 1e-5
 """The epsilon of every RMSNorm, in torch and in the native decoder."""
 
 
 class PlainValues:
-    """A dataclass that becomes plain values (TOML, JSON) and can be made of them."""
+    """Conversion of a dataclass to and from plain values, for TOML and JSON."""
 
     NAME: ClassVar[str]
-    """The words for it in an error."""
+    """Description in errors."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain numbers, strings, booleans and tables; None is left out."""
+        """Return the fields as numbers, strings, booleans and tables, without None."""
         values: dict[str, Any] = plain(self)
         return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Make one of what `to_dict` gave, or of a part of it: the rest takes its default."""
+        """Make an instance from the values of `to_dict`; missing keys take their defaults."""
         return read(cls, values, cls.NAME)
 
 
@@ -52,40 +52,40 @@ class PlainValues:
 class ModelConfig(PlainValues):
     """A decoder-only Transformer; the defaults are those of Llama.
 
-    The widths that are left out are filled in, so a config that was made is complete. To derive
-    them again for a changed copy, hand None back: `replace(config, ffn="silu", d_ff=None)`.
+    Omitted widths are derived, so an instance is complete. To derive one again in a changed copy,
+    set it to None: `replace(config, ffn="silu", d_ff=None)`.
     """
 
     NAME = "a model config"
 
     vocab_size: Annotated[int, Range(at_least=1, at_most=limits.MAX_VOCAB_SIZE)]
-    """How many token ids there are: 0 to vocab_size - 1."""
+    """Vocabulary size; token ids are 0 to vocab_size - 1."""
     context_length: Annotated[int, Range(at_least=1, at_most=limits.MAX_CONTEXT_LENGTH)]
-    """The longest sequence, in tokens, that the model takes."""
+    """Maximum sequence length, in tokens."""
     d_model: Annotated[int, Range(at_least=1, at_most=limits.MAX_WIDTH)]
-    """The width of the residual stream."""
+    """Width of the residual stream."""
     num_layers: Annotated[int, Range(at_least=1, at_most=limits.MAX_LAYERS)]
-    """How many blocks of attention and feed-forward follow each other."""
+    """Number of Transformer blocks."""
     num_heads: Heads
-    """How many query heads share d_model; each is d_model / num_heads wide."""
+    """Number of query heads, each d_model / num_heads wide."""
     d_ff: Annotated[int, Range(at_least=1, at_most=4 * limits.MAX_WIDTH)] = derived(
         lambda config: default_d_ff(config.d_model, config.ffn)
     )
-    """The feed-forward's inner width; default 8/3 d_model to the nearest 64, for silu 4 d_model."""
+    """Inner width of the feed-forward; default 8/3 d_model to the nearest 64 (silu: 4 d_model)."""
     rope_theta: Annotated[float, POSITIVE] = 10_000.0
-    """The base of the rotation angles: position i turns pair k by i * theta^(-2k/d_head)."""
+    """Base of the RoPE angles: position i rotates pair k by i * theta^(-2k/d_head)."""
     norm: Norm = "pre"
-    """Where RMSNorm stands: before each sublayer, after each sum, or nowhere."""
+    """Placement of RMSNorm: before each sublayer, after each residual sum, or none."""
     position: Position = "rope"
-    """How a token knows its position: rotated queries and keys, or only by the causal mask."""
+    """Position encoding: RoPE, or none but the causal mask."""
     ffn: FeedForward = "swiglu"
-    """The feed-forward: w2(silu(w1 x) * w3 x), or w2(silu(w1 x)) with about as many parameters."""
+    """Feed-forward: w2(silu(w1 x) * w3 x), or w2(silu(w1 x)) with about as many parameters."""
     tie_embeddings: bool = False
-    """Whether the output matrix is the token embedding itself."""
+    """Use the token embedding as the output matrix."""
     qk_norm: bool = False
-    """Whether queries and keys pass an RMSNorm of their own, head by head, before the rotation."""
+    """Apply RMSNorm to the queries and keys of each head, before RoPE."""
     num_kv_heads: Heads = derived(lambda config: config.num_heads)  # noqa: RUF009
-    """How many key and value heads the query heads share in equal groups; default num_heads."""
+    """Number of key/value heads, shared by equal groups of query heads; default num_heads."""
 
     def __post_init__(self) -> None:
         check(self)
@@ -107,15 +107,14 @@ class ModelConfig(PlainValues):
 
     @property
     def d_head(self) -> int:
-        """The width of one head."""
+        """Width of one head."""
         return self.d_model // self.num_heads
 
     def changed(self, changes: Mapping[str, Any]) -> Self:
-        """Change a shape: the one derivation, for recipes, overrides, accounting and labs.
+        """Return a changed shape. Recipes, overrides, accounting and labs all derive shapes here.
 
-        A changed width keeps the width of a head, where it is a multiple of it, and so changes the
-        number of heads. The widths that follow from a changed value are derived again. A value that
-        is given stays as it is.
+        A changed `d_model` keeps the width of a head, if it is a multiple of it, and changes the
+        number of heads. Widths that depend on a changed value are derived again, unless given.
 
         >>> model = ModelConfig(1000, context_length=64, d_model=512, num_layers=4, num_heads=16)
         >>> narrow = model.changed({"d_model": 256})
@@ -135,12 +134,12 @@ class ModelConfig(PlainValues):
 
 
 def default_d_ff(d_model: int, ffn: FeedForward) -> int:
-    """The inner width at which both kinds of feed-forward have about 8 d_model^2 parameters.
+    """Return the inner width at which both feed-forwards have about 8 d_model^2 parameters.
 
     SwiGLU has three matrices instead of two, so it gets 2/3 of the usual 4 d_model (Shazeer 2020),
-    here to the nearest multiple of 64, which matrix kernels like.
+    rounded to a multiple of 64, which suits matrix kernels.
     """
     if ffn == "silu":
         return 4 * d_model
-    # floor(x + 1/2) of x = 8 d_model / (3 * 64) in whole numbers: exact at any width.
+    # floor(x + 1/2) of x = 8 d_model / (3 * 64), in integers: exact at any width.
     return max(64, (d_model + 12) // 24 * 64)

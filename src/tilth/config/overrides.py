@@ -1,8 +1,4 @@
-"""A config and changes by dotted name to another config: what flags, files, labs and searches say.
-
-What enters: a `TrainingConfig` and values like {"model.d_model": 128, "optimizer.lr": 3e-3}. What
-leaves: the config with these values, checked as a whole, in which what follows from a changed value
-follows again.
+"""Changes of a config by dotted name, as flags, files, labs and searches give them.
 
 >>> from tilth.config.model import ModelConfig
 >>> model = ModelConfig(1000, context_length=64, d_model=96, num_layers=2, num_heads=3)
@@ -25,7 +21,7 @@ Config = TypeVar("Config", bound=TrainingConfig)
 
 
 def field_names() -> list[str]:
-    """Return every name that a change may have."""
+    """Return all dotted names of a training config."""
     names: list[str] = []
     for each in fields(TrainingConfig):
         table = fields(each.type) if is_dataclass(each.type) else ()
@@ -34,7 +30,7 @@ def field_names() -> list[str]:
 
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
-    """Return the config with other values, each given by its dotted name."""
+    """Return the config with the given values, by dotted name; dependent values are derived."""
     known = field_names()
     tables: dict[str, dict[str, Any]] = {"": {}}
     for name, value in changes.items():

@@ -20,7 +20,7 @@ EMBEDDING, HEAD = "token_embeddings.weight", "lm_head.weight"
 
 
 def parameter_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Name and shape of each parameter of `TransformerLM(config)`, in the order of its state dict.
+    """Yield name and shape of each parameter of `TransformerLM(config)`, in state-dict order.
 
     An iterator, as `config` may be untrusted: millions of layers take no memory.
     """
@@ -55,8 +55,8 @@ def parameter_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]
 def check_parameters(config: ModelConfig, found: Mapping[str, Sequence[int]]) -> None:
     """Raise ValueError unless `found`, shapes by name, are the parameters of `config`.
 
-    Where the embeddings are tied, the output matrix may be there too. Takes time and memory
-    proportional to `found`, whatever `config` says.
+    With tied embeddings the output matrix is optional. Time and memory are proportional to `found`,
+    whatever `config` says.
     """
     shapes = {name: tuple(shape) for name, shape in found.items()}
     if config.tie_embeddings and shapes.get(HEAD) == shapes.get(EMBEDDING):
@@ -65,7 +65,7 @@ def check_parameters(config: ModelConfig, found: Mapping[str, Sequence[int]]) ->
 
 
 def compare_shapes(found: Mapping[str, object], wanted: Iterable[tuple[str, object]]) -> None:
-    """Raise ValueError unless the shapes of a checkpoint, by name, are those of a model."""
+    """Raise ValueError unless the shapes of a checkpoint, by name, equal those of a model."""
     extra = set(found)
     for name, shape in wanted:
         if name not in found:
@@ -78,7 +78,7 @@ def compare_shapes(found: Mapping[str, object], wanted: Iterable[tuple[str, obje
 
 
 def drop_tied_head(tensors: dict[str, Any], prefix: str = "") -> None:
-    """Remove the output matrix if it equals the embedding: other tools write both names."""
+    """Remove the output matrix if it equals the embedding; other tools write both names."""
     head, embedding = tensors.get(prefix + HEAD), tensors.get(prefix + EMBEDDING)
     if head is None or embedding is None or head.shape != embedding.shape:
         return

@@ -1,8 +1,8 @@
-"""The recipes: functions from a vocabulary size and a data folder to a `TrainingConfig`.
+"""Recipes: functions from a vocabulary size and a data folder to a `TrainingConfig`.
 
-Two dials change a recipe: `size` (the number of layers, which width and learning rate follow) and
-the length, as `steps` or `budget_seconds`. The measurements behind the numbers are in
-`docs/experiments.md`. `tilth.recipes` opens the data folder and reads the vocabulary size from it.
+A recipe has two settings: `size` (number of layers; width and learning rate follow) and the length,
+as `steps` or `budget_seconds`. The measurements behind the numbers are in `docs/experiments.md`.
+`tilth.recipes` reads the vocabulary size from the data folder.
 
 >>> sorted(RECIPES)
 ['leaderboard', 'openwebtext', 'small', 'tiny', 'tinystories', 'tinystories-cpu']
@@ -15,35 +15,35 @@ from tilth.config.training import OptimizerConfig, TrainingConfig, WatchConfig
 from tilth.schema import check_int
 
 D_HEAD = 32
-"""The width of a head, whatever that of the model."""
+"""Width of a head at every model width."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A training configuration but for its data."""
+    """A training configuration without its data."""
 
     name: str
     size: int
-    """The number of layers, unless another is asked for."""
+    """Default number of layers."""
     width_per_layer: int
-    """d_model over the number of layers."""
+    """d_model divided by the number of layers."""
     context_length: int
     batch_size: int
     lr: float
-    """Peak learning rate of Muon at the recipe's own size."""
+    """Peak learning rate of Muon at the default size."""
     steps: int | None
     budget_seconds: float | None = None
     evaluation_tokens: int = 65_536
-    """Tokens of an evaluation: more are more exact, and take longer."""
+    """Validation tokens per evaluation."""
 
     @property
     def what(self) -> str:
-        """What to expect of it, in a sentence."""
+        """The expected result, in one sentence."""
         return EXPECTED[self.name]
 
     @property
     def optimizer(self) -> OptimizerConfig:
-        """The optimizer at the recipe's own size."""
+        """The optimizer at the default size."""
         return OptimizerConfig("muon", lr=self.lr)
 
     def __call__(
@@ -55,7 +55,7 @@ class Recipe:
         steps: int | None = None,
         budget_seconds: float | None = None,
     ) -> TrainingConfig:
-        """Make the config for the data folder `data`, whose tokenizer has `vocab_size` tokens."""
+        """Return the config for the data folder `data` and a tokenizer of `vocab_size` tokens."""
         num_layers = check_int("size", self.size if size is None else size)
         d_model = -(-self.width_per_layer * num_layers // D_HEAD) * D_HEAD  # whole heads
         model = ModelConfig(
@@ -67,7 +67,7 @@ class Recipe:
             )
         if steps is None and budget_seconds is None:
             steps, budget_seconds = self.steps, self.budget_seconds
-        # The wider a layer is, the more inputs move at once with each of its outputs.
+        # In a wider layer more inputs change each output at once.
         lr = self.lr * (self.size / num_layers) ** 0.5
         return TrainingConfig(
             data,
@@ -82,12 +82,12 @@ class Recipe:
 
 
 EXPECTED = {
-    "tiny": "twenty seconds on two cores: a loss that falls, and first words",
-    "small": "some minutes on two cores: short stories that a child could follow",
+    "tiny": "twenty seconds on two cores: a falling loss, and first words",
+    "small": "some minutes on two cores: short stories that a child can follow",
     "tinystories": "327,680,000 tokens, 30 to 40 minutes on an H100: validation loss 1.45 or less",
     "tinystories-cpu": "40,960,000 tokens, ten hours on two cores: validation loss 2.00 or less",
     "openwebtext": "the architecture and steps of tinystories, for web text with 32,000 tokens",
-    "leaderboard": "the best that 90 minutes of one GPU make of OpenWebText",
+    "leaderboard": "the lowest loss on OpenWebText in 90 minutes on one GPU",
 }
 _ALL = (
     # name, layers, width per layer, context length, batch size, learning rate, steps

@@ -37,7 +37,7 @@ LLAMA_SHAPES = {
 
 
 def gpt2_parameters(config: ModelConfig) -> int:
-    """OpenAI's own count at these widths: GELU, learned positions, biases, one matrix tied."""
+    """Return the parameter count of OpenAI's GPT-2: learned positions, biases, tied embedding."""
     d_model = config.d_model
     matrices_and_biases = 12 * d_model * d_model + 9 * d_model
     norms = 4 * d_model

@@ -1,4 +1,4 @@
-"""How many threads to use, for every part that has threads.
+"""The number of threads, for every part that uses threads.
 
 >>> checked_threads(1)
 1
@@ -14,9 +14,9 @@ from tilth.config.limits import MAX_THREADS
 
 
 def checked_threads(threads: int | None, name: str = "threads") -> int:
-    """The number of threads to use: what was asked for, or one for each usable core.
+    """Return the number of threads to use; default: one per usable core.
 
-    At most 16 for each core of the machine: with thousands, OpenMP ends the process without a word.
+    At most 16 per core of the machine: with thousands of threads, OpenMP ends the process silently.
     """
     if threads is None:
         return min(usable_cores(), MAX_THREADS)
@@ -31,12 +31,12 @@ def checked_threads(threads: int | None, name: str = "threads") -> int:
 
 
 def most_threads() -> int:
-    """The largest number of threads that is started on this machine."""
+    """Return the maximum number of threads on this machine."""
     return min(16 * (os.cpu_count() or 1), MAX_THREADS)
 
 
 def usable_cores() -> int:
-    """The cores that this process may run on: a container often has fewer than the machine."""
+    """Return the number of cores available to this process; containers often restrict it."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

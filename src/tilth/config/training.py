@@ -1,9 +1,8 @@
-"""A whole training run as one value: what is trained, on what, how long, and how it is watched.
+"""The config of a training run: model, data, optimizer, machine and monitoring. No torch.
 
-Two types: a `TrainingConfig` is open, which is to say that what depends on the machine or on the
-length of the run may be None; a `ResolvedConfig` says all of it, and is what a run directory keeps:
-it is enough to repeat the run. `TrainingConfig.resolve` makes one of the other. Both are checked
-when they are made; a ValueError names the value that is impossible. No torch here.
+In a `TrainingConfig`, values that depend on the machine or on the length of the run may be None.
+`TrainingConfig.resolve` fills them in and returns a `ResolvedConfig`, which a run directory stores
+and which is enough to repeat the run. Both are validated at construction.
 
 >>> from tilth.config.model import ModelConfig
 >>> model = ModelConfig(1000, context_length=64, d_model=96, num_layers=2, num_heads=4)
@@ -45,32 +44,32 @@ Table = TypeVar("Table", bound="DataclassInstance")
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """How gradients become updates; one learning rate serves AdamW and Muon (see optim/muon.py)."""
+    """Optimizer and schedule; one learning rate serves AdamW and Muon (see optim/muon.py)."""
 
     name: OptimizerName = "adamw"
-    """adamw for all parameters, or muon for the hidden matrices and adamw for the rest."""
+    """AdamW for all parameters, or Muon for hidden matrices and AdamW for the rest."""
     lr: Positive = 1e-3
-    """The largest learning rate, which warm-up ends at."""
+    """Peak learning rate, reached after warm-up."""
     min_lr: NotNegative | None = None
-    """The learning rate of the last step; default a hundredth of lr."""
+    """Learning rate of the last step; default lr / 100."""
     schedule: Schedule = "cosine"
-    """The way from lr to min_lr: half a cosine, a line at the end, or none at all."""
+    """Decay from lr to min_lr: half a cosine, linear at the end, or none."""
     warmup_steps: CountOrZero | None = None
-    """Steps in which the learning rate rises from 0 in a line; default 5% of all."""
+    """Steps of linear warm-up from 0; default 5% of the run."""
     decay_steps: CountOrZero | None = None
-    """Steps of the line down at the end of warmup-stable-decay; default half of all."""
+    """Steps of linear decay at the end of warmup-stable-decay; default half of the run."""
     begin_step: CountOrZero = 0
-    """Where the schedule begins: an extended run warms up and decays again from its old end."""
+    """First step of the schedule; an extended run has its old end here."""
     betas: tuple[Decay, Decay] = (0.9, 0.95)
-    """How much of the mean and of the square of earlier gradients AdamW keeps at each step."""
+    """Decay rates of AdamW's first and second moments."""
     eps: Positive = 1e-8
-    """Added to AdamW's root mean square, so that it never divides by 0."""
+    """Added to the denominator of AdamW's update."""
     weight_decay: NotNegative = 0.1
-    """How much of every matrix, times the learning rate, a step takes away."""
+    """Decoupled weight decay, applied to matrices only."""
     momentum: Decay = 0.95
-    """How much of earlier gradients Muon keeps at each step."""
+    """Momentum of Muon."""
     max_grad_norm: Positive = 1.0
-    """The length that all gradients together are cut down to."""
+    """Clip the global gradient norm to this value."""
 
     def __post_init__(self) -> None:
         check(self, "optimizer")
@@ -83,16 +82,16 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class MachineConfig:
-    """Where and in which precision it runs; None is decided, and written down, at the start."""
+    """Device, precision and threads; None is decided at the start and stored."""
 
     device: Unicode | None = None
-    """cpu, cuda, cuda:1, mps; default the best that there is."""
+    """cpu, cuda, cuda:1 or mps; default the best available."""
     dtype: Dtype | None = None
-    """The type of products; weights stay float32. Default bfloat16 on CUDA, float32 elsewhere."""
+    """Autocast dtype; weights stay float32. Default bfloat16 on CUDA, float32 elsewhere."""
     compile: bool | None = None
-    """Whether to compile the model; default: if that pays, which is measured."""
+    """Compile the model with torch.compile; default: only if a measurement shows a gain."""
     threads: Threads | None = None
-    """CPU threads; default all cores. Another number sums in another order."""
+    """CPU threads; default all cores. Another number changes the rounding of sums."""
 
     def __post_init__(self) -> None:
         check(self, "machine")
@@ -100,30 +99,30 @@ class MachineConfig:
 
 @dataclass(frozen=True)
 class WatchConfig:
-    """What a run tells about itself, and when. Intervals count steps; 0 means never."""
+    """Evaluations, checkpoints, samples and metrics. Intervals are in steps; 0 means never."""
 
     evaluate_every: CountOrZero | None = None
-    """Steps between two evaluations; default a tenth of the run. The last step is evaluated too."""
+    """Steps between evaluations; default 1/10 of the run. The last step is evaluated too."""
     evaluation_tokens: CountOrZero = 65_536
-    """How much of the validation set an evaluation reads, from its beginning; 0 is all of it."""
+    """Validation tokens per evaluation, from the start of the set; 0 is all of it."""
     save_every: CountOrZero | None = None
-    """Steps between two checkpoints, each evaluated; default a fifth of the run."""
+    """Steps between checkpoints, each evaluated; default 1/5 of the run."""
     keep_checkpoints: Count = 2
-    """How many of the newest checkpoints are kept, besides the best."""
+    """Number of newest checkpoints to keep, besides the best one."""
     norms_every: CountOrZero | None = None
-    """Steps between two measurements of norms, layer by layer; default a fortieth of the run."""
+    """Steps between measurements of the norms per layer; default 1/40 of the run."""
     sample_every: CountOrZero | None = None
-    """Steps between two samples of text; default a fifth of the run."""
+    """Steps between text samples; default 1/5 of the run."""
     sample_prompt: Unicode = "Once upon a time"
-    """What samples begin with."""
+    """Prompt of the samples."""
     sample_tokens: Annotated[int, Range(at_least=1, at_most=MAX_CONTEXT_LENGTH)] = 128
-    """How many tokens a sample has at most."""
+    """Maximum number of new tokens per sample."""
     temperature: NotNegative = 0.8
-    """How much the model's probabilities are flattened (above 1) or sharpened for samples."""
+    """Sampling temperature: above 1 flattens the distribution, 0 is greedy."""
     top_p: Share = 0.95
-    """Samples draw from the smallest set of tokens with this much probability."""
+    """Nucleus sampling: draw from the smallest set of tokens with this probability."""
     sinks: tuple[Sink, ...] = ()
-    """Where else metrics go: tensorboard, trackio, wandb. As a flag, once for each."""
+    """Additional metric sinks; as a flag, once for each."""
 
     def __post_init__(self) -> None:
         check(self, "watch")
@@ -136,25 +135,25 @@ class TrainingConfig(PlainValues):
     NAME = "a training config"
 
     data: Unicode
-    """The folder of token files."""
+    """Data folder that `tilth tokenize` wrote."""
     model: ModelConfig
-    """The shape of the model."""
+    """Shape of the model."""
     recipe: Unicode = "custom"
-    """The recipe that this began as."""
+    """Name of the recipe that the config was made from."""
     steps: Count | None = None
-    """How many updates; or give budget_seconds."""
+    """Number of optimizer steps; or give a time budget."""
     budget_seconds: Positive | None = None
-    """How long it may take; becomes steps at the start, by a measurement."""
+    """Time budget, in seconds; converted to steps by a measurement at the start."""
     batch_size: Count = 32
-    """Sequences of context_length tokens in one step."""
+    """Sequences of context_length tokens per step."""
     microbatch_size: Count | None = None
-    """Sequences that are in memory at a time; the gradient is the same. Default batch_size."""
+    """Sequences per forward pass (gradient accumulation); default batch_size."""
     order: Order = "epoch"
-    """epoch: every window of the data once, then in another order; random: drawn with repeats."""
+    """epoch: every window once, then reshuffled; random: drawn with replacement."""
     seed: Seed = 0
-    """What weights and batches are drawn from."""
+    """Random seed of weights and batches."""
     max_skipped: Count = 10
-    """After how many steps in a row without a finite loss and gradient the run stops."""
+    """Stop after this many consecutive steps with a non-finite loss or gradient."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     machine: MachineConfig = field(default_factory=MachineConfig)
     watch: WatchConfig = field(default_factory=WatchConfig)
@@ -189,27 +188,27 @@ class TrainingConfig(PlainValues):
 
     @property
     def tokens_per_step(self) -> int:
-        """Tokens that one update learns from."""
+        """Training tokens per step."""
         return self.batch_size * self.model.context_length
 
     @property
     def known_steps(self) -> int:
-        """The number of steps; a ValueError where it is not known yet."""
+        """The number of steps. Raises ValueError if it is not known yet."""
         if self.steps is None:
             raise ValueError("there is no number of steps; give steps, or a budget of time.")
         return self.steps
 
     @property
     def tokens(self) -> int:
-        """Tokens that the whole run learns from."""
+        """Training tokens of the whole run."""
         return self.known_steps * self.tokens_per_step
 
     def filled(self) -> Self:
-        """Fill in what follows from the number of steps, where it is None."""
+        """Return the config with the values that follow from the number of steps, where None."""
         optimizer = self.optimizer
         length = self.known_steps - optimizer.begin_step
         warmup = max(1, length // 20) if length > 1 else 0
-        if optimizer.schedule == "warmup-stable-decay":  # what was given leaves room for the other
+        if optimizer.schedule == "warmup-stable-decay":  # given decay steps limit the warm-up
             warmup = min(warmup, length - (optimizer.decay_steps or 0))
         decay = min(length // 2, length - (optimizer.warmup_steps or 0))
         every = {"evaluate_every": 10, "save_every": 5, "norms_every": 40, "sample_every": 5}
@@ -227,18 +226,18 @@ class TrainingConfig(PlainValues):
         )
 
     def resolve(self, **machine: object) -> "ResolvedConfig":
-        """Fill in all that is None: from the number of steps, and from the fields of `machine`."""
+        """Return the complete config; `machine` has the values of `MachineConfig` to fill in."""
         values = self.filled().to_dict()
         values["machine"] = {**machine, **values["machine"]}
         return ResolvedConfig.from_dict(values)
 
 
-# The resolved tables: the same fields, none of which may be None.
+# The complete tables: the same fields, without None.
 
 
 @dataclass(frozen=True)
 class ResolvedOptimizer(OptimizerConfig):
-    """An `OptimizerConfig` that says all of it."""
+    """A complete `OptimizerConfig`."""
 
     min_lr: NotNegative = field(kw_only=True)
     warmup_steps: CountOrZero = field(kw_only=True)
@@ -247,7 +246,7 @@ class ResolvedOptimizer(OptimizerConfig):
 
 @dataclass(frozen=True)
 class ResolvedMachine(MachineConfig):
-    """A `MachineConfig` that says all of it."""
+    """A complete `MachineConfig`."""
 
     device: Unicode = field(kw_only=True)
     dtype: Dtype = field(kw_only=True)
@@ -257,7 +256,7 @@ class ResolvedMachine(MachineConfig):
 
 @dataclass(frozen=True)
 class ResolvedWatch(WatchConfig):
-    """A `WatchConfig` that says all of it."""
+    """A complete `WatchConfig`."""
 
     evaluate_every: CountOrZero = field(kw_only=True)
     save_every: CountOrZero = field(kw_only=True)
@@ -267,7 +266,7 @@ class ResolvedWatch(WatchConfig):
 
 @dataclass(frozen=True)
 class ResolvedConfig(TrainingConfig):
-    """A `TrainingConfig` that says all of it: what a run directory keeps."""
+    """A complete `TrainingConfig`, as a run directory stores it."""
 
     steps: Count = field(kw_only=True)
     budget_seconds: None = None
@@ -277,12 +276,12 @@ class ResolvedConfig(TrainingConfig):
     watch: ResolvedWatch = field(kw_only=True)
 
     def opened(self) -> TrainingConfig:
-        """The same values as an open config, of which some can be set to None again."""
+        """Return the values as a `TrainingConfig`, in which they may be None again."""
         return TrainingConfig.from_dict(self.to_dict())
 
 
 def differences(old: TrainingConfig, new: TrainingConfig) -> dict[str, tuple[Any, Any]]:
-    """The values that two configs have not in common, by dotted name: (old, new)."""
+    """Return the values that differ between two configs, by dotted name: (old, new)."""
     flat_old, flat_new = flat(old.to_dict()), flat(new.to_dict())
     return {
         name: (flat_old.get(name), flat_new.get(name))
@@ -292,6 +291,6 @@ def differences(old: TrainingConfig, new: TrainingConfig) -> dict[str, tuple[Any
 
 
 def _filled(table: Table, **defaults: float) -> Table:
-    """The table, with these values where it has None."""
+    """Return the table with `defaults` where it has None."""
     empty = {name: value for name, value in defaults.items() if getattr(table, name) is None}
     return replace(table, **empty)
