@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.report.reporting import make_run, record
 from tilth.files import FileError
-from tilth.report.curves import Curve, last_value, read_curves, smoothed, spread_of, thinned
+from tilth.report.curves import Curve, downsampled, last_value, read_curves, smoothed, spread_of
 from tilth.runs.metrics import Evaluation
 
 VALUES = st.lists(st.floats(-1e6, 1e6) | st.just(math.nan), min_size=1, max_size=400)
@@ -39,20 +39,20 @@ def test_read_curves(tmp_path):
     assert curves.valid_loss.seconds.tolist() == [0.5, 1.5, 2.0]
     np.testing.assert_array_equal(curves.valid_bits.values, [4.0, 3.0, math.nan])
     assert last_value(curves.valid_bits) == 3.0
-    assert not curves.ends_badly
+    assert not curves.ends_diverging
 
 
 @pytest.mark.parametrize("sign", ["was_skipped", "is_diverging"])
 def test_diverging_end(tmp_path, sign):
     records = [record(1, 6.5), record(2, 99.0, **{sign: True})]
-    assert read_curves(make_run(tmp_path / "run", records)).ends_badly
+    assert read_curves(make_run(tmp_path / "run", records)).ends_diverging
 
 
 def test_empty_log(tmp_path):
     curves = read_curves(make_run(tmp_path / "run", []))
     assert len(curves.train_loss.steps) == 0
     assert last_value(curves.valid_bits) is None
-    assert len(thinned(smoothed(curves.train_loss, 10)).values) == 0
+    assert len(downsampled(smoothed(curves.train_loss, 10)).values) == 0
 
 
 @pytest.mark.parametrize("line", ['{"step": 1}', '{"step": 1, "tokens": [], "seconds": 1}'])
@@ -81,7 +81,7 @@ def test_thinning_keeps_peaks_and_gaps(seed, length, max_points, gaps):
     random = np.random.default_rng(seed)
     values = np.where(random.random(length) < gaps, np.nan, random.normal(size=length))
     curve = curve_of(values)
-    thin = thinned(curve, max_points)
+    thin = downsampled(curve, max_points)
     assert len(thin.steps) <= max_points
     kept = thin.steps.astype(int) - 1
     assert (np.diff(kept) > 0).all()

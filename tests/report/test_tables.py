@@ -14,10 +14,10 @@ from tilth.report.tables import (
     accounting_table,
     cell_text,
     config_text,
+    format_columns,
     is_numeric,
     runs_table,
     sample_settings,
-    shown_columns,
     versions_table,
 )
 
@@ -128,7 +128,7 @@ def test_cells_are_escaped():
 )
 def test_decimals_of_a_column(cells, shown):
     table = Table("t", ("name", "values"), tuple(("a", cell) for cell in cells))
-    assert shown_columns(table) == [["a"] * len(cells), list(shown)]
+    assert format_columns(table) == [["a"] * len(cells), list(shown)]
 
 
 def test_numeric_columns():

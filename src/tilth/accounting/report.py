@@ -168,9 +168,9 @@ def _memory(values: Mapping[str, Any]) -> Table:
     if memory["limit_bytes"] is not None:
         limit = f"largest batch in {format_bytes(memory['limit_bytes'])}"
         sums.append((limit, *(str(each["largest_batch"]) for each in both)))
-    what = "sequence" if batch_size == 1 else "sequences"
+    unit = "sequence" if batch_size == 1 else "sequences"
     return _table(
-        f"Training memory, microbatch of {batch_size:,} {what}, products in {training['dtype']}",
+        f"Training memory, microbatch of {batch_size:,} {unit}, products in {training['dtype']}",
         ("", "textbook", "this implementation", "independent of batch"),
         shown,
         sums,

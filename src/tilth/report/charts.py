@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilth.report.comparing import groups_of
-from tilth.report.curves import Spread, smoothed, spread_of, thinned
+from tilth.report.curves import Spread, downsampled, smoothed, spread_of
 from tilth.report.lab_file import Chart, Scale
 from tilth.report.reading import COLOURS, Section
 from tilth.report.tables import cell_text
@@ -202,13 +202,13 @@ def chart_data(section: Section) -> dict[str, Any]:
                 "name": _plotly_text(entry.label),
                 "group": names.index(entry.group),
                 "train_loss": {
-                    str(each): _plain(thinned(smoothed(entry.curves.train_loss, each)))
+                    str(each): _plain(downsampled(smoothed(entry.curves.train_loss, each)))
                     for each in windows
                 },
-                "valid_loss": _plain(thinned(entry.curves.valid_loss)),
-                "valid_bits": _plain(thinned(entry.curves.valid_bits)),
+                "valid_loss": _plain(downsampled(entry.curves.valid_loss)),
+                "valid_bits": _plain(downsampled(entry.curves.valid_bits)),
             }
-            for entry in section.begun
+            for entry in section.started
         ],
         "spreads": {
             name: [

@@ -32,13 +32,8 @@ class ReportedRun:
 
     @property
     def bits_per_byte(self) -> float | None:
-        """From the last evaluation."""
+        """Validation bits per byte of the last evaluation."""
         return last_value(self.curves.valid_bits)
-
-    @property
-    def valid_loss(self) -> float | None:
-        """From the last evaluation."""
-        return last_value(self.curves.valid_loss)
 
     @property
     def is_comparable(self) -> bool:
@@ -66,13 +61,13 @@ def group_names(runs: Sequence[Run], labels: Sequence[str], varying: list[str]) 
         names[key] = labels[first] if number == 1 else f"{labels[first]} and {number - 1} more"
         if number > 1 and 0 < len(varying) <= MAX_NAMED:
             values = flat(runs[first].config.to_dict())
-            shown = (f"{n.split('.')[-1]} {shown_value(n, values[n])}" for n in varying)
+            shown = (f"{n.split('.')[-1]} {format_value(n, values[n])}" for n in varying)
             if (name := ", ".join(shown)) not in names.values():
                 names[key] = name
     return [names[key] for key in keys]
 
 
-def axis_places(runs: Sequence[Run], varying: list[str]) -> list[float | None]:
+def axis_values(runs: Sequence[Run], varying: list[str]) -> list[float | None]:
     """Return the x values of runs that vary in a single number with three or more values."""
     if len(varying) == 1:
         values = [flat(run.config.to_dict()).get(varying[0]) for run in runs]
@@ -103,7 +98,7 @@ def _decided(config: ResolvedConfig) -> set[str]:
     return set(flat(config.to_dict())) - (derivable - differences(config, bare.filled()).keys())
 
 
-def shown_value(name: str, value: object) -> str:
+def format_value(name: str, value: object) -> str:
     """Format a config value."""
     if name == "data":  # only its name: the path depends on the machine
         return Path(str(value)).name
@@ -175,23 +170,23 @@ def answer_of(entries: Sequence[ReportedRun]) -> str:
         )
     second = others[0]
     gap = second.mean - best.mean
-    said = (
+    lead = (
         f"Best is {best}: {best.mean:.4f} bits per byte on validation, {gap:.4f} "
         f"({gap / (second.mean or 1.0):.1%}) less than {second}."
     )
     spreads = [group.spread for group in (best, second) if len(group.bits) > 1]
     if not spreads:
-        return f"{said} Each has one seed, so the noise between seeds is unknown."
+        return f"{lead} Each has one seed, so the noise between seeds is unknown."
     spread = f"the spread over seeds ({max(spreads):.4f})"
     if is_chance(best, second):
-        return f"{said} That is within {spread} and may be noise."
-    return f"{said} That exceeds {spread}."
+        return f"{lead} That is within {spread} and may be noise."
+    return f"{lead} That exceeds {spread}."
 
 
 def notes_of(entries: Sequence[ReportedRun]) -> list[str]:
     """Return the caveats of a comparison, a sentence each."""
     notes = []
-    for state, said in (
+    for state, label in (
         ("diverged", "Diverged, not compared"),
         ("pruned", "Pruned because others were better by then, not compared"),
         ("failed", "Failed, not compared"),
@@ -200,7 +195,7 @@ def notes_of(entries: Sequence[ReportedRun]) -> list[str]:
         ("planned", "Not started"),
     ):
         if names := [entry.label for entry in entries if entry.state == state]:
-            notes.append(f"{said}: {', '.join(names)}.")
+            notes.append(f"{label}: {', '.join(names)}.")
     comparable = [entry for entry in entries if entry.is_comparable]
     runs = [entry.run for entry in comparable if entry.run is not None]
     if len({run.manifest.data_fingerprint for run in runs}) > 1:

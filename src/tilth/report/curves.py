@@ -3,7 +3,7 @@
 >>> steps = np.arange(1.0, 10_001.0)
 >>> loss = 5.0 + np.sin(steps)
 >>> loss[1234] = 99.0  # a spike of one step
->>> thin = thinned(Curve(steps, 512 * steps, steps / 8, loss))
+>>> thin = downsampled(Curve(steps, 512 * steps, steps / 8, loss))
 >>> len(thin.steps) <= 1000, float(thin.values.max())
 (True, 99.0)
 """
@@ -45,7 +45,7 @@ class Curves:
     valid_loss: Curve
     valid_bits: Curve
     """Bits per byte."""
-    ends_badly: bool
+    ends_diverging: bool
     """Whether the last step was skipped or its loss was diverging."""
 
 
@@ -67,7 +67,7 @@ def read_curves(run: Run) -> Curves:
         _curve(records, [record.loss for record in records]),
         _curve(at, [evaluation.loss for _, evaluation in evaluated]),
         _curve(at, [evaluation.bits_per_byte for _, evaluation in evaluated]),
-        ends_badly=bool(records) and (records[-1].is_diverging or records[-1].was_skipped),
+        ends_diverging=bool(records) and (records[-1].is_diverging or records[-1].was_skipped),
     )
 
 
@@ -79,7 +79,7 @@ def _curve(records: list[StepRecord], values: Sequence[float | None]) -> Curve:
     return Curve(steps, tokens, seconds, np.where(np.isfinite(logged), logged, np.nan))
 
 
-NO_CURVES = Curves(_curve([], []), _curve([], []), _curve([], []), ends_badly=False)
+NO_CURVES = Curves(_curve([], []), _curve([], []), _curve([], []), ends_diverging=False)
 """The curves of a run without steps."""
 
 
@@ -98,7 +98,7 @@ def smoothed(curve: Curve, window: int) -> Curve:
     return replace(curve, values=means)
 
 
-def thinned(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
+def downsampled(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
     """Downsample a curve to at most `max_points`, keeping its peaks and gaps.
 
     Of each of equal parts, the minimum, the maximum and the first NaN remain. A spike of one step

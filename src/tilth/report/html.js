@@ -76,8 +76,8 @@ function drawCurves(figure, section) {
   for (const run of section.runs) {
     const isSeed = seeds.has(run.group);
     if (hasTrain) {
-      const said = chosen("window") === "1" ? "train" : `train, mean of ${chosen("window")} steps`;
-      traces.push(line(run.train_loss[chosen("window")], run.name, run.group, said, 1.1, hasValid ? 0.55 : 1));
+      const kind = chosen("window") === "1" ? "train" : `train, mean of ${chosen("window")} steps`;
+      traces.push(line(run.train_loss[chosen("window")], run.name, run.group, kind, 1.1, hasValid ? 0.55 : 1));
     }
     if (hasValid) {
       const thin = isSeed ? [1.1, 0.6] : [2.2, 1];
@@ -112,13 +112,13 @@ function drawCurves(figure, section) {
 function drawAxis(figure, section) {
   const axis = section.axis;
   const [x, y] = axis.line;
-  const marks = (points, symbol, size, said) => ({
+  const marks = (points, symbol, size, text) => ({
     x: points.map((point) => point.x),
     y: points.map((point) => point.bits),
     mode: "markers",
     marker: { symbol, size, color: points.map((point) => section.groups[point.group].colour) },
     text: points.map((point) => point.name),
-    hovertemplate: `<b>%{text}</b><br>%{x}: ${said}<extra></extra>`,
+    hovertemplate: `<b>%{text}</b><br>%{x}: ${text}<extra></extra>`,
     showlegend: false,
   });
   const traces = [

@@ -21,7 +21,7 @@ def page_of(report: Report) -> str:
     """Render the page."""
     here = Path(__file__)
     numbers = [charts.chart_data(section) for section in report.sections]
-    return rendered(
+    return render_template(
         here.with_suffix(".jinja"),
         {"cell": tables.cell_text, "kind": _kind},
         is_html=True,
@@ -36,7 +36,7 @@ def page_of(report: Report) -> str:
     )
 
 
-def rendered(
+def render_template(
     template: Path, filters: Mapping[str, object], *, is_html: bool, **values: object
 ) -> str:
     """Render a template, which may call the functions of `charts` and `tables`."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from tilth.report.html import rendered
+from tilth.report.html import render_template
 from tilth.report.lab_file import Cell
 from tilth.report.reading import Report
 from tilth.report.tables import cell_text
@@ -21,7 +21,7 @@ def markdown_of(report: Report, pictures: Sequence[Mapping[str, str]]) -> str:
     """Render the text; `pictures` has the PNG names of each section by "axis", "chart-1", ..."""
     filters = {"text": _text, "quoted": _quoted, "fenced": _fenced, "link": quote}
     template = Path(__file__).with_suffix(".jinja")
-    return rendered(template, filters, is_html=False, report=report, pictures=pictures)
+    return render_template(template, filters, is_html=False, report=report, pictures=pictures)
 
 
 def _text(value: Cell) -> str:

@@ -6,7 +6,7 @@ from tilth.accounting.pictures import new_figure, png_bytes
 from tilth.errors import import_extra
 from tilth.report import charts
 from tilth.report.comparing import groups_of
-from tilth.report.curves import smoothed, thinned
+from tilth.report.curves import downsampled, smoothed
 from tilth.report.lab_file import Chart
 from tilth.report.reading import Section
 from tilth.report.tables import cell_text
@@ -17,7 +17,7 @@ MAX_NAMES = 24  # in a legend; more would leave no space for the curves
 
 def curves_png(section: Section) -> bytes | None:
     """Training (thin) and validation (thick) losses, by step and by time; None without steps."""
-    entries = section.begun
+    entries = section.started
     if not entries:
         return None
     figure, panels = new_figure(11, 4.6, "A report", ncols=2, sharey=True)
@@ -28,7 +28,7 @@ def curves_png(section: Section) -> bytes | None:
     for axes, place, scale in zip(panels, ("steps", "seconds"), (1, unit_seconds), strict=True):
         for entry in entries:
             style = styles[entry.group]
-            train = thinned(smoothed(entry.curves.train_loss, window))
+            train = downsampled(smoothed(entry.curves.train_loss, window))
             axes.plot(getattr(train, place) / scale, train.values, lw=0.7, alpha=0.5, **style)
             valid = entry.curves.valid_loss
             thick = {"lw": 0.7, "alpha": 0.6} if entry.group in spreads else {"lw": 1.8}

@@ -13,7 +13,7 @@ from tilth.files import FileError
 from tilth.report.comparing import (
     ReportedRun,
     answer_of,
-    axis_places,
+    axis_values,
     group_names,
     groups_of,
     labels_of,
@@ -51,7 +51,7 @@ class Section:
         return [entry.run for entry in self.entries if entry.run is not None]
 
     @property
-    def begun(self) -> list[ReportedRun]:
+    def started(self) -> list[ReportedRun]:
         """The entries with at least one step."""
         return [entry for entry in self.entries if len(entry.curves.train_loss.steps)]
 
@@ -63,7 +63,7 @@ class Section:
         if None in places.values() or len(ordered) < 3:
             return dict(zip(places, cycle(COLOURS), strict=False))
         ranks = {x: rank / (len(ordered) - 1) for rank, x in enumerate(ordered)}
-        return {name: _on_scale(ranks[x]) for name, x in places.items() if x is not None}
+        return {name: _scale_colour(ranks[x]) for name, x in places.items() if x is not None}
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def _section_of_lab(path: Path, lab: Lab) -> Section:
     return Section(
         asks=lab.asks,
         answer=lab.answer or (so_far if lab.trials else "There is no answer yet."),
-        notes=(*lab.notes, *notes_of(entries), *map(_left_out, errors)),
+        notes=(*lab.notes, *notes_of(entries), *map(_skipped, errors)),
         axis=lab.axis,
         entries=tuple(entries),
         # A running lab may have empty tables and charts.
@@ -150,7 +150,7 @@ def _section_of_runs(named: dict[Path, bool]) -> Section:
         raise errors[0]
     labels, runs = labels_of(list(found)), [entry.run for entry in found.values() if entry.run]
     varying = [name for name in varying_values([run.config for run in runs]) if name != "seed"]
-    places = axis_places(runs, varying)
+    places = axis_values(runs, varying)
     names = zip(labels, group_names(runs, labels, varying), places, strict=True)
     entries = tuple(
         replace(entry, label=label, group=group, x=x, state=_state_of(entry))
@@ -159,7 +159,7 @@ def _section_of_runs(named: dict[Path, bool]) -> Section:
     return Section(
         asks="How do these runs compare?" if len(entries) > 1 else "How did this run go?",
         answer=answer_of(entries),
-        notes=(*notes_of(entries), *map(_left_out, errors)),
+        notes=(*notes_of(entries), *map(_skipped, errors)),
         axis=varying[0] if places[0] is not None else "",
         entries=entries,
         commands=tuple(
@@ -175,7 +175,7 @@ def _read_run(path: Path, entry: ReportedRun) -> ReportedRun:
     return replace(entry, run=run, curves=read_curves(run), samples=tuple(run.samples()))
 
 
-def _left_out(error: FileError) -> str:
+def _skipped(error: FileError) -> str:
     return f"Skipped, because it cannot be read: {str(error).rstrip('.')}."
 
 
@@ -183,12 +183,12 @@ def _state_of(entry: ReportedRun) -> str:
     assert entry.run is not None
     if entry.run.is_running:
         return "running"
-    if entry.curves.ends_badly:
+    if entry.curves.ends_diverging:
         return "diverged"
     return "finished" if entry.run.is_finished else "stopped"
 
 
-def _on_scale(share: float) -> str:
+def _scale_colour(share: float) -> str:
     places = np.arange(len(SCALE))
     channels = zip(*SCALE, strict=True)
     return "#" + "".join(f"{round(np.interp(share * places[-1], places, c)):02x}" for c in channels)

@@ -12,7 +12,8 @@ import tomli_w
 from tilth.accounting import account, count_parameters
 from tilth.config.training import ResolvedConfig, differences
 from tilth.formatting import format_bytes, format_duration, printable, scientific
-from tilth.report.comparing import ReportedRun, shown_value, varying_values
+from tilth.report.comparing import ReportedRun, format_value, varying_values
+from tilth.report.curves import last_value
 from tilth.report.lab_file import Cell, Table
 from tilth.report.reading import Section
 from tilth.runs.run import Run
@@ -50,10 +51,10 @@ def _run_row(entry: ReportedRun, names: list[str]) -> tuple[Cell, ...]:
         format_duration(seconds),
         f"{tokens / seconds:,.0f}" if seconds else None,
         _decimals(float(tail.mean()) if len(tail) else None),
-        _decimals(entry.valid_loss),
+        _decimals(last_value(valid)),
         _decimals(float(evaluated.min()) if len(evaluated) else None),
         _decimals(entry.bits_per_byte),
-        *(shown_value(name, values[name]) if name in values else None for name in names),
+        *(format_value(name, values[name]) if name in values else None for name in names),
     )
 
 
@@ -118,14 +119,14 @@ def _distinct(section: Section, key: Callable[[Run], Any]) -> list[tuple[str, Ru
 
 def config_text(run: Run) -> str:
     """The config as TOML, with only the name of the data directory: paths differ by machine."""
-    short = replace(run.config, data=shown_value("data", run.config.data))
+    short = replace(run.config, data=format_value("data", run.config.data))
     return tomli_w.dumps(short.to_dict())
 
 
 def changes_text(first: Run, run: Run) -> str:
     """The config values of a run that differ from those of the first."""
     changed = differences(first.config, run.config)
-    values = (f"{name} = {shown_value(name, new)}" for name, (_, new) in changed.items())
+    values = (f"{name} = {format_value(name, new)}" for name, (_, new) in changed.items())
     return ", ".join(values) or "no differences"
 
 
@@ -163,7 +164,7 @@ def cell_text(value: Cell, decimals: int | None = None) -> str:
 NUMBER = re.compile(r"[-+]?[\d,.]+(e[-+]?\d+)?%?( of [\d,]+| [a-zA-Z]{1,7})?|–")
 
 
-def shown_columns(table: Table) -> list[list[str]]:
+def format_columns(table: Table) -> list[list[str]]:
     """The formatted cells of each column; measured numbers get the same number of decimals."""
     columns = list(zip(*table.rows, strict=True)) or [()] * len(table.columns)
     decimals = [_decimals_of([c for c in column if isinstance(c, float)]) for column in columns]

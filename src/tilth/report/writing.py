@@ -48,7 +48,7 @@ def save_report(report: Report, out: Path, *, overwrite: bool = False) -> list[P
     }
     for path in files:  # all or none
         check_target(path, overwrite=overwrite)
-    stale = _pictures_shown(markdown, out.stem) - files.keys()
+    stale = _linked_pictures(markdown, out.stem) - files.keys()
     for path, content in files.items():
         with atomic_write(path, overwrite=overwrite) as file:
             file.write(content)
@@ -63,8 +63,8 @@ def _pictures(section: Section) -> dict[str, bytes]:
     return {kind: data for kind, data in found.items() if data is not None}
 
 
-def _pictures_shown(markdown: Path, stem: str) -> set[Path]:
-    """The PNG files that an earlier report shows; other files are not its own."""
+def _linked_pictures(markdown: Path, stem: str) -> set[Path]:
+    """The PNG files that an earlier report shows; other files may belong to other reports."""
     if not markdown.is_file():
         return set()
     links = re.findall(r"\]\(([^()\s]+)\)", markdown.read_text("utf-8", errors="replace"))
