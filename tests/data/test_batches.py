@@ -115,7 +115,7 @@ def test_a_large_range_is_as_uniform(monkeypatch):
     """32 random bits modulo 3 * 2**26 would take the first third in 22 of 64 cases."""
     drawn = []
     monkeypatch.setattr(module, "_gather", lambda _windows, starts, _device: drawn.append(starts))
-    monkeypatch.setattr(module, "_deliver", lambda *_: None)
+    monkeypatch.setattr(module, "_to_device", lambda *_: None)
     torch.manual_seed(0)
     num_starts = 3 * 2**26
     get_batch(np.broadcast_to(np.uint16(7), num_starts + 1), 200_000, 1, "cpu")
@@ -717,7 +717,7 @@ def test_copies_to_cuda_are_pinned_and_asynchronous(monkeypatch):
     windows = module._windows(np.arange(9), 8)
     for name in ("cpu", "cuda"):
         module._gather(windows, np.array([0]), torch.device(name))
-        assert module._deliver(Fake(), torch.device(name)) == ("x", "y")
+        assert module._to_device(Fake(), torch.device(name)) == ("x", "y")
     assert calls == [False, ("cpu", False), True, ("cuda", True)]
 
 

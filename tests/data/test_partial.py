@@ -194,9 +194,9 @@ def test_arrays_that_end_elsewhere_are_discarded(tokenizer, corpus, tmp_path, in
     assert contents(interrupted) == contents(tmp_path / "whole")
 
 
-def test_every_own_name_is_known():
-    assert all(partial.OWN_NAME.fullmatch(name) for name in (*partial.FILES, "lock"))
-    assert not partial.OWN_NAME.fullmatch("train.npy.bak")
+def test_known_names():
+    assert all(partial.KNOWN_NAME.fullmatch(name) for name in (*partial.FILES, "lock"))
+    assert not partial.KNOWN_NAME.fullmatch("train.npy.bak")
 
 
 def test_a_removed_partial_folder_is_an_error(tmp_path):

@@ -58,7 +58,7 @@ def read_parts(file: ListedFile, *, start: int, part_bytes: int) -> Iterator[tup
     Each part comes with the number of bytes on disk that have been read so far.
     """
     try:
-        with opened(file) as raw:
+        with open_listed(file) as raw:
             compression = compression_of(file.path)
             decompressed = gzip.GzipFile(fileobj=raw) if compression == "gz" else raw
             parts = iter(partial(decompressed.read, part_bytes), b"")
@@ -137,7 +137,7 @@ def _zstd_parts(file: ListedFile, raw: BinaryIO, part_bytes: int) -> Iterator[by
 
 
 @contextmanager
-def opened(file: ListedFile) -> Iterator[BinaryIO]:
+def open_listed(file: ListedFile) -> Iterator[BinaryIO]:
     """Open a listed file; it must be unchanged since then, now and at the end of the block."""
     try:
         raw = open_regular(file.path)

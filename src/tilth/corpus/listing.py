@@ -99,7 +99,7 @@ def _sources_at(given: StrPath) -> Iterator[Source]:
         raise ValueError(f"A path must be a string or a Path, not {given!r}.")
     path = Path(given)
     if path.is_dir():
-        files = [_described(file) for file in sorted(_files_under(path))]
+        files = [_listed_file(file) for file in sorted(_files_under(path))]
         if not files:
             hint = "name a folder with files that are not hidden"
             raise FileError(path, "has no files in it", hint)
@@ -107,7 +107,7 @@ def _sources_at(given: StrPath) -> Iterator[Source]:
             yield Source(path, "folder", texts)
         files = [file for file in files if kind_of(file.path) != "text"]
     else:
-        files = [_described(path)]
+        files = [_listed_file(path)]
     yield from (Source(file.path, kind_of(file.path), (file,)) for file in files)
 
 
@@ -128,7 +128,7 @@ def _files_under(folder: Path) -> Iterator[Path]:
         seen.add(real)
 
 
-def _described(path: Path) -> ListedFile:
+def _listed_file(path: Path) -> ListedFile:
     try:
         found = path.stat()
     except FileNotFoundError:

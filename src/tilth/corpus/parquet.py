@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
-from tilth.corpus.compression import REMEDY, Expansion, opened
+from tilth.corpus.compression import REMEDY, Expansion, open_listed
 from tilth.corpus.listing import ListedFile
 from tilth.corpus.parquet_headers import (
     MAX_BATCH_ROWS,
@@ -73,7 +73,7 @@ def open_column(file: ListedFile, name: str) -> Iterator[tuple[Any, BinaryIO]]:
     pyarrow = import_extra("pyarrow", "A Parquet file")
     parquet = import_extra("pyarrow.parquet", "A Parquet file")
     try:
-        with opened(file) as raw:
+        with open_listed(file) as raw:
             read_footer(raw)  # before pyarrow does
             # The first two are needed for pyarrow to read page by page instead of a whole row
             # group: of one of 400 MB it then holds 17 MB.

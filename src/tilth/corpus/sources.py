@@ -85,7 +85,7 @@ class _RemoteFile(NamedTuple):
 
 def _remote_file(hub: Any, repository: str, name: str) -> _RemoteFile:  # noqa: ANN401
     url = hub.hf_hub_url(repository, name, repo_type="dataset")
-    with _explained(hub, name, url):
+    with _errors_explained(hub, name, url):
         found = hub.get_hf_file_metadata(url)
     return _RemoteFile(url, name, found.size or 0, found.etag or "")
 
@@ -109,7 +109,7 @@ def _fetch_file(hub: Any, remote: _RemoteFile, target: Path, tell: Callable[[int
         if file.tell() > remote.size_bytes:  # not left by a fetch
             file.truncate(0)
             file.seek(0)
-        with _explained(hub, remote.name, remote.url):
+        with _errors_explained(hub, remote.name, remote.url):
             hub.file_download.http_get(
                 remote.url,
                 file,
@@ -147,7 +147,7 @@ class _Bar:
 
 
 @contextmanager
-def _explained(hub: Any, name: str, url: str) -> Iterator[None]:  # noqa: ANN401
+def _errors_explained(hub: Any, name: str, url: str) -> Iterator[None]:  # noqa: ANN401
     """Turn an error of the network, the hub or the disk into one sentence."""
     # The base error of the HTTP client; the hub's package has changed the client.
     refused, offline = hub.errors.HfHubHTTPError, hub.errors.OfflineModeIsEnabled

@@ -64,12 +64,12 @@ def get_batch(
     file has become shorter is an OSError.
     """
     batch_size = check_int("batch_size", batch_size)
-    device = _existing(device)
+    device = _check_device(device)
     windows = _windows(tokens, context_length)
     GuardedTokens(tokens).check()
     # 63 bits: torch.randint takes 32 for a small range, and prefers some of 10**8 starts by 2%.
     bits = torch.empty(batch_size, dtype=torch.int64, device="cpu").random_(generator=generator)
-    return _deliver(_gather(windows, (bits % len(windows)).numpy(), device), device)
+    return _to_device(_gather(windows, (bits % len(windows)).numpy(), device), device)
 
 
 class Batches:
@@ -105,11 +105,9 @@ class Batches:
         self.world_size = check_int("world_size", world_size)
         self.rank = check_int("rank", rank, Range(at_least=0, below=self.world_size))
         if self.batch_size % self.world_size:
-            raise ValueError(
-                f"batch_size {batch_size} cannot be divided among {world_size} processes; make it "
-                f"a multiple of {world_size}."
-            )
-        self.device = _existing(device)
+            problem = f"batch_size {batch_size} cannot be divided among {world_size} processes"
+            raise ValueError(f"{problem}; make it a multiple of {world_size}.")
+        self.device = _check_device(device)
         self._windows = _windows(data, self.context_length)
         self.num_tokens = len(self._windows) + self.context_length
         self._tokens = GuardedTokens(data, vocab_size)
@@ -142,7 +140,7 @@ class Batches:
         return start.astype(np.int64)
 
     def __getitem__(self, number: int) -> Pair:
-        return _deliver(self._on_host(number), self.device)
+        return _to_device(self._on_host(number), self.device)
 
     def read(self, start: int = 0, stop: int | None = None) -> Iterator[Pair]:
         """Yield the batches from `start` up to, not including, `stop`, or without end.
@@ -162,9 +160,9 @@ class Batches:
             for number in numbers:
                 pending.append(reader.submit(self._on_host, number))
                 if len(pending) > BATCHES_AHEAD:
-                    yield _deliver(pending.popleft().result(), self.device)
+                    yield _to_device(pending.popleft().result(), self.device)
             while pending:
-                yield _deliver(pending.popleft().result(), self.device)
+                yield _to_device(pending.popleft().result(), self.device)
         finally:
             # Without waiting: an abandoned loop is closed by the garbage collector, which may run
             # in the reader's own thread.
@@ -208,13 +206,13 @@ def shuffled(place: Numbers, size: int, key: Numbers) -> Numbers:
     # The smallest even side. An odd side gives permutations of one parity only: of the orders of 5
     # numbers, every second came 1.8 times as often as the others.
     side = 2 * (math.isqrt((size - 1) // 4) + 1)
-    found = _scattered(place, side, key)
+    found = _permuted(place, side, key)
     while (outside := found >= size).any():
-        found = np.where(outside, _scattered(found, side, key), found)
+        found = np.where(outside, _permuted(found, side, key), found)
     return found
 
 
-def _scattered(number: Numbers, side: int, key: Numbers) -> Numbers:
+def _permuted(number: Numbers, side: int, key: Numbers) -> Numbers:
     """Permute the numbers of a square."""
     row, column = np.divmod(number, side)
     for round_key in random_bits(key, np.arange(ROUNDS, dtype=np.uint64)[:, None]):
@@ -253,14 +251,14 @@ def _gather(
     return pair
 
 
-def _deliver(pair: Int64[Tensor, "2 rows context"], device: torch.device) -> Pair:
+def _to_device(pair: Int64[Tensor, "2 rows context"], device: torch.device) -> Pair:
     # In the caller's thread: the copy is in the caller's CUDA stream, before the kernels that use
     # it. torch keeps pinned memory, and no other, until such a copy is over.
     x, y = pair.to(device, non_blocking=device.type == "cuda")
     return x, y
 
 
-def _existing(device: torch.device | str | None) -> torch.device:
+def _check_device(device: torch.device | str | None) -> torch.device:
     try:
         return torch.empty(0, device="cpu").to("cpu" if device is None else device).device
     except AssertionError as error:  # torch without CUDA; with CUDA, it is a RuntimeError

@@ -50,7 +50,7 @@ SECONDS_BETWEEN_JOURNALS = 2.0
 # Every name that tokenizing writes in the partial folder, and the temporary names of these
 # (`files.atomic_write`). No other file is opened for writing or removed there.
 _NAMES = "|".join(map(re.escape, (*FILES, MANIFEST, JOURNAL)))
-OWN_NAME = re.compile(rf"{LOCK}|{_NAMES}|\.(?:{_NAMES})\.[0-9a-f]{{16}}\.partial")
+KNOWN_NAME = re.compile(rf"{LOCK}|{_NAMES}|\.(?:{_NAMES})\.[0-9a-f]{{16}}\.partial")
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def partial_folder(out: Path) -> Iterator[Path]:
     """
     partial = out / PARTIAL
     was_there = out.exists()
-    with _lock_of(partial):
+    with _locked(partial):
         try:
             yield partial
         except OSError as error:
@@ -93,13 +93,13 @@ def partial_folder(out: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _lock_of(partial: Path) -> Iterator[None]:
+def _locked(partial: Path) -> Iterator[None]:
     out = partial.parent
     while True:
         try:
             with suppress(FileExistsError):
                 partial.mkdir(parents=True)
-            _check_own(partial)
+            _check_contents(partial)
             lock = open_lock(partial / LOCK)
         except (FileNotFoundError, FileError) as error:
             if isinstance(error, FileError) and os.path.lexists(partial):
@@ -125,7 +125,7 @@ def _lock_of(partial: Path) -> Iterator[None]:
                 return
 
 
-def _check_own(partial: Path) -> None:
+def _check_contents(partial: Path) -> None:
     """Raise FileError if tokenizing did not make the folder: its files would be replaced.
 
     The lock is the first file created in the folder and the last one removed.
@@ -138,7 +138,7 @@ def _check_own(partial: Path) -> None:
         raise FileError(partial, f"was not made by `tilth tokenize` (it has no file {LOCK})", hint)
     for name in names:
         is_file = stat.S_ISREG((partial / name).lstat().st_mode)
-        if not is_file or not OWN_NAME.fullmatch(name):
+        if not is_file or not KNOWN_NAME.fullmatch(name):
             raise FileError(partial, f"holds {name!r}, which `tilth tokenize` did not write", hint)
 
 
@@ -146,7 +146,7 @@ def clear(partial: Path) -> None:
     """Remove the files of tokenizing except the lock, the journal first: it validates the rest."""
     (partial / JOURNAL).unlink(missing_ok=True)
     for leftover in partial.iterdir():
-        if leftover.name != LOCK and OWN_NAME.fullmatch(leftover.name):
+        if leftover.name != LOCK and KNOWN_NAME.fullmatch(leftover.name):
             leftover.unlink()
 
 

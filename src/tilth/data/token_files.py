@@ -253,12 +253,10 @@ class Data:
     def check_tokenizer(self, tokenizer: "Tokenizer") -> None:
         """Raise FileError if a tokenizer did not make these ids."""
         if tokenizer.fingerprint != self.tokenizer_fingerprint:
-            raise FileError(
-                self.folder,
-                f"was made by another tokenizer (fingerprint {self.tokenizer_fingerprint[:12]}, "
-                f"this one has {tokenizer.fingerprint[:12]})",
-                f"use its own {TOKENIZER}, or tokenize the corpus again",
-            )
+            known, given = self.tokenizer_fingerprint[:12], tokenizer.fingerprint[:12]
+            problem = f"was made by another tokenizer (fingerprint {known}, this one has {given})"
+            hint = f"use its own {TOKENIZER}, or tokenize the corpus again"
+            raise FileError(self.folder, problem, hint)
 
 
 def open_data(folder: StrPath) -> Data:

@@ -153,14 +153,10 @@ class _Job:
     def work(self) -> Work:
         """Return the parameters that determine the arrays; the number of threads does not."""
         num_sources = [len(part.corpus.sources) for part in self.parts]
-        shares = [part.valid_share for part in self.parts]
+        splits = [[part.valid_share, len(part.corpus.sources)] for part in self.parts]
         identity = {
             "tokenizer": self.tokenizer.fingerprint,
-            "options": [
-                self.end_token,
-                self.reading,
-                [*map(list, zip(shares, num_sources, strict=True))],
-            ],
+            "options": [self.end_token, self.reading, splits],
             "sources": [
                 [str(source.path.absolute()), source.kind, source.stamp()]
                 for source in self.sources
@@ -184,7 +180,7 @@ def _check_target(job: _Job, out: Path, overwrite: bool) -> None:
     hint = "name another folder, or pass --overwrite (in Python, overwrite=True)"
     if (out / MANIFEST).exists():
         raise FileExistsError(f"{out} already holds token files; {hint}")
-    if not (out / ".partial" / MANIFEST).exists():  # else the names are those of a killed publish
+    if not (out / ".partial" / MANIFEST).exists():  # else a killed call was publishing them
         for name in FILES:
             if (out / name).exists():
                 raise FileExistsError(f"{out / name} already exists; {hint}")
@@ -208,7 +204,7 @@ def _write_partial(job: _Job, partial: Path) -> None:
     """Write the complete files; only the renames are left."""
     arrays = PartialArrays(partial, job.work(), dtype_of(job.tokenizer.vocab_size))
     try:
-        job.tokenizer.save(partial / TOKENIZER, overwrite=True)  # first: a file may not hold it
+        job.tokenizer.save(partial / TOKENIZER, overwrite=True)  # first: it may fail
         _encode_all(job, arrays)
         if arrays.state.is_empty:
             names = ", ".join(str(source.path) for source in job.sources)
@@ -218,9 +214,7 @@ def _write_partial(job: _Job, partial: Path) -> None:
         arrays.abandon()
         raise
     if job.parts[-1].valid_share > 0 and not arrays.state.splits["valid"].documents:
-        log.warning(
-            "No document is in the validation split; raise --valid, or name a validation corpus."
-        )
+        log.warning("The validation split is empty; raise --valid, or name a validation corpus.")
     _save_manifest(job, arrays.state, partial)
 
 
@@ -289,9 +283,8 @@ def _encode(job: _Job, part: int, block: Block) -> _EncodedBlock:
         path = job.parts[part].corpus.sources[block.start.source].path
         hint = "use a tokenizer that has all 256 bytes"
         raise FileError(path, str(error), hint) from error
-    is_valid = text_hashes(found.texts) >> np.uint64(32) < round(
-        job.parts[part].valid_share * 2**32
-    )
+    threshold = round(job.parts[part].valid_share * 2**32)
+    is_valid = text_hashes(found.texts) >> np.uint64(32) < threshold
     text_bytes = np.fromiter(map(len, found.texts), np.uint64, len(found.texts))
     lengths = np.diff(ends, prepend=np.uint64(0))
     # Slices of adjacent documents of one split, beginning with the training split.
