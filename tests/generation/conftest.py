@@ -21,7 +21,7 @@ def tokenizer():
 
 @pytest.fixture(scope="session")
 def load(tokenizer):
-    """A model as the native decoder takes it."""
+    """Return a function that makes a native `LanguageModel` of a torch model."""
 
     def from_model(model, **options):
         weights = {name: weight.numpy() for name, weight in model.state_dict().items()}
@@ -32,12 +32,12 @@ def load(tokenizer):
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory, tokenizer, make_model):
-    """A run with checkpoints of steps 5 and 10, the first of which is the better one."""
+    """A run with checkpoints of steps 5 and 10; the first has the lower loss."""
     config = TrainingConfig("data", CONFIG, steps=10, optimizer=OptimizerConfig(lr=1e-3))
     config = config.resolve(device="cpu", dtype="float32", compile=False, threads=1)
     run = create_run(tmp_path_factory.mktemp("runs") / "first", config, tokenizer, "none")
     with CheckpointWriter(run.folder, keep=2) as writer:
         for step, loss in ((5, 1.0), (10, 2.0)):
-            optimizer = SimpleNamespace(state_dict=dict)  # a real one takes seconds to begin
+            optimizer = SimpleNamespace(state_dict=dict)  # a real one takes seconds to start
             writer.save(step, make_model(seed=step), optimizer, {"valid_loss": loss}, {})
     return run

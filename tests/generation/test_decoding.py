@@ -1,4 +1,4 @@
-"""The decode loop: where it ends, what it reads, and that no part of a character comes out."""
+"""Tests of the decode loop: stop reasons, context, whole characters and stop strings."""
 
 import doctest
 from dataclasses import replace
@@ -18,12 +18,12 @@ def test_docstring():
     assert doctest.testmod(module).failed == 0
 
 
-# --- where it ends ---
+# --- stop reasons ---
 
 
 @pytest.fixture
 def spoken(tokenizer):
-    """Makes a model say given ids, whatever it reads."""
+    """Return a function that makes a model with a fixed output."""
 
     class Parrot:
         def __init__(self, ids, vocab_size=257):
@@ -68,7 +68,7 @@ def test_stop_reasons(spoken, make_model):
     assert "".join(stream) == "hell"
     assert stream.stop_reason == "stop string"
 
-    # A context of 24 and a prompt of 2: 22 more are read, and one more is said.
+    # A context of 24 and a prompt of 2: 22 new tokens are read, and one more is returned.
     parrot, model = spoken(b"x" * 100, config)
     stream = stream_of(model, past_context="stop")
     assert "".join(stream) == "x" * 23
@@ -95,7 +95,7 @@ def test_prompt_that_fills_the_context(spoken, make_model):
 
 
 class Ones:
-    """Always says 1, and notes what it reads of each row."""
+    """A decoder that always predicts 1 and records its calls for each row."""
 
     def __init__(self, rows):
         self.read = [[] for _ in range(rows)]
@@ -112,7 +112,7 @@ class Ones:
 
 @given(st.integers(1, 12), st.data())
 def test_rows_decoded_together_read_what_they_read_alone(context_length, data):
-    """Rows of any lengths together: each reads what it would read alone."""
+    """Sequences of any lengths: each row reads the ids that it would read alone."""
     lengths = data.draw(st.lists(st.integers(1, context_length), min_size=1, max_size=4))
     numbers = [data.draw(st.integers(1, 40)) for _ in lengths]
     sequences = [
@@ -146,7 +146,7 @@ def test_rows_decoded_together_read_what_they_read_alone(context_length, data):
 def stream_over(text_bytes, stop):
     """A TextStream over the bytes of a text, one token each."""
 
-    class Given:  # the one token that may follow
+    class Given:  # predicts the next byte of the text
         def __init__(self):
             self.rest = [*text_bytes, 256]
 
@@ -172,7 +172,7 @@ def test_parts_are_the_text_up_to_the_first_stop_string(text, stop):
     parts = list(stream)
     places = [place for each in stop if (place := text.find(each)) >= 0]
     found = "".join(parts)
-    # Whichever stop string is complete first ends the text; of those that are, the first to begin.
+    # The stop string that is complete first ends the text; of several, the one that starts first.
     assert found == text[: len(found)]
     if places:
         ends = [text.find(each) + len(each) for each in stop if each in text]

@@ -1,4 +1,4 @@
-"""The end token from `tokenize --end-token` to a data folder, a run, its samples and its texts."""
+"""The end token, from `tokenize --end-token` to data folder, run, samples and generated text."""
 
 import json
 
@@ -7,7 +7,7 @@ from tilth.config.training import MachineConfig, OptimizerConfig, TrainingConfig
 
 
 def test_model_trained_with_a_custom_end_token_stops_at_it(tmp_path):
-    """Documents of a few letters: after 60 steps the model knows that `</s>` follows them."""
+    """Documents of a few letters: after 60 steps the model has learned that `</s>` follows them."""
     text = tmp_path / "text.txt"
     text.write_text("abc<|endoftext|>" * 400)
     specials = ["<|endoftext|>", "</s>"]

@@ -1,4 +1,4 @@
-"""From a run on disk to text and scores, and what is said of a run that is damaged."""
+"""Tests of `LanguageModel` and `load`: text, scores, batches, and damaged runs."""
 
 import doctest
 import json
@@ -36,7 +36,7 @@ def test_docstring():
     ],
 )
 def test_cached_text_equals_uncached_text_past_the_context(make_model, load, tokenizer, options):
-    """80 tokens in a context of 24: the text of the model without a cache, slide after slide."""
+    """80 tokens in a context of 24, so the context slides several times."""
     model = make_model()
     stream = load(model).generate("Once", max_tokens=80, **options)
     uncached = LanguageModel.from_model(model, tokenizer, cached=False)
@@ -54,7 +54,7 @@ def test_equal_seeds_give_equal_text(make_model, load):
 
 
 def test_longer_prompt_continues_the_same_random_sequence(make_model, load):
-    """Position counts from the start of the prompt: the rest of a text continues its beginning."""
+    """Positions count from the start of the prompt, so a longer prompt has the same rest."""
     ascii_alone = Tokenizer({i: bytes([i]) for i in range(128)}, [])
     model = replace(load(make_model(context_length=64)), tokenizer=ascii_alone)
     text = "".join(model.generate("a", max_tokens=30))
@@ -62,7 +62,7 @@ def test_longer_prompt_continues_the_same_random_sequence(make_model, load):
 
 
 def test_ids_outside_the_tokenizer_are_never_chosen(make_model, load):
-    model = make_model()  # 260 rows, of which the tokenizer has 257
+    model = make_model()  # vocabulary of 260; the tokenizer has 257
     with torch.no_grad():
         hidden = model.hidden(torch.tensor([list(b"ab")]))[0, -1]
         model.lm_head.weight[258] = 100 * hidden
@@ -110,7 +110,7 @@ def test_weights_that_are_not_finite_are_rejected(make_model, load, bad, quantiz
 @pytest.mark.parametrize("quantize", [None, "int8"])
 @pytest.mark.parametrize("names", [("q_proj", "k_proj"), ("v_proj", "output_proj"), ("w1", "w3")])
 def test_activations_that_overflow_are_reported(make_model, load, names, quantize):
-    """It comes past every comparison, of which none is true of NaN, as it does in torch."""
+    """NaN reaches the logits, as in torch, although every comparison with NaN is false."""
     model = make_model()
     for path, weight in model.state_dict().items():
         if any(name in path for name in names):
@@ -124,7 +124,7 @@ def test_activations_that_overflow_are_reported(make_model, load, names, quantiz
 
 
 def log_probabilities(model, ids, vocab_size=257):
-    """Of what a tokenizer can say: a model's vocabulary may be padded."""
+    """Over the ids of the tokenizer only: the vocabulary of a model may be padded."""
     with torch.no_grad():
         return model(torch.tensor([ids]))[0, :, :vocab_size].double().log_softmax(-1).numpy()
 
@@ -176,7 +176,7 @@ def test_long_texts_are_scored_after_at_least_half_a_context(make_model, load, c
     half = context_length // 2
     step = max(1, context_length - half)
     for place, token in enumerate(scored):
-        # The first window that holds the token before: they begin every `step` ids.
+        # The first window that contains the previous token; windows start every `step` ids.
         start = max(0, -(-(place + 1 - context_length) // step) * step)
         assert place == len(ids) or place - start + 1 >= min(place + 1, half)
         exact = log_probabilities(model, ids[start : place + 1])[-1, token.id]
@@ -205,9 +205,9 @@ def test_special_tokens_are_text_unless_allowed(make_model, load):
 
 @pytest.mark.parametrize("backend", ["native", "torch"])
 def test_batch_equals_single_sequences(make_model, load, tokenizer, backend):
-    """Each row as if alone, with its own end, though prompts and slides come at other places."""
+    """Rows with prompts, slides and ends at different positions equal single sequences."""
     model = make_model()
-    with torch.no_grad():  # so that the end token comes, at different times
+    with torch.no_grad():  # makes the end token likely
         model.lm_head.weight[256] *= 2
     prompts = ["a", "Once upon a time", "", "a" * 24]
     options = {"max_tokens": 50, "temperature": 0.7, "seed": 1}
@@ -248,7 +248,7 @@ def test_special_tokens_in_prompts_are_text(make_model, load, tokenizer):
 
 
 def test_custom_end_token(make_model):
-    """`</s>` beside `<|endoftext|>`: the one that the data was tokenized with counts."""
+    """A tokenizer with `</s>` and `<|endoftext|>`: the model names its end token."""
     specials = ["<|endoftext|>", "</s>"]
     tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=specials)
     model = make_model(vocab_size=258)
@@ -342,7 +342,7 @@ def test_load_checkpoint_folder(run, tmp_path):
 
 @pytest.fixture
 def changed(run, tmp_path):
-    """Makes copies of the run with a number of its config changed; nothing else is."""
+    """Return a function that copies the run and changes one number of its config."""
 
     def change(name, number):
         folder = tmp_path / f"{name}-{number}"
@@ -400,7 +400,7 @@ def test_named_pipe_is_rejected_without_blocking(run, tmp_path, name):
 
 
 def test_end_token_of_a_run(run, tmp_path):
-    """A run that names none was written before there was a choice."""
+    """A manifest without an end token is of an older version."""
     assert load_model(run).end_token == "<|endoftext|>"
     copy = tmp_path / "copy"
     shutil.copytree(run.folder, copy)
@@ -421,7 +421,9 @@ def test_damaged_files_are_named(run, tmp_path):
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1
     weights.write_bytes(data)
-    with pytest.raises(FileError, match=r"step-000005/model.safetensors is damaged; choose another"):
+    with pytest.raises(
+        FileError, match=r"step-000005/model.safetensors is damaged; choose another"
+    ):
         load_model(copy)
     load_model(copy, step=10)
     other = Tokenizer({i: bytes([255 - i]) for i in range(256)}, [], ["<|endoftext|>"])

@@ -1,4 +1,4 @@
-"""The native decoder against the torch definition: every variant, every kernel, every cut."""
+"""Tests of the native decoder against torch: every variant, kernel and split into calls."""
 
 import os
 import threading
@@ -39,7 +39,7 @@ def some_ids(model, length=LONG, seed=0):
 
 
 def expected(model, ids):
-    """The definition, step by step, in float64."""
+    """Logits of the definition in float64."""
     import copy
 
     exact = copy.deepcopy(model).double().use_fast_path(False)
@@ -90,9 +90,9 @@ def test_truncated_ids_do_not_matter(make_model):
 @pytest.mark.parametrize("kernels", _core.runnable_kernels())
 @pytest.mark.parametrize("name", VARIANTS)
 def test_int8_rounds_weights_and_inputs_and_nothing_else(make_model, name, kernels):
-    """Against float64 arithmetic in which each product's two sides are rounded as they should be.
+    """Against float64 arithmetic with the weights and inputs of each product quantized.
 
-    The largest of a row of weights, and of 32 inputs, is 127 steps.
+    The largest weight of a row, and the largest of 32 inputs, is 127 steps.
     """
     model = make_model(**changed(name)).double()
     ids = some_ids(model, 20)
@@ -122,7 +122,7 @@ def test_int8_rounds_weights_and_inputs_and_nothing_else(make_model, name, kerne
         reference = head(model.hidden(torch.tensor([ids])))[0].numpy()
     decoder = _core.Decoder(network_of(model, is_int8=True, weights=weights), 2, kernels)
     found = decoder.extend(ids, every=True)
-    # A rounding that falls on the other side of a half moves a number by 1/127: rarely, and little.
+    # A tie that is rounded differently moves a number by 1/127, which is rare and small.
     error = np.abs(found - reference)
     scale = reference.std() + 1e-9
     assert np.median(error) < 2e-3 * scale
@@ -130,7 +130,7 @@ def test_int8_rounds_weights_and_inputs_and_nothing_else(make_model, name, kerne
 
 
 def test_int8_loss_is_within_one_percent(make_model):
-    """A model that has learnt something: its loss in int8 is within 1% of float32's."""
+    """The int8 loss of a trained model is within 1% of its float32 loss."""
     torch.manual_seed(0)
     model = make_model(context_length=64, num_layers=1).train()
     text = torch.tensor(list(b"the cat sat on the mat, and the dog ran to the red barn. " * 4))
@@ -141,7 +141,7 @@ def test_int8_loss_is_within_one_percent(make_model):
             model(rows[:, :-1]).flatten(0, 1), rows[:, 1:].flatten()
         )
         gradients = torch.autograd.grad(loss, list(model.parameters()))
-        with torch.no_grad():  # by hand: torch.optim takes seconds to begin
+        with torch.no_grad():  # SGD by hand: torch.optim takes seconds to start
             for parameter, gradient in zip(model.parameters(), gradients, strict=True):
                 parameter.sub_(0.006 * gradient.sign())
 
@@ -267,7 +267,7 @@ def test_threads_share_weights_but_not_a_decoder(make_model):
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(complaints) <= 1  # whoever came second, if they met at all
+    assert len(complaints) <= 1  # of the second call, if the calls overlap
     assert all("at work in another thread; make one for each" in each for each in complaints)
 
 
@@ -283,7 +283,7 @@ NUMBERS = [
 
 
 def network_with(other=(), **changes):
-    """A network of one layer without norms, some of its numbers changed against the weights."""
+    """A network of one layer without norms; `changes` make its shape disagree with its weights."""
     square = np.eye(2, dtype=np.float32)
     names = ["attn.q_proj", "attn.k_proj", "attn.v_proj", "attn.output_proj", "ffn.w1", "ffn.w2"]
     weights = {f"layers.0.{name}.weight": square for name in names}
@@ -301,7 +301,7 @@ def test_every_dimension_is_checked(name, is_int8):
     for number in (0, -1, 2**31, 2**60, 2**61, 2**63, 2**64, 10**400):
         with pytest.raises(ValueError, match=rf"{name} is too (large|small); give 1 to 2147483647"):
             network_with(**{name: number}, is_int8=is_int8)
-    if name != "context_length":  # every other number is one of a weight
+    if name != "context_length":  # all other numbers are dimensions of weights
         for number in (3, 7, 65_537, 2**31 - 1):
             with pytest.raises(ValueError, match=r"is not|is missing|RoPE needs|multiple"):
                 network_with(**{name: number}, is_int8=is_int8)
@@ -317,7 +317,7 @@ def test_memory_is_proportional_to_the_ids(context_length):
 
 @pytest.mark.parametrize("name", ["pre", "heads of three", "wide heads"])
 def test_growing_cache_keeps_its_content(make_model, name):
-    """Room is made for 1,024 positions at first."""
+    """The initial capacity is 1,024 positions."""
     changes = {**VARIANTS[name], "num_layers": 2} if name in VARIANTS else {}
     model = make_model(**({"d_ff": None, "num_kv_heads": None} | changes), context_length=4500)
     ids = some_ids(model, 2600)
@@ -341,7 +341,7 @@ def test_number_of_threads_is_limited():
 
 
 def test_draw_does_not_trust_the_largest_score():
-    """Weights above 1 had no bucket to be counted in."""
+    """Weights above 1 were once counted outside of the buckets."""
     options = {"temperature": 1.0, "top_k": 2, "top_p": 0.9, "min_p": 0.0, "unit": 0.5}
     for dtype in (np.float32, np.float64):
         scores = np.array([0.0, 500.0, 80.0, -3.0], dtype)
@@ -355,7 +355,9 @@ def test_draw_does_not_trust_the_largest_score():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of a fork beside threads: the point
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning"
+)  # a fork of a process with threads is intended
 def test_decoder_works_in_a_forked_child(make_model):
     model = make_model()
     ids = some_ids(model, 24)

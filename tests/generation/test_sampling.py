@@ -1,4 +1,4 @@
-"""Sampling against its definitions: by hand, by Hugging Face's, and by statistics."""
+"""Tests of sampling against plain Python, Hugging Face and statistics."""
 
 import doctest
 import math
@@ -32,7 +32,7 @@ def dense(logits, **options):
 
 
 def defined(logits, temperature=1.0, top_k=None, top_p=1.0, min_p=0.0):
-    """Word for word, in plain Python, as slow as it likes."""
+    """The definition in plain Python."""
     weights = [math.exp((x - max(logits)) / temperature) for x in logits]
     kept = {i: weight / sum(weights) for i, weight in enumerate(weights)}
     ordered = sorted(kept, key=lambda i: (-kept[i], i))
@@ -59,7 +59,7 @@ def test_docstring():
 
 @given(logits_of_a_vocabulary, st.floats(0.1, 3.0), st.one_of(st.none(), st.integers(1, 50)))
 def test_temperature_and_top_k_are_as_defined(logits, temperature, top_k):
-    logits = np.round(logits, 2)  # no two are nearly equal: ties are exact, and go by id
+    logits = np.round(logits, 2)  # so ties are exact, and ordered by id
     found = dense(logits, temperature=temperature, top_k=top_k)
     np.testing.assert_allclose(found, defined(logits, temperature, top_k), rtol=2e-5, atol=1e-7)
 
@@ -73,7 +73,7 @@ def test_temperature_and_top_k_are_as_defined(logits, temperature, top_k):
 def test_top_p_and_min_p_are_as_defined(numbers, top_p, top_k, min_p):
     logits = np.array(numbers) / 7
     expected = defined(logits, 1.0, top_k, top_p, min_p)
-    # Where a set reaches p within a rounding error, either one is right.
+    # If a set reaches p up to rounding, both results are right.
     nearly = [defined(logits, 1.0, top_k, top_p + d, min_p + e) for d, e in NEARBY]
     found = dense(logits, top_p=top_p, top_k=top_k, min_p=min_p)
     assert any(np.allclose(found, one, rtol=1e-5, atol=1e-8) for one in [expected, *nearly])
@@ -143,7 +143,7 @@ def test_repetition_penalty():
     assert next_token_distribution([1.0, 2.5], sampling, [1])[0].tolist() == [1]
     logits = np.array([1.0, 1.5])
     next_token_distribution(logits, sampling, [1])
-    assert logits.tolist() == [1.0, 1.5]  # the caller's array stays
+    assert logits.tolist() == [1.0, 1.5]  # the argument is unchanged
 
 
 @pytest.mark.parametrize(("penalty", "likeliest"), [(1e-320, 1), (1e308, 0)])
@@ -154,7 +154,7 @@ def test_extreme_repetition_penalty(penalty, likeliest, logits):
 
 
 def test_repetition_penalty_of_all_tokens():
-    """All were said, and all are infinitely unlikely now: still one is chosen."""
+    """All tokens become infinitely unlikely, and one is still chosen."""
     sampling = Sampling(repetition_penalty=1e300, top_p=0.9)
     for logits in ([-1e10, -2e10], [1e-300, 1e-310]):
         options = {"sample_index": 0, "position": 0, "previous_ids": [0, 1]}
@@ -204,7 +204,7 @@ def test_invalid_options_are_rejected(options, sentence):
         Sampling(**options)
 
 
-# --- chance ---
+# --- random numbers ---
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_invalid_options_are_rejected(options, sentence):
     [{}, {"temperature": 0.7, "top_p": 0.9}, {"top_k": 3}, {"min_p": 0.2, "temperature": 1.5}],
 )
 def test_draws_follow_the_distribution(options):
-    """A chi-square test over 5,000 draws; 99.9% of right samplers pass, and this one is fixed."""
+    """Chi-square test of 5,000 draws at 99.9%, with a fixed seed."""
     random = np.random.default_rng(1)
     logits = random.standard_normal(8)
     sampling = Sampling(**options, seed=3)
@@ -241,14 +241,14 @@ def test_draws_follow_the_distribution(options):
 def test_draw_inverts_the_cumulative_distribution(
     numbers, dtype, temperature, top_k, top_p, min_p, penalty, unit
 ):
-    """Laid side by side by id, each as wide as it is likely."""
+    """The cumulative distribution is in the order of ids."""
     logits = np.array(numbers, dtype) / 7
     said = [i for i in range(len(numbers)) if i % 3 == 0]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "random_unit", lambda *_: unit)
         sampling = Sampling(temperature, top_k, top_p, min_p, penalty)
         found = choose(logits, sampling, sample_index=0, position=0, previous_ids=said)
-    # Where a set reaches p, or a place the end of a token, within a rounding error, both are right.
+    # If a set reaches p, or the number a boundary, up to rounding, both results are right.
     places = []
     for d, e in [(0.0, 0.0), *NEARBY]:
         p, q = np.clip([top_p + d if top_p < 1 else 1.0, min_p + e if min_p > 0 else 0.0], 0, 1)
@@ -262,7 +262,7 @@ def test_draw_inverts_the_cumulative_distribution(
 
 def test_draw_from_a_large_vocabulary():
     random = np.random.default_rng(2)
-    for scale in (0.01, 1.0, 10.0):  # nearly even, as at first; as in training; nearly certain
+    for scale in (0.01, 1.0, 10.0):  # untrained, trained, nearly certain
         logits = (scale * random.standard_normal(50_000)).astype(np.float32)
         for options in ({}, {"top_p": 0.95}, {"top_k": 1000, "top_p": 0.9}, {"min_p": 0.3}):
             sampling = Sampling(0.8, **options)
@@ -271,7 +271,7 @@ def test_draw_from_a_large_vocabulary():
             for position in range(20):
                 place = np.searchsorted(ends, random_unit(0, 5, position), side="right")
                 found = choose(logits, sampling, sample_index=5, position=position)
-                nearby = ids[max(0, place - 1) : place + 2]  # a place may lie on an end
+                nearby = ids[max(0, place - 1) : place + 2]  # the number may be on a boundary
                 assert found in nearby
                 assert abs(ends[np.searchsorted(ids, found)] - ends[place]) < 1e-4
 
@@ -294,7 +294,7 @@ def test_random_numbers_are_uniform_and_independent():
 
 
 def test_random_numbers_are_splitmix64():
-    """Seed 0 begins as the published generator does: three outputs chained by hand."""
+    """The first two outputs of the published generator with seed 0."""
     assert module.splitmix64(0) == 0xE220A8397B1DCDAF
     assert module.splitmix64(0x9E3779B97F4A7C15) == 0x6E789E6AA1B965F4
 
@@ -304,7 +304,7 @@ def test_draw_at_the_ends_of_the_unit_interval(monkeypatch):
     assert choose([0.0, 0.0, -math.inf], Sampling(), sample_index=0, position=0) == 1
     monkeypatch.setattr(module, "random_unit", lambda *_: 0.0)
     assert choose([-math.inf, 0.0, 0.0], Sampling(), sample_index=0, position=0) == 1
-    # A quarter belongs to the second of four, as zero belongs to the first.
+    # Intervals are closed on the left: 0.25 belongs to the second of four.
     monkeypatch.setattr(module, "random_unit", lambda *_: 0.25)
     assert choose([0.0] * 4, Sampling(), sample_index=0, position=0) == 1
 

@@ -1,4 +1,4 @@
-"""Decoding with torch: equal to the native decoder, and to a model in training."""
+"""Tests of the torch decoders against the native decoder and the forward pass."""
 
 import copy
 import math
@@ -40,8 +40,8 @@ def test_cached_logits_equal_uncached_ones(make_model, changes):
     rows = [some_ids(24, seed) for seed in range(3)]
     cached = TorchDecoder(model, 3)
     found = [[], [], []]
-    # Lengths that differ from row to row and from call to call. One row reads nothing at first; one
-    # ends at the end of the context, where what fills it up must not be written.
+    # Lengths differ between rows and calls. One row starts empty; one fills the context, where
+    # padding must not be written.
     for cuts in ([(0, 5), (0, 1), (0, 0)], [(5, 23), (1, 9), (0, 1)], [(23, 24), (9, 10), (1, 12)]):
         new = [row[a:b] for row, (a, b) in zip(rows, cuts, strict=True)]
         logits = torch.tensor(cached.extend(new, every=True))
@@ -113,7 +113,7 @@ def test_torch_model_loads_weights(make_model):
 
 
 def test_context_larger_than_the_memory_is_rejected(make_model):
-    """No weight bounds the context length: tables and cache would be allocated for all of it."""
+    """No weight bounds the context length, which determines the size of tables and cache."""
     config = replace(CONFIG, context_length=2**24)
     weights = {name: weight.numpy() for name, weight in make_model().state_dict().items()}
     model = TransformerLM(config, device="meta")

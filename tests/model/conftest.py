@@ -1,4 +1,4 @@
-"""Small models on one thread: on two, tiny tensors would mostly wait for each other."""
+"""Small models on one thread: for tiny tensors a second thread is slower."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ def one_thread():
 
 @pytest.fixture(scope="session")
 def make_model():
-    """Models of CONFIG with changes, whose norm weights differ from 1, so that tests see them."""
+    """Return a function that makes models of CONFIG with random norm weights."""
 
     def make(seed=0, **changes):
         torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Attention and rotations against PyTorch's own, their formulas, and their promises."""
+"""Tests of attention and rotary embeddings against PyTorch and their formulas."""
 
 import cmath
 import doctest
@@ -41,7 +41,7 @@ def test_attention_equals_pytorch(batch, masked, dtype):
     mask = None
     if masked:
         mask = torch.rand(5, 7, generator=torch.Generator().manual_seed(0)) < 0.5
-        mask[:, 0] = True  # no row without a key: those are ours to define
+        mask[:, 0] = True  # fully masked queries have a separate test
     upstream = randn(*batch, 5, 6, seed=9, dtype=dtype)
     ours = scaled_dot_product_attention(q, k, v, mask)
     theirs = F.scaled_dot_product_attention(q, k, v, mask)
@@ -92,7 +92,7 @@ def test_additive_masks_are_rejected():
 
 
 def rotated_by_hand(vector, position, theta):
-    """Each pair as a complex number, times exp(i * angle)."""
+    """Multiply each pair, as a complex number, by exp(i * angle)."""
     turned = []
     for k in range(len(vector) // 2):
         angle = position * theta ** (-2 * k / len(vector))
@@ -129,7 +129,7 @@ def test_positions_of_every_shape():
     assert_close(rope(x[:, 0], two), expected[:, 0])  # without heads
     assert_close(rope(x, two[:, None].expand(2, 3, 5)), expected)  # with positions for each head
     assert_close(rope(x), rope(x, torch.arange(5)), rtol=0, atol=0)
-    # A batch as large as the number of heads: the axis of the heads is still the inserted one.
+    # With batch size = number of heads, positions still belong to the batch axis.
     square = randn(2, 2, 5, 4)
     expected = torch.stack([rope(square[0], two[0]), rope(square[1], two[1])])
     assert_close(rope(square, two), expected)
@@ -235,7 +235,7 @@ def make(num_heads=4, num_kv_heads=None, *, rope=True, qk_norm=False, fast=False
 @pytest.mark.parametrize("qk_norm", [False, True])
 @pytest.mark.parametrize("rope", [False, True])
 def test_attention_equals_single_heads(fast, num_kv_heads, qk_norm, rope):
-    """Against the paper's form: each head cut out of the matrices and computed by itself."""
+    """Against a separate computation of each head, as in the paper."""
     attention = make(num_kv_heads=num_kv_heads, qk_norm=qk_norm, rope=rope, fast=fast)
     x = randn(2, 6, 16)
     positions = torch.tensor([[5, 6, 7, 8, 9, 10], [0, 1, 2, 3, 4, 5]])
@@ -290,7 +290,7 @@ def test_attention_gradients():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("num_kv_heads", [4, 2])
 def test_fast_path_is_as_accurate_as_the_definition(dtype, num_kv_heads):
-    """Both against float64; each number passes some ten roundings of eps / 2 on its way."""
+    """Both against float64, with about ten roundings of eps / 2 for each number."""
     attention = make(num_kv_heads=num_kv_heads, qk_norm=True).to(dtype)
     x, upstream = (randn(2, 32, 16, seed=seed).to(dtype) for seed in range(2))
 
@@ -302,7 +302,7 @@ def test_fast_path_is_as_accurate_as_the_definition(dtype, num_kv_heads):
         return output, *torch.autograd.grad(output, inputs, upstream.to(working))
 
     exact, definition, fast = run(torch.float64, False), run(dtype, False), run(dtype, True)
-    assert not torch.equal(definition[0], fast[0])  # two paths indeed
+    assert not torch.equal(definition[0], fast[0])  # two different paths
     for reference, *rounded in zip(exact, definition, fast, strict=True):
         for result in rounded:
             assert result.dtype == dtype

@@ -1,4 +1,4 @@
-"""The key/value cache in torch; tests/generation/test_torch_decoder.py compares its logits."""
+"""Tests of the key/value cache; tests/generation/test_torch_decoder.py compares logits."""
 
 import doctest
 

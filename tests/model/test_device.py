@@ -1,4 +1,4 @@
-"""Devices that torch cannot compute on end in one sentence, whatever torch raises."""
+"""Tests of `check_device`: one error message for all exceptions of torch."""
 
 import doctest
 

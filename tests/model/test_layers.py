@@ -1,4 +1,4 @@
-"""Each layer against PyTorch's own, finite differences, and its promises at the edges."""
+"""Tests of each layer against PyTorch and finite differences, and of edge cases."""
 
 import doctest
 import math
@@ -80,7 +80,7 @@ def test_softmax_gradients():
             torch.autograd.grad((f(x, dim) * upstream).sum(), x)[0] for f in (softmax, F.softmax)
         )
         assert_close(ours, theirs)
-    # One finite entry: the sum is exactly the 1 at which it is clamped.
+    # One finite entry: the sum is exactly 1, where it is clamped.
     masked = torch.tensor([[-INF, 0.3], [-INF, -INF]], dtype=torch.float64, requires_grad=True)
     (softmax(masked, -1) * torch.tensor([1.0, 2.0])).sum().backward()
     assert masked.grad.tolist() == [[0, 0], [0, 0]]
@@ -159,7 +159,7 @@ def test_embedding_gradients():
 
 
 def test_embedding_gradient_is_deterministic():
-    """Twenty backward passes on all threads; `weight[ids]` gives as many answers."""
+    """Twenty backward passes on all threads; `weight[ids]` gives twenty different results."""
     torch.set_num_threads(2)
     layer = Embedding(500, 64)
     ids = torch.randint(0, 500, (32, 256), generator=torch.Generator().manual_seed(0))
@@ -191,7 +191,7 @@ def test_rms_norm_equals_pytorch(dtype, scale):
         ours.weight.copy_(randn(16, seed=1))
         theirs.weight.copy_(ours.weight)
     x = randn(2, 3, 16, scale=scale, dtype=dtype)
-    # Theirs in float64. Ours takes some steps in float32 at least, and is rounded once at the end.
+    # The reference is in float64. The layer computes in at least float32 and rounds once.
     working = torch.promote_types(dtype, torch.float32)
     rtol = max(4 * torch.finfo(working).eps, 0.51 * torch.finfo(dtype).eps)
     assert ours(x).dtype == dtype
@@ -216,7 +216,7 @@ def test_rms_norm_of_zeros():
     assert x.grad.isfinite().all()
 
 
-# --- initialisation ---
+# --- initialization ---
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -230,7 +230,7 @@ def test_rms_norm_of_zeros():
 def test_initial_weights_are_truncated_normal(make, variance, dtype):
     torch.manual_seed(0)
     sigmas = make(dtype=dtype).weight.detach().double() / math.sqrt(variance)
-    # Cut at 3, a normal keeps 1 - 2 * 3 * pdf(3) / (cdf(3) - cdf(-3)) of its variance.
+    # Truncation at 3 keeps 1 - 2 * 3 * pdf(3) / (cdf(3) - cdf(-3)) of the variance.
     pdf, mass = math.exp(-4.5) / math.sqrt(2 * math.pi), math.erf(3 / math.sqrt(2))
     n = sigmas.numel()
     assert abs(sigmas.mean()) < 4 / math.sqrt(n)

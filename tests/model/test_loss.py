@@ -1,4 +1,4 @@
-"""The losses against `torch.nn.functional.cross_entropy`, and against each other."""
+"""Tests of the losses against `torch.nn.functional.cross_entropy`."""
 
 import doctest
 import math
@@ -61,7 +61,7 @@ def test_equals_pytorch(shape, dtype):
     masked=st.lists(st.integers(0, 16), max_size=10),
 )
 def test_large_and_masked_logits(offset, scale, masked):
-    """The reference sees the same float32 logits in float64, where they are no trouble."""
+    """The reference has the same logits in float64, which does not overflow."""
     logits, targets = example(dtype=torch.float32, scale=scale)
     logits = (logits.detach() + offset).index_fill(-1, torch.tensor(masked).long(), -math.inf)
     logits.requires_grad_()
@@ -189,7 +189,7 @@ def test_chunks_backward_twice_and_hidden_used_twice():
 
 
 def test_chunks_of_a_tied_matrix():
-    """The matrix is the embedding too: its gradient is the sum of both uses."""
+    """The output matrix is also the embedding: its gradient is the sum of both."""
     _, weight, targets = chunk_example()
     ids = targets.flip(0)
     ours = chunked_cross_entropy(weight[ids], weight, targets, 4)
@@ -199,7 +199,7 @@ def test_chunks_of_a_tied_matrix():
 
 @pytest.mark.parametrize("autocast", [True, False])
 def test_chunks_in_bfloat16(autocast):
-    """No further from float64 than PyTorch's own way in bfloat16, but for a little luck."""
+    """The error to float64 is at most about that of PyTorch in bfloat16."""
     wide = chunk_example((64,), vocab=200, d_model=32)
     exact = theirs(wide[0] @ wide[1].T, wide[2])
     exact_gradients = gradients(exact, *wide[:2])
@@ -239,7 +239,7 @@ def test_chunks_are_deterministic_under_two_threads():
     assert len(seen) == 1
 
 
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # Dynamo's
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # of Dynamo
 def test_chunks_compile_to_one_graph():
     hidden, weight, targets = chunk_example((9,), dtype=torch.float32)
     compiled = torch.compile(chunked_cross_entropy, fullgraph=True, backend="aot_eager")
@@ -255,7 +255,7 @@ def test_chunks_compile_to_one_graph():
 
 
 def test_chunks_have_at_most_chunk_tokens_rows():
-    """The sizes of all tensors that are made on the way."""
+    """Checks the sizes of all intermediate tensors."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     largest = 0
@@ -291,7 +291,7 @@ def test_chunks_reject_invalid_arguments():
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler
 def test_chunks_compile_with_inductor():
     hidden, weight, targets = chunk_example((9,), dtype=torch.float32)
     compiled = torch.compile(chunked_cross_entropy, fullgraph=True)
@@ -302,7 +302,7 @@ def test_chunks_compile_with_inductor():
 
 
 def test_chunks_in_float16_do_not_overflow():
-    """The gradient before it is divided by the number of tokens is beyond float16."""
+    """The gradient overflows float16 before the division by the number of tokens."""
     hidden = torch.full((16_384, 4), 10.0, requires_grad=True)
     weight = torch.zeros(3, 4, requires_grad=True)
     targets = torch.zeros(16_384, dtype=torch.int64)

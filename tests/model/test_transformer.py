@@ -1,4 +1,4 @@
-"""The whole model against Hugging Face's, and what it promises about time, names and memory."""
+"""Tests of the whole model against Hugging Face; causality, parameter names, devices."""
 
 import copy
 import doctest
@@ -44,7 +44,7 @@ both_paths = pytest.mark.parametrize("fast", [False, True], ids=["definition", "
 
 
 def make(changes=(), *, fast=True, dtype=torch.float64, seed=0):
-    """A model whose norm weights differ from 1, so that tests see them."""
+    """A model with random norm weights."""
     torch.manual_seed(seed)
     model = TransformerLM(replace(CONFIG, **dict(changes)), dtype=dtype).use_fast_path(fast)
     with torch.no_grad():
@@ -81,7 +81,7 @@ LLAMA_NAMES = {
 
 
 def copied_into_hugging_face(model):
-    """Llama, or Qwen3 where queries and keys are normalised, with the weights of `model`."""
+    """Llama, or Qwen3 with qk_norm, with the weights of `model`."""
     import transformers
 
     config = model.config
@@ -103,7 +103,7 @@ def copied_into_hugging_face(model):
     other = getattr(transformers, f"{family}ForCausalLM")(
         getattr(transformers, f"{family}Config")(**options)
     )
-    # Theirs turns (k, k + d/2) where ours turns (2k, 2k+1): the even rows of a head come first.
+    # Hugging Face rotates (k, k + d/2), tilth (2k, 2k+1): the even rows of a head come first.
     order = torch.cat([torch.arange(0, config.d_head, 2), torch.arange(1, config.d_head, 2)])
     weights = {}
     for name, weight in model.state_dict().items():
@@ -145,13 +145,13 @@ def test_logits_and_gradients_equal_hugging_face(changes, fast):
     )
 
 
-# --- time ---
+# --- causality and positions ---
 
 
 @every_variant
 @both_paths
 def test_causality(changes, fast):
-    """A change at t moves no logit before t, and every later one may see it."""
+    """A change at t does not change logits before t."""
     model = make(changes, fast=fast)
     ids = some_ids(2, 24)
     before = model(ids)
@@ -195,7 +195,7 @@ def test_positions(fast):
     logits = model(ids)
     for positions in (torch.arange(8), torch.arange(8)[None], torch.arange(8).expand(2, 8)):
         assert_close(model(ids, positions), logits)
-    # Only distances count, so that all tokens may be moved together, but not apart.
+    # Logits depend on distances only: shifting all positions together changes nothing.
     assert_close(model(ids, torch.tensor([[0], [16]]) + torch.arange(8)), logits)
     assert not torch.allclose(model(ids, 2 * torch.arange(8)), logits)
     with pytest.raises(ValueError, match="positions 17 to 24 are not all within 0 to 23"):
@@ -214,13 +214,13 @@ def test_ids_outside_the_vocabulary():
         make()(torch.tensor([[5, 97]]))
 
 
-# --- the two paths, the hidden states, the variants ---
+# --- fast path, hidden states, variants ---
 
 
 @every_variant
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_fast_path_is_as_accurate_as_the_definition(changes, dtype):
-    """Both against float64: what the same number of roundings does to each is of the same size."""
+    """Both against float64: equal numbers of roundings give errors of equal size."""
     model = make(changes, dtype=dtype)
     ids, targets = some_ids(4, 24), some_ids(96, seed=1)
 
@@ -231,20 +231,21 @@ def test_fast_path_is_as_accurate_as_the_definition(changes, dtype):
         return logits, *torch.autograd.grad(loss, tuple(model.parameters()))
 
     exact, definition, fast = run(torch.float64, False), run(dtype, False), run(dtype, True)
-    assert not torch.equal(definition[0], fast[0])  # two paths indeed
+    assert not torch.equal(definition[0], fast[0])  # two different paths
     for reference, *rounded in zip(exact, definition, fast, strict=True):
         error, fast_error = (
             (result.double() - reference).norm() / reference.norm() for result in rounded
         )
-        # Some fifteen roundings a block, forward and back, three blocks: errors of eps / 2 add up
-        # as a random walk to about 5 eps. Without norms the stream grows, and they grow with it.
+        # About fifteen roundings a block, forward and backward, three blocks: errors of eps / 2
+        # add up as a random walk to about 5 eps. Without norms the residual stream grows, and so
+        # do they.
         assert error < (100 if model.config.norm == "none" else 20) * torch.finfo(dtype).eps
         assert fast_error < 3 * error
 
 
 @both_paths
 def test_autocast(fast):
-    """Products in bfloat16, weights and statistics in float32: logits right to about 1%."""
+    """Products in bfloat16, weights and statistics in float32: logits accurate to about 1%."""
     model = make({"qk_norm": True, "num_kv_heads": 2}, fast=fast, dtype=torch.float32)
     ids = some_ids(2, 24)
     with torch.autocast("cpu", torch.bfloat16):
@@ -375,7 +376,7 @@ def test_state_dict_round_trip(changes):
 
 @every_variant
 def test_to_empty_from_the_meta_device(changes):
-    """A model without memory gets some, then its weights: the tables of the rotation are there."""
+    """`to_empty` and `load_state_dict` restore the model, including the rotation tables."""
     model = make(changes)
     ids = some_ids(2, 24)
     other = TransformerLM(model.config, device="meta", dtype=torch.float64)
@@ -400,12 +401,12 @@ def test_blocks_share_their_rotation_tables():
     assert not any("rope" in name for name in model.state_dict())
 
 
-# --- learning ---
+# --- training ---
 
 
 @pytest.mark.parametrize("vocab_size", [500, 5000])
 def test_initial_loss_with_tied_embeddings(vocab_size):
-    """The first loss is that of knowing nothing, up to the half that logits of variance 1 cost."""
+    """The first loss is log(vocab_size), plus 1/2 for logits of variance 1."""
     config = ModelConfig(vocab_size, 64, 128, 2, 4, tie_embeddings=True)
     torch.manual_seed(0)
     model = TransformerLM(config)
@@ -420,7 +421,7 @@ def test_initial_loss_with_tied_embeddings(vocab_size):
 @every_variant
 def test_model_overfits_one_batch(changes):
     model = make(changes, dtype=torch.float32)
-    lr = 3e-3 if model.config.norm == "none" else 1e-2  # without norms the higher one diverges
+    lr = 3e-3 if model.config.norm == "none" else 1e-2  # 1e-2 diverges without norms
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.0)
     ids = some_ids(4, 17)
     for _ in range(150):
@@ -453,7 +454,7 @@ def test_gradients_are_deterministic():
 
 @every_variant
 def test_model_compiles_to_one_graph(changes):
-    """By the tracer alone: the code that it makes is the slow test's."""
+    """Traces only; the slow test below runs the generated code."""
     torch.compiler.reset()
     model = make({**changes, "num_layers": 1})
     ids = some_ids(2, 24)
@@ -486,7 +487,7 @@ def test_compiled_model_is_accurate_and_deterministic(dtype, fast):
             assert all(torch.equal(a, b) for a, b in zip(first, run(compiled, model), strict=True))
     finally:
         torch.use_deterministic_algorithms(False)
-    # Compiled loops sum float32 one by one, not in pairs as eager ones do: the gradient of a norm's
+    # Compiled loops sum float32 sequentially, eager ones pairwise. So the gradient of a norm's
     # weight over 16 x 128 tokens and 4 heads is a random walk of as many roundings.
     one_by_one = math.sqrt(16 * 128 * 4) * torch.finfo(torch.float32).eps
     for reference, result in zip(run(exact, exact), first, strict=True):
@@ -495,7 +496,7 @@ def test_compiled_model_is_accurate_and_deterministic(dtype, fast):
 
 
 def test_assign_weights_to_a_meta_model():
-    """The usual way to load without allocating twice; the rotation tables are in no state dict."""
+    """Loads without allocating twice; the rotation tables are not in the state dict."""
     config = ModelConfig(vocab_size=50, context_length=16, d_model=32, num_layers=2, num_heads=4)
     model = TransformerLM(config)
     empty = TransformerLM(config, device="meta")

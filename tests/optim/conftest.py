@@ -4,7 +4,7 @@ import torch
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """These problems are tiny: a second thread costs more than it does."""
+    """For these tiny problems a second thread is slower."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -1,4 +1,4 @@
-"""AdamW against `torch.optim.AdamW`: plain, fused, and through state dicts."""
+"""Tests of AdamW against `torch.optim.AdamW`: plain, fused, and with its state dicts."""
 
 import doctest
 import math
@@ -20,7 +20,7 @@ def parameters(dtype=torch.float64, device="cpu"):
 
 
 def groups(made):
-    """Other options for two of the four."""
+    """Two parameter groups with different options."""
     return [{"params": made[:2]}, {"params": made[2:], "weight_decay": 0.0, "lr": 1e-2}]
 
 
@@ -50,7 +50,7 @@ def test_docstring():
 @pytest.mark.parametrize("fused", [False, None, True])
 @pytest.mark.parametrize("skip_second", [False, True])
 def test_equals_pytorch(fused, skip_second):
-    """150 steps in float64: what is left is rounding, some 1e-16 a step."""
+    """150 steps in float64: the error is rounding, about 1e-16 a step."""
     ours, theirs = parameters(), parameters()
     step_often(AdamW(groups(ours), **OPTIONS, fused=fused), 150, skip_second=skip_second)
     reference = torch.optim.AdamW(groups(theirs), **OPTIONS, foreach=False)
@@ -74,9 +74,9 @@ def test_fused_equals_pytorch_fused_bit_for_bit():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_plain_and_fused_are_close_to_float64(dtype):
-    """Each within some roundings a step of float64, which does nothing but round less.
+    """Each is within a few roundings a step of float64.
 
-    Weights are of size 1, each of 100 steps rounds it a few times: an epsilon of the type each.
+    Weights are about 1, and each of 100 steps rounds a few times: one epsilon of the type a step.
     """
     exact = parameters(torch.float64)
     step_often(AdamW(groups(exact), **OPTIONS, fused=False), 100)
@@ -89,7 +89,7 @@ def test_plain_and_fused_are_close_to_float64(dtype):
 
 
 def test_first_step_by_hand():
-    """The moments over their corrections are g and g^2, so the step is lr g / (|g| + eps)."""
+    """The bias-corrected moments are g and g^2, so the step is lr g / (|g| + eps)."""
     weight = Parameter(torch.tensor([2.0], dtype=torch.float64))
     weight.grad = torch.tensor([0.5], dtype=torch.float64)
     AdamW([weight], lr=0.1, eps=0.5, weight_decay=0.01, fused=False).step()
@@ -97,7 +97,7 @@ def test_first_step_by_hand():
 
 
 def test_update_gradcheck():
-    """gradcheck of the definition, on copies that it may change."""
+    """gradcheck of the definition, on copies, as it updates in place."""
     generator = torch.Generator().manual_seed(0)
     draw = [torch.randn(5, generator=generator, dtype=torch.float64) for _ in range(3)]
     weight, gradient, mean = (each.requires_grad_() for each in draw)
@@ -146,7 +146,7 @@ def test_unsupported_options_are_rejected(option):
         AdamW(parameters()).load_state_dict(theirs.state_dict())
 
 
-# --- where there is no fused kernel ---
+# --- without a fused kernel ---
 
 
 def test_device_without_the_fused_kernel():
@@ -169,7 +169,7 @@ def test_mixed_types_in_one_group():
 
 
 def test_strided_parameters():
-    """Transposed, and with gaps: the fused kernel takes neither with a plain gradient."""
+    """Transposed and strided parameters with contiguous gradients: not for the fused kernel."""
     torch.manual_seed(0)
     weight = torch.randn(6, 8, dtype=torch.float64)
     for layout in (lambda w: w.T, lambda w: w[:, ::2], lambda w: w[:3]):
@@ -186,7 +186,7 @@ def test_strided_parameters():
 
 
 class Model(Module):
-    """Parameters with the names of the house."""
+    """Parameters with the names of `TransformerLM`."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Clipping against `torch.nn.utils.clip_grad_norm_`."""
+"""Tests of gradient clipping against `torch.nn.utils.clip_grad_norm_`."""
 
 import doctest
 import math
@@ -65,7 +65,7 @@ def test_gradients_are_scaled_in_place_with_epsilon():
     (weight,) = parameters(gradient)
     clip_gradients([weight], 1e-6)
     assert weight.grad is gradient
-    # 1e-6 / (5e-6 + 1e-6) = 1/6: so small, the epsilon shows.
+    # 1e-6 / (5e-6 + 1e-6) = 1/6: so small that epsilon matters.
     torch.testing.assert_close(gradient, torch.tensor([0.5e-6, 4e-6 / 6], dtype=torch.float64))
 
 
@@ -87,7 +87,7 @@ def test_norm_that_is_not_finite_leaves_gradients_unchanged(bad):
 
 
 def test_mixed_types():
-    """The norm is that of the values: it is not rounded to half precision, nor overflows there."""
+    """The norm is computed in at least float32: neither rounded nor overflowing."""
     values = torch.tensor([29_952.0, 50_176.0])  # exact in all three types, their norm in none
     length = math.hypot(29_952.0, 50_176.0)
     ours = parameters(
@@ -104,14 +104,14 @@ def test_mixed_types():
 
 
 def test_other_devices_are_not_synchronized():
-    """The meta device has no values to look at: whoever asks for one fails."""
+    """The meta device has no values, so reading one would fail."""
     weight = Parameter(torch.zeros(3, device="meta"))
     weight.grad = torch.zeros(3, device="meta")
     assert clip_gradients([weight], 1.0).device.type == "meta"
 
 
 def test_factor_without_synchronizing():
-    """What other devices multiply by; on the CPU the same is decided by a look."""
+    """The factor on other devices; a CPU reads the norm instead."""
     for norm, factor in ((0.5, 1.0), (2.0, 1.0), (8.0, 0.25), (math.inf, 1.0), (math.nan, 1.0)):
         found = clipping._factor(torch.tensor(norm, dtype=torch.float64), 2.0)
         assert found.item() == pytest.approx(factor, rel=1e-6)

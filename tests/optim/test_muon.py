@@ -1,4 +1,4 @@
-"""Muon against `torch.optim.Muon`, and against its polynomial on exact singular values."""
+"""Tests of Muon against `torch.optim.Muon` and its polynomial of singular values."""
 
 import doctest
 import math
@@ -34,7 +34,7 @@ def assert_close(ours, theirs, **tolerance):
 
 
 def by_singular_values(matrix):
-    """The polynomial, applied to the singular values one by one."""
+    """Apply the polynomial to the singular values."""
     u, s, v = torch.linalg.svd(matrix / matrix.norm(), full_matrices=False)
     for _ in range(5):
         s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
@@ -77,10 +77,10 @@ def test_orthogonalize_gradcheck():
 
 @pytest.mark.parametrize("fused", [False, None])
 def test_equals_pytorch(fused, monkeypatch):
-    """torch iterates in bfloat16, so ours does here too.
+    """Both iterate in bfloat16, as PyTorch does, but round in different places.
 
-    The two round at other places, and what ends in [0.7, 1.2] keeps errors of bfloat16: after 120
-    steps they are to be near by the length of the way, not by that of the weights.
+    Singular values keep errors of bfloat16. So after 120 steps the difference is compared with the
+    total change of the weights, not with the weights.
     """
     monkeypatch.setattr(muon, "iteration_dtype", lambda matrix: torch.bfloat16)
     ours, theirs = matrices(torch.float32), matrices(torch.float32)
@@ -93,7 +93,7 @@ def test_equals_pytorch(fused, monkeypatch):
 
 @pytest.mark.parametrize("fused", [False, None])
 def test_equals_the_formula(fused):
-    """120 steps in float64, by the singular values; lr and momentum written out."""
+    """120 steps in float64 against the formula on singular values."""
     ours, theirs = matrices(), [m.detach() for m in matrices()]
     groups = [{"params": ours[:2]}, {"params": ours[2:], "lr": 1e-2, "weight_decay": 0.0}]
     optimizer = Muon(groups, lr=3e-3, weight_decay=0.3, momentum=0.9, fused=fused)
@@ -132,7 +132,7 @@ def test_both_forms_are_close_to_float64():
 
 
 def test_update_is_as_large_as_that_of_adamw():
-    """Root mean square 0.2 lr for any shape, give or take the polynomial."""
+    """The root mean square is about 0.2 lr for any shape."""
     for parameter in matrices(shapes=[(64, 64), (32, 128), (128, 32)]):
         before = parameter.detach().clone()
         step_often(Muon([parameter], lr=0.1, weight_decay=0.0), 1)
@@ -221,7 +221,7 @@ def test_groups_of_the_real_model(tied):
 
 
 def test_state_dict_without_kinds_is_rejected():
-    """Of AdamW: every group, embeddings too, would become Muon's."""
+    """A state dict of AdamW would turn every group into kind "muon"."""
     parameters = [torch.nn.Parameter(torch.ones(2, 3)), torch.nn.Parameter(torch.ones(3))]
     muon = Muon([{"params": parameters[:1]}, {"params": parameters[1:], "kind": "adamw"}])
     adamw = AdamW([{"params": parameters[:1]}, {"params": parameters[1:]}])

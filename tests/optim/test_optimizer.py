@@ -1,4 +1,4 @@
-"""What holds for every optimizer: closures, state, copies, options, who is skipped."""
+"""Tests of all optimizers: closures, state, copies, options, missing gradients."""
 
 import copy
 import doctest
@@ -78,7 +78,7 @@ def test_parameters_without_gradient_are_unchanged(kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", ["state dict", "saved", "pickle", "deepcopy"])
 def test_five_plus_five_steps_equal_ten(kind, way):
-    """The other optimizer began with other options: the state brings its own."""
+    """The resumed optimizer has another lr; the state dict restores it."""
     made, straight = kind(matrices(), lr=0.1), kind(matrices(), lr=0.1)
     step_often(made, 5)
     if way == "pickle":
@@ -164,7 +164,7 @@ def test_sparse_and_complex_gradients_are_rejected(kind):
 @pytest.mark.parametrize("fused", [None, False])
 @pytest.mark.parametrize("kind", [AdamW, Muon])
 def test_misshapen_state_is_rejected_before_any_update(kind, fused):
-    """The fused kernel reads and writes the state as far as the parameter goes."""
+    """The fused kernel would read and write past the end of a smaller state."""
     first, second = (Parameter(torch.ones(4000, 8)) for _ in range(2))
     made = kind([first, second], lr=0.1, fused=fused)
     step_often(made, 1)

@@ -1,4 +1,4 @@
-"""The schedules against points computed by hand, and what must hold for any numbers."""
+"""Tests of the schedules against values by hand and PyTorch, and of their properties."""
 
 import doctest
 import math
@@ -32,10 +32,10 @@ def test_cosine_by_hand():
     }
     for step, lr in by_hand.items():
         assert cosine_schedule(step, 1.0, 0.1, 7, 21) == pytest.approx(lr, abs=1e-15)
-    # A quarter and three quarters of the way, where a multiple of 4 makes the angle exact.
+    # At one and three quarters, where the angle is exact.
     assert cosine_schedule(2, 1.0, 0.0, 0, 8) == pytest.approx((1 + root) / 2)
     assert cosine_schedule(6, 1.0, 0.0, 0, 8) == pytest.approx((1 - root) / 2)
-    # Symmetric about the middle: what is missing at the top is left at the bottom.
+    # Symmetric about the middle.
     for k in range(15):
         pair = cosine_schedule(7 + k, 1.0, 0.1, 7, 21) + cosine_schedule(21 - k, 1.0, 0.1, 7, 21)
         assert pair == pytest.approx(1.1)

@@ -1,4 +1,4 @@
-"""SGD against `torch.optim.SGD`, and against its formula."""
+"""Tests of SGD against `torch.optim.SGD` and its formula."""
 
 import doctest
 import math
@@ -42,7 +42,7 @@ def test_plain_sgd_equals_pytorch_bit_for_bit():
 
 
 def test_inverse_square_root_decay():
-    """torch's SGD, given lr / sqrt(t + 1) by hand."""
+    """Against `torch.optim.SGD` with lr / sqrt(t + 1)."""
     ours, our_loss = problem()
     theirs, their_loss = problem()
     our_optimizer, their_optimizer = SGD(ours, lr=0.7), torch.optim.SGD(theirs, lr=0.7)
@@ -57,7 +57,7 @@ def test_inverse_square_root_decay():
 
 
 def test_steps_are_counted_for_each_parameter():
-    """One that had no gradient at first begins its decay when it gets one."""
+    """The decay of a parameter starts at its first gradient."""
     early, late = Parameter(torch.zeros(1)), Parameter(torch.zeros(1))
     optimizer = SGD([early, late], lr=1.0)
     early.grad = torch.ones(1)
