@@ -1,4 +1,4 @@
-"""What is common to all questions: costs, seeds, groups and their words."""
+"""Functions that all questions share: costs, seeds, groups and comparisons."""
 
 import math
 from dataclasses import replace
@@ -14,7 +14,7 @@ from tilth.formatting import join_words
 from tilth.lab.question import at_equal_flops, relative_cost, trial_config
 from tilth.lab.questions.learning_rate import LearningRate
 from tilth.lab.trials import TrialResult, against, best_of, groups_of, read_result
-from tilth.report.comparing import is_chance
+from tilth.report.comparing import is_within_seed_spread
 from tilth.runs.run import open_run
 
 
@@ -33,17 +33,17 @@ def test_trials_of_several_seeds_differ_in_the_seed_alone():
     assert {changed(trial.config, {"seed": 0}) for trial in trials} == {BASE}
 
 
-def test_one_seed_needs_no_mention():
+def test_a_single_seed_is_not_part_of_name_or_label():
     (trial,) = LearningRate(BASE).over_seeds("n", "l", BASE)
     assert (trial.name, trial.label) == ("n", "l")
 
 
-def test_no_seed_at_all_is_refused():
+def test_zero_seeds_are_refused():
     with pytest.raises(ValueError, match="seeds must be at least 1, not 0"):
         LearningRate(BASE, seeds=0)
 
 
-def test_cost_is_that_of_the_flops():
+def test_cost_is_relative_flops():
     double = changed(BASE, {"steps": 800})
     assert relative_cost(double, BASE) == 2.0
     wide = changed(BASE, {"model.d_model": 192})
@@ -53,13 +53,13 @@ def test_cost_is_that_of_the_flops():
     assert at_equal_flops(BASE, BASE) == BASE
 
 
-def test_a_trial_writes_one_text_at_its_end():
+def test_a_trial_samples_once_at_its_end():
     config = trial_config(BASE)
     assert config.watch.sample_every == config.steps == 400
 
 
 @pytest.mark.parametrize("steps", [1, 2, 7, 12, 50])
-def test_a_step_takes_its_median_whatever_the_first_and_a_few_others_took(tmp_path, steps):
+def test_step_seconds_is_the_median_and_ignores_slow_steps(tmp_path, steps):
     times = [0.001] * steps
     times[0] = 0.01
     if steps >= 12:
@@ -75,7 +75,7 @@ def test_a_step_takes_its_median_whatever_the_first_and_a_few_others_took(tmp_pa
     assert (found.steps, found.first_loss) == (steps, 6.999)
 
 
-def test_an_older_run_knows_its_speed_alone(tmp_path):
+def test_step_seconds_of_older_runs_come_from_tokens_per_second(tmp_path):
     make_run(tmp_path / "run", [record(1, 7.0), record(2, 6.0)])
     found = read_result(tmp_path / "run", "finished")
     tokens = open_run(tmp_path / "run").config.tokens_per_step
@@ -89,11 +89,11 @@ def test_a_first_loss_that_was_not_finite_is_infinite(tmp_path):
     assert read_result(tmp_path / "none", "failed") == TrialResult("failed")
 
 
-def test_a_difference_within_the_spread_of_seeds_is_called_that():
+def test_a_difference_within_the_spread_of_seeds_is_reported():
     base = group(1.00, 1.02)
     near, far = group(1.01, 1.05), group(1.10, 1.12)
-    assert is_chance(near, base)
-    assert not is_chance(far, base)
+    assert is_within_seed_spread(near, base)
+    assert not is_within_seed_spread(far, base)
     assert against(near, base) == "+0.0200 (+2.0%), within the spread of seeds"
     assert against(far, base) == "+0.1000 (+9.9%)"
     assert against(group(0.5), group(1.0)) == "-0.5000 (-50.0%), one seed"
@@ -111,24 +111,24 @@ def test_a_group_with_a_trial_that_diverged_has_no_mean_and_is_never_best():
     assert against(groups["bad"], groups["good"]) == "diverged"
 
 
-def test_what_is_not_done_has_no_result():
+def test_an_unfinished_group_is_left_out():
     trials = LearningRate(BASE, seeds=2).over_seeds("n", "l", BASE)
     assert groups_of(trials, {trials[0].name: finished(1.0)}) == {}
 
 
-def test_a_trial_that_failed_before_its_first_evaluation_stands_so():
+def test_standing_of_trials_without_an_evaluation():
     trials = LearningRate(BASE).over_seeds("n", "l", BASE)
     assert groups_of(trials, {"n": TrialResult("failed")})["l"].standing == "failed"
     assert groups_of(trials, {"n": TrialResult("finished")})["l"].standing == "not evaluated"
 
 
-def test_names_as_a_sentence_has_them():
+def test_join_words():
     assert join_words(["a"]) == "a"
     assert join_words(["a", "b"]) == "a and b"
     assert join_words(["a", "b", "c"]) == "a, b and c"
 
 
-def test_asking_again_with_all_outcomes_asks_for_nothing():
+def test_a_question_with_all_results_plans_no_more_trials():
     question = LearningRate(BASE)
     results = ask(question, lambda trial: finished(abs(trial.x - 0.01)))
     number = len(results)

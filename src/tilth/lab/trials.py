@@ -8,7 +8,7 @@ from statistics import fmean, median
 
 from tilth.accounting import count_parameters
 from tilth.config.training import TrainingConfig
-from tilth.report.comparing import OverSeeds, is_chance
+from tilth.report.comparing import SeedStatistics, is_within_seed_spread
 from tilth.report.lab_file import Cell, State, Table, Trial
 from tilth.runs.metrics import finite_or_none
 from tilth.runs.run import CONFIG, open_run
@@ -68,7 +68,7 @@ def read_result(folder: Path, state: State) -> TrialResult:
 
 
 @dataclass(frozen=True)
-class TrialGroup(OverSeeds):
+class TrialGroup(SeedStatistics):
     """The trials that differ only in the seed, with their results."""
 
     label: str
@@ -176,7 +176,7 @@ def against(one: TrialGroup, base: TrialGroup) -> str:
     said = f"{difference:+.4f} ({difference / base.mean:+.1%})"
     if len(base.bits) == 1:
         return f"{said}, one seed"
-    return f"{said}, within the spread of seeds" if is_chance(one, base) else said
+    return f"{said}, within the spread of seeds" if is_within_seed_spread(one, base) else said
 
 
 def setting_label(name: str, value: object) -> str:

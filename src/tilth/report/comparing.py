@@ -108,7 +108,7 @@ def format_value(name: str, value: object) -> str:
 # --- the answer -----------------------------------------------------------------------------------
 
 
-class OverSeeds(Protocol):
+class SeedStatistics(Protocol):
     """Statistics of bits per byte over seeds."""
 
     @property
@@ -126,12 +126,12 @@ class OverSeeds(Protocol):
         return max(self.bits) - min(self.bits)
 
 
-def is_chance(one: OverSeeds, other: OverSeeds) -> bool:
+def is_within_seed_spread(one: SeedStatistics, other: SeedStatistics) -> bool:
     """Return whether two means differ by no more than the larger spread over seeds."""
     return abs(one.mean - other.mean) <= max(one.spread, other.spread)
 
 
-class _RunGroup(OverSeeds):
+class _RunGroup(SeedStatistics):
     """The comparable runs of a group."""
 
     def __init__(self, name: str, runs: Sequence[ReportedRun]) -> None:
@@ -178,7 +178,7 @@ def answer_of(entries: Sequence[ReportedRun]) -> str:
     if not spreads:
         return f"{lead} Each has one seed, so the noise between seeds is unknown."
     spread = f"the spread over seeds ({max(spreads):.4f})"
-    if is_chance(best, second):
+    if is_within_seed_spread(best, second):
         return f"{lead} That is within {spread} and may be noise."
     return f"{lead} That exceeds {spread}."
 

@@ -139,7 +139,7 @@ def sample_settings(entry: ReportedRun) -> str:
         if (value := getattr(last, name)) is not None:
             settings.append(f"{name.replace('max_', 'max ')} {value}")
     if entry.bits_per_byte is not None:
-        settings.append(f"{entry.bits_per_byte:.3f} bits/byte (final)")
+        settings.append(f"final {entry.bits_per_byte:.3f} bits/byte")
     return ", ".join(settings)
 
 

@@ -23,7 +23,7 @@ from tilth.lab.trials import (
     group_table,
     groups_of,
 )
-from tilth.report.comparing import is_chance
+from tilth.report.comparing import is_within_seed_spread
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Ablations(Question):
             return Findings(answer, (table,))
         several = len(base.bits) > 1
         whole = [each for each in others if each.is_whole]
-        same = [each for each in whole if several and is_chance(each, base)]
+        same = [each for each in whole if several and is_within_seed_spread(each, base)]
         gaps = [(each, each.mean - base.mean) for each in whole if each not in same]
         gaps.sort(key=lambda pair: -abs(pair[1]))  # the most different first
         said = {

@@ -9,7 +9,7 @@ from itertools import pairwise
 from tilth.config.overrides import changed
 from tilth.lab.question import Findings, Sweep
 from tilth.lab.trials import PlannedTrial, Results, TrialGroup, best_of, group_table, groups_of
-from tilth.report.comparing import is_chance
+from tilth.report.comparing import is_within_seed_spread
 from tilth.report.lab_file import Table
 
 STEP = 4.0
@@ -107,7 +107,9 @@ def _notes(groups: list[TrialGroup], best: TrialGroup, divergent: list[TrialGrou
             f"{worst.label} ends {worst.mean - best.mean:.4f} bits per byte above."
         )
     others = [each for each in whole if each is not best]
-    if alike := [each.label for each in others if len(each.bits) > 1 and is_chance(each, best)]:
+    if alike := [
+        each.label for each in others if len(each.bits) > 1 and is_within_seed_spread(each, best)
+    ]:
         notes.append(f"No different from the best beyond the spread of seeds: {', '.join(alike)}.")
     if len(best.bits) == 1:
         notes.append("One seed each: neighbours that differ by some thousandths may be equal.")
