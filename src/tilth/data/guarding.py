@@ -57,10 +57,8 @@ class GuardedTokens:
     def check(self) -> None:
         """Raise OSError if the file of a memory map has become shorter."""
         if self._file is not None and self._file.size() < self._file_bytes:
-            raise OSError(
-                f"The token file had {self._file_bytes} bytes, and now it has "
-                f"{self._file.size()}; restore it, and resume."
-            )
+            sizes = f"had {self._file_bytes} bytes, and now it has {self._file.size()}"
+            raise OSError(f"The token file {sizes}; restore it, and resume.")
 
     def check_ids(self, ids: NDArray[Any]) -> None:
         """Raise ValueError if one of the ids is outside the vocabulary."""

@@ -170,10 +170,10 @@ def _check_target(job: _Job, out: Path, overwrite: bool) -> None:
         raise NotADirectoryError(f"{out} is a file; name a folder for the token files")
     for source in job.sources:
         if source.kind == "folder" and out.resolve().is_relative_to(source.path.resolve()):
-            raise ValueError(
-                f"{out} lies in the corpus {source.path}, which would read its own token files the "
-                "next time; name a folder elsewhere"
+            problem = (
+                f"{out} lies in the corpus {source.path}, which would then contain token files"
             )
+            raise ValueError(f"{problem}; name a folder elsewhere")
     if overwrite:
         _check_kind(out)
         return

@@ -96,9 +96,7 @@ def _check_documents(folder: Path, split: Split) -> None:
     data = open_data(folder)
     ids, starts = GuardedTokens(getattr(data, split)), GuardedTokens(data.documents(split))
     if starts[:1] != 0 or starts[-1:] != len(ids):
-        raise ValueError(
-            "the first document does not begin, or the last does not end, with the ids"
-        )
+        raise ValueError("the documents do not begin or do not end with the ids")
     for first in range(0, len(starts) - 1, DOCUMENTS_AT_ONCE):
         part = starts[first : first + DOCUMENTS_AT_ONCE + 1]
         if (part[1:] <= part[:-1]).any():

@@ -28,17 +28,16 @@ from random import Random
 from tilth.corpus.stories.casts import draw_cast, scripts
 from tilth.corpus.stories.grammar import Part
 from tilth.files import StrPath, atomic_write
+from tilth.schema import Range, check_int
 
+STORY_NUMBERS, SEEDS = Range(at_least=0, below=2**64), Range(at_least=0)
 REPORT_BYTES = 1 << 20  # between two reports of progress
 
 
 def story(number: int, seed: int = 0) -> str:
     """Return story `number` (from 0) of a random seed."""
-    if not 0 <= number < 1 << 64 or seed < 0:
-        raise ValueError(
-            f"there is no story {number} of seed {seed}; "
-            "count stories from 0 to 2**64 - 1 and use a seed of 0 or more"
-        )
+    check_int("number", number, STORY_NUMBERS)
+    check_int("seed", seed, SEEDS)
     # Of the module `random`, Python guarantees only the sequence of random() for a seed.
     random = Random(seed << 64 | number).random  # noqa: S311, not for cryptography
     choices = scripts()
@@ -68,18 +67,15 @@ def write_stories(
 
     A line with the `separator` follows each story.
     """
-    if size_bytes < 1:
-        raise ValueError(f"cannot write {size_bytes} bytes of stories; ask for 1 or more")
+    check_int("size_bytes", size_bytes)
     tell = progress or (lambda _phase, _done, _total: None)
     written = number = told = 0
     with atomic_write(path, overwrite=overwrite) as file:
         while written < size_bytes:
             text = story(number, seed)
             if separator in text:
-                raise ValueError(
-                    f"story {number} contains {separator!r} itself; "
-                    "choose a separator that no text has, such as <|endoftext|>"
-                )
+                hint = "choose a separator that no text has, such as <|endoftext|>"
+                raise ValueError(f"story {number} contains {separator!r}; {hint}")
             written += file.write(f"{text}\n{separator}\n".encode())
             number += 1
             if written - told >= REPORT_BYTES:
