@@ -103,7 +103,7 @@ def test_weights_that_are_not_finite_are_rejected(make_model, load, bad, quantiz
     for name in names:
         model = make_model(qk_norm=True)
         model.state_dict()[name].view(-1)[-1] = bad
-        with pytest.raises(ValueError, match=f"not every number of {name} is finite"):
+        with pytest.raises(ValueError, match=f"{name} has values that are not finite"):
             load(model, quantize=quantize)
 
 
@@ -300,13 +300,13 @@ def test_a_run_generates_and_scores(run):
     [
         ({"step": 7}, "has no checkpoint of step 7; there are 5, 10"),
         ({"quantize": "int3"}, "quantize 'int3' is unknown; choose one of None, int8"),
-        ({"quantize": "int8", "device": "cuda"}, "int8 weights are for the CPU; leave --quantize"),
+        ({"quantize": "int8", "device": "cuda"}, "int8 weights are for the CPU; omit --quantize"),
         ({"backend": "gpu"}, "backend 'gpu' is unknown; choose one of native, torch"),
-        ({"backend": "native", "device": "cuda"}, "runs on the cpu, not on cuda; take torch"),
+        ({"backend": "native", "device": "cuda"}, "runs on the cpu, not on cuda; use torch"),
         ({"threads": 0}, "threads is 0; give 1 or more."),
         ({"threads": 30_000}, "threads is 30,000, and this machine has"),
         ({"device": "privateuseone"}, "the device privateuseone cannot be used"),
-        ({"device": "quantum"}, r"the device quantum cannot be used \(.*\); take cpu"),
+        ({"device": "quantum"}, r"the device quantum cannot be used \(.*\); use cpu"),
     ],
 )
 def test_invalid_load_options_are_rejected(run, options, sentence):

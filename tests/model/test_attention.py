@@ -84,7 +84,7 @@ def test_scores_far_beyond_the_range_of_exp():
 
 def test_additive_masks_are_rejected():
     q = randn(2, 4)
-    with pytest.raises(ValueError, match="mask must be bool, True where a query may look"):
+    with pytest.raises(ValueError, match="mask must be bool, True where a query attends"):
         scaled_dot_product_attention(q, q, q, torch.zeros(2, 2))
 
 
@@ -149,7 +149,7 @@ def test_rotated_scores_depend_on_distance_only():
 @pytest.mark.parametrize(
     ("shape", "positions", "sentence"),
     [
-        ((9, 4), None, "sequence has 9 tokens, and rotations reach 8"),
+        ((9, 4), None, "sequence has 9 tokens, and max_seq_len is 8"),
         ((1, 4), torch.tensor([8]), "positions 8 to 8 are not all within 0 to 7"),
         ((2, 4), torch.tensor([0, -1]), "positions -1 to 0 are not all within 0 to 7"),
         ((2, 4), torch.tensor([0.0, 1.0]), "int64 or int32, not torch.float32"),
@@ -168,8 +168,8 @@ def test_invalid_positions_are_rejected(shape, positions, sentence):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ((1e4, 3, 8), "even width"),
-        ((1e4, 0, 8), "even width"),
+        ((1e4, 3, 8), "d_k is 3; it must be even"),
+        ((1e4, 0, 8), "d_k is 0; it must be even and positive"),
         ((0.0, 4, 8), "theta 0.0 and .* must be positive"),
         ((1e4, 4, 0), "max_seq_len 0 must be positive"),
     ],
@@ -317,7 +317,11 @@ def test_fast_path_is_as_accurate_as_the_definition(dtype, num_kv_heads):
         ((16, 4), {"num_kv_heads": 3}, "and that of num_kv_heads 3"),
         ((16, 4), {"num_kv_heads": 0}, "and that of num_kv_heads 0"),
         ((16, 0), {}, "must be a multiple of num_heads 0"),
-        ((16, 4, RotaryPositionalEmbedding(1e4, 8, 9)), {}, "heads of width 8, and these are 4"),
+        (
+            (16, 4, RotaryPositionalEmbedding(1e4, 8, 9)),
+            {},
+            "rotation is 8, and heads have width 4",
+        ),
     ],
 )
 def test_invalid_heads_are_rejected(arguments, options, sentence):
@@ -332,7 +336,7 @@ def test_scores_do_not_overflow_in_float16():
 
 
 def test_input_of_another_width_is_rejected():
-    with pytest.raises(ValueError, match="x is 2 wide, and the rotation is for 4"):
+    with pytest.raises(ValueError, match="x has width 2, and d_k of the rotation is 4"):
         RotaryPositionalEmbedding(10_000.0, 4, 8)(torch.ones(3, 2))
 
 

@@ -284,7 +284,7 @@ def test_no_gradients_are_computed_without_grad(monkeypatch):
 
 def test_chunks_reject_invalid_arguments():
     hidden, weight, targets = chunk_example()
-    with pytest.raises(ValueError, match="at least one token"):
+    with pytest.raises(ValueError, match="chunk_tokens is 0; it must be at least 1"):
         chunked_cross_entropy(hidden, weight, targets, 0)
     with pytest.raises(ValueError, match="6 wide and the output matrix 17"):
         chunked_cross_entropy(hidden, weight.T, targets)

@@ -9,7 +9,7 @@ from tilth.training.machine import machine_settings, measured_peak, resolve_devi
 
 
 def test_a_device_that_is_not_there():
-    with pytest.raises(ValueError, match=r"the device tpu cannot be used \(.*\); take cpu"):
+    with pytest.raises(ValueError, match=r"the device tpu cannot be used \(.*\); use cpu"):
         resolve_device("tpu")
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match="the device cuda cannot be used"):
@@ -87,7 +87,7 @@ def test_a_peak_is_within_reach_of_a_product_timed_here():
 
 @pytest.mark.parametrize("name", ["meta", "privateuseone", "mtia", "xla", "hpu", "", "cpu:x"])
 def test_devices_that_hold_no_numbers_are_one_sentence(name):
-    with pytest.raises(ValueError, match=r"^the device .*; take cpu, or leave it out\.$") as raised:
+    with pytest.raises(ValueError, match=r"^the device .*; use cpu, or omit the device\.$") as raised:
         resolve_device(name)
     assert len(str(raised.value)) < 400
 

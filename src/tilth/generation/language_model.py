@@ -198,7 +198,7 @@ class LanguageModel:
             ids = [self.end_id]
         if not ids:
             raise PromptError(
-                f"the prompt is empty, and the tokenizer has no {self.end_token}; give a word."
+                f"the prompt is empty, and the tokenizer has no {self.end_token}; write a prompt."
             )
         if len(ids) > length:
             raise PromptError(
@@ -241,16 +241,14 @@ def load(
     check_choice("backend", backend, get_args(Backend))
     check_choice("quantize", quantize, (None, *get_args(Quantize)))
     if backend == "native" and device != "cpu":
-        raise ValueError(f"the native decoder runs on the cpu, not on {device}; take torch there.")
+        raise ValueError(f"the native decoder runs on the cpu, not on {device}; use torch there.")
     checked_threads(threads)
     if backend == "torch":
         from tilth.generation.torch_decoder import torch_model  # noqa: PLC0415
         from tilth.model.device import check_device  # noqa: PLC0415
 
         if quantize is not None:
-            raise ValueError(
-                f"{quantize} weights are for the CPU; leave --quantize or --device out."
-            )
+            raise ValueError(f"{quantize} weights are for the CPU; omit --quantize or --device.")
         check_device(device)
     run, step = (path, step) if isinstance(path, Run) else _opened(Path(path), step)
     tokenizer, config, end_token = run.tokenizer(), run.config.model, run.end_token
@@ -273,7 +271,7 @@ def load(
         )
     except ValueError as error:
         problem = f"cannot be used ({error})"
-        raise FileError(file, problem, "take another checkpoint with --step") from error
+        raise FileError(file, problem, "choose another checkpoint with --step") from error
 
 
 def _opened(path: Path, step: int | None) -> tuple[Run, int | None]:

@@ -44,7 +44,7 @@ def make_network(
     for name, weight in weights.items():
         arrays[name] = np.ascontiguousarray(weight, np.float32)
         if not np.isfinite(weight).all():
-            raise ValueError(f"not every number of {name} is finite")
+            raise ValueError(f"{name} has values that are not finite")
     if config.tie_embeddings:
         drop_tied_head(arrays)
     shape: dict[str, Any] = {name: getattr(config, name) for name in CONFIG_NAMES}

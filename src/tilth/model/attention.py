@@ -54,7 +54,7 @@ def scaled_dot_product_attention(
     scores = (q / math.sqrt(q.shape[-1])) @ k.transpose(-2, -1)  # (..., queries, keys)
     if mask is not None:
         if mask.dtype != torch.bool:  # an additive mask means the opposite
-            raise ValueError(f"mask must be bool, True where a query may look, not {mask.dtype}.")
+            raise ValueError(f"mask must be bool, True where a query attends, not {mask.dtype}.")
         scores = scores.masked_fill(~mask, -math.inf)
     return layers.softmax(scores, dim=-1) @ v
 
@@ -88,7 +88,7 @@ class RotaryPositionalEmbedding(Module):
     ) -> None:
         super().__init__()
         if d_k < 2 or d_k % 2:
-            raise ValueError(f"d_k {d_k} does not divide into pairs; rotations need an even width.")
+            raise ValueError(f"d_k is {d_k}; it must be even and positive.")
         if not theta > 0 or max_seq_len < 1:
             raise ValueError(f"theta {theta} and max_seq_len {max_seq_len} must be positive.")
         self.theta, self.d_k, self.max_seq_len = theta, d_k, max_seq_len
@@ -105,8 +105,8 @@ class RotaryPositionalEmbedding(Module):
         needed, present = 16 * self.max_seq_len * self.d_k, host_memory_bytes()
         if where == "cpu" and needed > present:
             raise MemoryError(
-                f"the rotation tables of {self.max_seq_len:,} positions take "
-                f"{format_bytes(needed)}, and this machine has {format_bytes(present)}"
+                f"the rotation tables of {self.max_seq_len:,} positions take {format_bytes(needed)}"
+                f", and this machine has {format_bytes(present)}; use fewer positions."
             )
         exponents = torch.arange(0, self.d_k, 2, dtype=torch.float64, device=where) / self.d_k
         positions = torch.arange(self.max_seq_len, dtype=torch.float64, device=where)
@@ -129,7 +129,7 @@ class RotaryPositionalEmbedding(Module):
     ) -> Float[Tensor, "*batch seq d_k"]:
         """Rotate x by its positions."""
         if x.shape[-1] != self.d_k:
-            raise ValueError(f"x is {x.shape[-1]} wide, and the rotation is for {self.d_k}.")
+            raise ValueError(f"x has width {x.shape[-1]}, and d_k of the rotation is {self.d_k}.")
         if self.cos.is_meta and not x.is_meta:  # weights were assigned to a meta model
             self._fill_tables(x.device, self.cos.dtype)
         cos, sin = self._at(token_positions, x)  # both (..., seq, d_k / 2)
@@ -143,8 +143,8 @@ class RotaryPositionalEmbedding(Module):
         if positions is None:
             if seq > self.max_seq_len:
                 raise ValueError(
-                    f"the sequence has {seq} tokens, and rotations reach {self.max_seq_len}; "
-                    "cut it, or make max_seq_len (the model's context_length) larger."
+                    f"the sequence has {seq} tokens, and max_seq_len is {self.max_seq_len}; "
+                    "shorten it, or increase max_seq_len (the context_length of a model)."
                 )
             return self.cos[:seq], self.sin[:seq]
         batch, sizes = positions.shape[:-1], zip(positions.shape[:-1], expected, strict=False)
@@ -159,7 +159,7 @@ class RotaryPositionalEmbedding(Module):
         except IndexError as error:
             raise ValueError(
                 f"positions {positions.min()} to {positions.max()} are not all within 0 to "
-                f"{self.max_seq_len - 1}; make max_seq_len (the model's context_length) larger."
+                f"{self.max_seq_len - 1}; increase max_seq_len (context_length)."
             ) from error
         heads = (1,) * (len(expected) - len(batch)) if batch else ()
         shape = (*batch, *heads, seq, self.d_k // 2)
@@ -216,8 +216,8 @@ class MultiHeadSelfAttention(Module):
         self.d_head = d_model // num_heads
         if rope is not None and rope.d_k != self.d_head:
             raise ValueError(
-                f"the rotation is for heads of width {rope.d_k}, and these are {self.d_head} wide; "
-                "make it with d_k = d_model / num_heads."
+                f"d_k of the rotation is {rope.d_k}, and heads have width {self.d_head}; "
+                "use d_k = d_model / num_heads."
             )
         self.q_proj = Linear(d_model, d_model, device, dtype)
         self.k_proj = Linear(d_model, self.num_kv_heads * self.d_head, device, dtype)

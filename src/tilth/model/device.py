@@ -3,7 +3,7 @@
 >>> check_device("cpu")
 >>> check_device("tpu")  # doctest: +ELLIPSIS
 Traceback (most recent call last):
-ValueError: the device tpu cannot be used (...); take cpu, or leave it out.
+ValueError: the device tpu cannot be used (...); use cpu, or omit the device.
 """
 
 import re
@@ -19,5 +19,5 @@ def check_device(device: str) -> None:
     except (RuntimeError, AssertionError, ValueError, AttributeError, ImportError) as error:
         reason = re.split(r"\n|\. ", str(error))[0]  # the first sentence
         raise ValueError(
-            f"the device {device} cannot be used ({reason}); take cpu, or leave it out."
+            f"the device {device} cannot be used ({reason}); use cpu, or omit the device."
         ) from error

@@ -133,7 +133,7 @@ class Embedding(Module):
         except IndexError as error:
             raise ValueError(
                 f"token ids {token_ids.min()} to {token_ids.max()} are not all within the "
-                f"vocabulary of {len(self.weight)}; encode the text with the model's own tokenizer."
+                f"vocabulary of {len(self.weight)}; encode the text with the model's tokenizer."
             ) from error
 
 

@@ -73,7 +73,7 @@ def chunked_cross_entropy(
         - Output: a scalar.
     """
     if chunk_tokens < 1:
-        raise ValueError(f"chunk_tokens is {chunk_tokens}; take at least one token at a time.")
+        raise ValueError(f"chunk_tokens is {chunk_tokens}; it must be at least 1.")
     vocab_size, d_model = output_weight.shape
     if hidden.shape[-1] != d_model:
         raise ValueError(
@@ -163,5 +163,5 @@ def _check(batch: torch.Size, vocab_size: int, targets: Tensor) -> None:
             wrong = smallest if smallest < 0 else largest
             raise ValueError(
                 f"the target {wrong} is not in the vocabulary of {vocab_size}; "
-                "was the text encoded with another tokenizer?"
+                "encode the text with the tokenizer of the model."
             )

@@ -161,7 +161,7 @@ class TransformerLM(Module):
         if token_ids.shape[-1] > self.config.context_length:
             raise ValueError(
                 f"the sequence has {token_ids.shape[-1]} tokens, and the context length is "
-                f"{self.config.context_length}; cut it, or train a model with a longer one."
+                f"{self.config.context_length}; shorten it, or train a model with a longer context."
             )
         x: Tensor = self.token_embeddings(token_ids)
         for index, layer in enumerate(self.layers):

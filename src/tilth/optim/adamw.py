@@ -143,6 +143,6 @@ def _takes_fused(tensors: tuple[Tensor, ...], fused: bool | None) -> bool:
     if fused and not possible:
         raise ValueError(
             f"there is no fused AdamW for {parameter.dtype} on {parameter.device}, or its gradient "
-            "is of another type or layout; leave fused at None."
+            "is of another type or layout; use fused=None."
         )
     return possible and fused is not False

@@ -135,7 +135,7 @@ class Muon(AdamW):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the state of another Muon; a state dict of AdamW has no kinds."""
         if not all("kind" in group for group in state_dict["param_groups"]):
-            raise ValueError("the state is of another optimizer: its groups have no kind.")
+            raise ValueError("the state is of another optimizer (no kinds); load one of Muon.")
         super().load_state_dict(state_dict)
 
     def check_group(self, group: dict[str, Any]) -> None:

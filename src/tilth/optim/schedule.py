@@ -67,7 +67,7 @@ def _progress(
     start = 0
     for name, end in phases.items():
         if end < start:
-            raise ValueError(f"{name} is {end}, before {start}; count all of them from step 0.")
+            raise ValueError(f"{name} is {end}, before {start}; phases must end in order.")
         if start <= step < end:
             found = name, (step - start) / (end - start)
         start = end
