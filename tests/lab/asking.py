@@ -1,4 +1,4 @@
-"""Answering a question by a formula instead of by training: what a question does with results."""
+"""Results of a question by a formula instead of training."""
 
 from tilth.config import MachineConfig, ModelConfig, OptimizerConfig, TrainingConfig
 from tilth.lab.trials import TrialResult
@@ -22,7 +22,7 @@ def diverged(steps=20):
 
 
 def ask(question, answer_to, results=None):
-    """Give results until no trial is missing; return them, in the order of asking."""
+    """Give results until no trial is missing; return them in the order of planning."""
     results = {} if results is None else results
     while pending := [s for s in question.trials(results) if s.name not in results]:
         names = [trial.name for trial in question.trials(results)]

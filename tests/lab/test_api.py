@@ -52,7 +52,7 @@ def test_a_question_is_planned_run_and_read(stories, mine, tmp_path):
 
 
 def test_every_question_is_a_function(stories, tmp_path, monkeypatch):
-    """Of one trial each, as their trials are tested elsewhere."""
+    """One trial each; the trials have tests elsewhere."""
     monkeypatch.setattr("tilth.lab.questions.learning_rate.FIRST_POWERS", range(1))
     monkeypatch.setattr("tilth.lab.questions.learning_rate.LAST_POWER", 0)
     monkeypatch.setattr("tilth.lab.questions.batch_size.SIZES", (4,))
@@ -76,8 +76,8 @@ def test_sgd_and_tokenizers_need_no_training(stories, tmp_path):
         tilth.lab.tokenizers([stories, stories], out=tmp_path / "tokenizers")
 
 
-def test_mistakes(stories, tmp_path):
-    with pytest.raises(ValueError, match=r"no question 'lrr': there are learning-rate, lr, "):
+def test_errors(stories, tmp_path):
+    with pytest.raises(ValueError, match=r"no question 'lrr'; give learning-rate, lr, "):
         tilth.lab.plan("lrr", stories)
     with pytest.raises(TypeError, match="there is no option bugdet; did you mean budget"):
         tilth.lab.plan("lr", stories, bugdet="20m")
@@ -87,7 +87,7 @@ def test_mistakes(stories, tmp_path):
         tilth.lab.plan("lr", stories, recipe="tinny", out=tmp_path / "lab")
 
 
-def test_names_are_light():
+def test_names_do_not_import_torch():
     program = "import sys, tilth.lab; dir(tilth.lab); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)
     assert {"learning_rate", "plan", "load", "Search", "TrialResult"} <= set(dir(tilth.lab))

@@ -1,4 +1,4 @@
-"""A search as jobs of a cluster: what is submitted, and that the jobs share the trials."""
+"""A search as jobs of a cluster: their parameters, and that they share the trials."""
 
 import os
 import re
@@ -49,7 +49,7 @@ sys.exit(subprocess.call(words, stdout=logs["--output"], stderr=logs["--error"])
 
 @pytest.fixture
 def slurm(tmp_path, monkeypatch):
-    """Put commands on the PATH that take a job as Slurm's would; the record of what they took."""
+    """Put fake Slurm commands on the PATH; return the file that records submitted jobs."""
 
     def install(*, runs=False, refuses=False):
         programs, record = tmp_path / "bin", tmp_path / "record"
@@ -84,7 +84,7 @@ def answer_in(folder, seconds=120):
     raise AssertionError("\n".join(logs))
 
 
-def test_what_is_submitted(slurm, base, tmp_path):
+def test_parameters_of_a_submitted_job(slurm, base, tmp_path):
     record, folder = slurm(), tmp_path / "search"
     worker = Worker(search_in(folder, base))
     resources = Resources(seconds=7200, partition="gpu", gpus=1, cpus=4)
@@ -108,19 +108,19 @@ def test_what_is_submitted(slurm, base, tmp_path):
     assert load_lab(folder).answer.startswith("Best of one trial")
 
 
-def test_what_is_left_open_is_the_clusters(slurm, base, tmp_path):
+def test_default_resources_are_the_clusters(slurm, base, tmp_path):
     record = slurm()
     (job,) = submit(search_in(tmp_path / "search", base), "slurm", 1, Resources())
     assert job.job_id == "4242"
     assert not re.search("partition|gpus|cpus|array", record.read_text())
 
 
-def test_a_job_that_loses_its_machine_begins_again(base, tmp_path):
+def test_a_preempted_job_is_submitted_again(base, tmp_path):
     worker = Worker(search_in(tmp_path / "search", base))
     assert worker.checkpoint().function == worker
 
 
-def test_mistakes(slurm, base, tmp_path, monkeypatch):
+def test_errors(slurm, base, tmp_path, monkeypatch):
     search = search_in(tmp_path / "search", base)
     with pytest.raises(ValueError, match="jobs must be at least 1, not 0"):
         submit(search, "slurm", 0, Resources())
@@ -148,8 +148,8 @@ def test_jobs_of_slurm_share_the_trials(slurm, base, tmp_path):
 
 
 @pytest.mark.slow
-def test_jobs_of_this_machine(base, tmp_path):
-    """One is told, as at the end of its time, to end, and begins again."""
+def test_local_jobs_share_the_trials(base, tmp_path):
+    """One job gets the signal of a time-out, and is submitted again."""
     folder = tmp_path / "search"
     search = search_in(folder, base, trials=2, steps=400)
     (job,) = submit(search, "local", 1, Resources(seconds=3600))

@@ -1,4 +1,4 @@
-"""What the questions ask for and conclude, with results that a formula gives."""
+"""The trials and findings of the questions, with results computed by a formula."""
 
 import math
 from dataclasses import replace
@@ -22,7 +22,7 @@ from tilth.lab.trials import TrialResult
 
 
 def valley(best, edge):
-    """Bits per byte that are lowest at one rate, and none from another on."""
+    """Bits per byte with a minimum at `best`; rates from `edge` on diverge."""
 
     def answer(trial):
         lr = trial.config.optimizer.lr
@@ -47,7 +47,7 @@ def test_lr_finds_the_best_rate_and_the_edge():
     assert rows["0.16"][3] == 20
 
 
-def test_lr_goes_further_up_until_something_diverges():
+def test_lr_increases_until_a_rate_diverges():
     question = LearningRate(BASE)
     results = ask(question, valley(best=1.0, edge=5.0))
     found = question.conclude(results)
@@ -55,14 +55,14 @@ def test_lr_goes_further_up_until_something_diverges():
     assert any("edge of stability" in n for n in found.notes) == (5.12 <= 4 * 1.28)
 
 
-def test_lr_ends_though_nothing_diverges():
+def test_lr_ends_if_no_rate_diverges():
     question = LearningRate(BASE)
     found = question.conclude(ask(question, valley(best=0.01, edge=math.inf)))
     assert "Nothing diverged, up to 164" in found.answer
     assert not any("edge" in note for note in found.notes)
 
 
-def test_lr_names_no_edge_where_larger_rates_train():
+def test_lr_reports_no_edge_if_larger_rates_train():
     question = LearningRate(BASE)
     found = question.conclude(
         ask(question, lambda s: diverged() if s.x == 0.04 else finished(1.0 + abs(s.x - 0.16)))
@@ -71,19 +71,19 @@ def test_lr_names_no_edge_where_larger_rates_train():
     assert not any("edge" in note for note in found.notes)
 
 
-def test_lr_says_when_all_diverge():
+def test_lr_reports_that_all_rates_diverge():
     question = LearningRate(BASE)
     found = question.conclude(ask(question, lambda trial: diverged()))
     assert found.answer.startswith("No learning rate trained to the end")
 
 
-def test_lr_at_the_edge_of_stability_is_called_that():
+def test_lr_reports_the_edge_of_stability():
     question = LearningRate(BASE)
     found = question.conclude(ask(question, valley(best=0.04, edge=0.05)))
     assert any("edge of stability" in note for note in found.notes)
 
 
-def test_lr_over_seeds_calls_neighbours_alike():
+def test_lr_over_seeds_reports_equal_neighbours():
     question = LearningRate(BASE, seeds=2)
 
     def noisy(trial):
@@ -136,7 +136,7 @@ def test_batch_size_gives_equal_time_by_the_speed_of_the_first_runs():
     assert question.cost() == pytest.approx(14)
 
 
-def test_batch_size_says_how_far_equal_tokens_and_times_are_not():
+def test_batch_size_reports_unequal_tokens_and_times():
     question = BatchSize(changed(BASE, {"steps": 201}), memory_bytes=10**12)
 
     def answer(trial, slower=1.0):
@@ -160,7 +160,7 @@ def test_batch_size_says_how_far_equal_tokens_and_times_are_not():
     assert not any("tokens differ" in note for note in whole.conclude(ask(whole, by_size)).notes)
 
 
-def test_batch_size_leaves_out_what_does_not_fit():
+def test_batch_size_leaves_out_sizes_that_do_not_fit():
     fits = training_memory(BASE.model, 64, "muon").peak_bytes
     question = BatchSize(changed(BASE, {"steps": 4000}), memory_bytes=fits)
     assert [trial.x for trial in question.trials({})] == [1, 4, 16, 64]
@@ -170,7 +170,7 @@ def test_batch_size_leaves_out_what_does_not_fit():
     assert any(note.startswith("Left out: 128, 256, 512") for note in found.notes)
 
 
-def test_batch_size_goes_on_without_one_that_ran_out_of_memory():
+def test_batch_size_continues_after_an_out_of_memory_error():
     question = BatchSize(changed(BASE, {"steps": 4000}), memory_bytes=10**12)
 
     def answer(trial):
@@ -183,14 +183,14 @@ def test_batch_size_goes_on_without_one_that_ran_out_of_memory():
     ]
 
 
-def test_batch_size_has_the_base_however_short_it_is():
+def test_batch_size_always_includes_the_base():
     question = BatchSize(changed(BASE, {"steps": 3}), memory_bytes=10**12)
     assert 16 in {trial.x for trial in question.trials({})}
     results = ask(question, lambda trial: TrialResult("failed"))
     assert question.conclude(results).answer == "No batch size could be trained to the end."
 
 
-def test_batch_size_does_not_call_a_zigzag_a_trend():
+def test_batch_size_reports_no_trend_of_a_zigzag():
     question = BatchSize(changed(BASE, {"steps": 4000}), memory_bytes=10**12)
     bits = {1: 2.0, 4: 2.1, 16: 1.9, 64: 1.95, 128: 2.0, 256: 2.0}
 
@@ -201,7 +201,7 @@ def test_batch_size_does_not_call_a_zigzag_a_trend():
     assert "At equal tokens, 16 is best; 256 ends 0.1000 bits per byte above it." in notes
 
 
-def test_batch_size_compares_times_so_it_runs_alone():
+def test_questions_that_compare_times_run_one_trial_at_a_time():
     assert BatchSize(BASE).by_clock
     assert Context(BASE).by_clock
     assert not LearningRate(BASE).by_clock
@@ -258,7 +258,7 @@ def test_ablations_try_rates_once_and_repeat_only_the_best():
     assert len(results) == pytest.approx(question.cost(), abs=3)
 
 
-def test_ablations_take_the_plain_variant_where_its_rate_is_the_best():
+def test_ablations_reuse_the_plain_variant_at_its_best_rate():
     question = Ablations(BASE, seeds=2)
 
     def robust(trial):
@@ -273,7 +273,7 @@ def test_ablations_take_the_plain_variant_where_its_rate_is_the_best():
     assert same[1:] == best[1:]
 
 
-def test_ablations_keep_the_parameters_where_the_feed_forward_changes():
+def test_ablations_keep_the_number_of_parameters():
     models = {s.name: s.config.model for s in Ablations(BASE, seeds=1).trials({})}
     base, silu = (count_parameters(models[name]).total for name in ("base", "silu"))
     assert silu == base
@@ -282,7 +282,7 @@ def test_ablations_keep_the_parameters_where_the_feed_forward_changes():
 
 @pytest.mark.parametrize("ffn", ["swiglu", "silu"])
 @pytest.mark.parametrize("d_ff", [176, 177, 250])
-def test_ablations_take_the_other_feed_forward_with_as_many_parameters(ffn, d_ff):
+def test_ablations_compare_feed_forwards_at_equal_parameters(ffn, d_ff):
     config = changed(BASE, {"model.ffn": ffn, "model.d_ff": d_ff})
     other = {"swiglu": "silu", "silu": "swiglu"}[ffn]
     models = {s.name: s.config.model for s in Ablations(config, seeds=1).trials({})}
@@ -292,7 +292,7 @@ def test_ablations_take_the_other_feed_forward_with_as_many_parameters(ffn, d_ff
     assert abs(others - base) <= 3 / 2 * BASE.model.d_model * BASE.model.num_layers
 
 
-def test_ablations_say_when_a_loss_is_far_too_high_from_the_start():
+def test_ablations_report_a_high_first_loss():
     question = Ablations(BASE, seeds=2)
 
     def answer(trial):
@@ -320,7 +320,7 @@ def test_ablations_say_when_a_loss_is_far_too_high_from_the_start():
     assert len(question.conclude(ask(question, usual)).notes) == 1
 
 
-def test_ablations_turn_each_switch_to_its_other_side():
+def test_ablations_toggle_each_switch():
     base = changed(
         BASE, {"model.tie_embeddings": True, "model.qk_norm": True, "optimizer.name": "adamw"}
     )
@@ -328,7 +328,7 @@ def test_ablations_turn_each_switch_to_its_other_side():
     assert {"untied", "no-qk-norm", "muon-lr-0.01", "muon-lr-0.1"} <= names
 
 
-def test_ablations_say_when_the_base_diverged():
+def test_ablations_report_that_the_base_diverged():
     question = Ablations(BASE, seeds=1)
     found = question.conclude(ask(question, lambda trial: diverged()))
     assert found.answer.startswith("The base itself diverged")
@@ -350,7 +350,7 @@ def test_depth_costs_the_same_flops_at_every_depth():
         assert relative_cost(trial.config, base) == pytest.approx(1.0, rel=1e-3)
 
 
-def test_depth_names_the_best_and_what_is_near():
+def test_depth_reports_the_best_and_nearly_best_shapes():
     question = Depth(BASE)
     results = ask(question, lambda s: finished(1.0 + 0.004 * abs(s.x - 2)))
     found = question.conclude(results)
@@ -363,7 +363,7 @@ def test_depth_names_the_best_and_what_is_near():
     assert steps[0] < steps[-1]
 
 
-def test_context_has_equally_many_tokens_in_every_step():
+def test_context_keeps_the_tokens_per_step():
     question = Context(BASE)
     trials = question.trials({})
     assert [trial.x for trial in trials] == [16, 32, 64, 128, 256]
@@ -376,7 +376,7 @@ def test_context_has_equally_many_tokens_in_every_step():
     assert found.charts[0].lines[0].points[0] == (16, pytest.approx(160.0))
 
 
-def test_vocabulary_costs_the_same_flops_and_has_a_text_of_its_own(tmp_path):
+def test_vocabulary_costs_the_same_flops_and_has_separate_data(tmp_path):
     question = Vocabulary(BASE, 1, tmp_path, 1000)
     trials = question.trials({})
     assert [trial.x for trial in trials] == [500, 1000, 2000, 4000]
@@ -389,7 +389,7 @@ def test_vocabulary_costs_the_same_flops_and_has_a_text_of_its_own(tmp_path):
 
 
 @pytest.mark.parametrize("make", [Depth, Context, lambda base: Vocabulary(base, 1, Path(), 1)])
-def test_shapes_say_when_nothing_could_be_trained(make):
+def test_shapes_report_that_no_trial_finished(make):
     question = make(BASE)
     found = question.conclude(ask(question, lambda trial: diverged()))
     assert found.answer.startswith("No ")
@@ -403,7 +403,7 @@ def own(tmp_path, text):
     return read_custom(tmp_path / "mine.toml")
 
 
-def test_own_takes_every_combination_of_a_grid_and_the_list(tmp_path):
+def test_custom_takes_every_combination_of_a_grid_and_the_list(tmp_path):
     asked = own(
         tmp_path,
         """
@@ -437,7 +437,7 @@ def test_own_takes_every_combination_of_a_grid_and_the_list(tmp_path):
     assert answer.startswith("Best is d_model 32, lr 0.01, with 32.0100 bits per byte")
 
 
-def test_own_with_one_number_has_an_axis(tmp_path):
+def test_custom_with_one_numeric_field_has_an_axis(tmp_path):
     question = Custom(own(tmp_path, "[grid]\noptimizer.lr = [0.01, 0.1]"), BASE)
     assert question.axis == "optimizer.lr"
     assert [trial.x for trial in question.trials({})] == [0.01, 0.1]
@@ -463,7 +463,7 @@ def test_own_with_one_number_has_an_axis(tmp_path):
         ("= 3", "is not TOML"),
     ],
 )
-def test_own_says_what_is_wrong_with_a_file(tmp_path, text, said):
+def test_custom_refuses_invalid_files(tmp_path, text, said):
     with pytest.raises((ValueError, OSError), match=said):
         own(tmp_path, text)
 
@@ -477,6 +477,6 @@ def test_own_says_what_is_wrong_with_a_file(tmp_path, text, said):
         ("[[trials]]\nlabel = 'a'\n[[trials]]\nlabel = 'a'", "two trials have the label"),
     ],
 )
-def test_own_says_what_is_wrong_with_its_values_before_anything_is_trained(tmp_path, text, said):
+def test_custom_refuses_invalid_values_before_training(tmp_path, text, said):
     with pytest.raises(ValueError, match=said):
         Custom(own(tmp_path, text), BASE)

@@ -1,4 +1,4 @@
-"""A lab that is stopped, killed, asked again: nothing is trained twice, the bits are the same."""
+"""A lab that is stopped, killed or run again trains nothing twice and gives the same bits."""
 
 import json
 import shutil
@@ -31,7 +31,7 @@ def base(base):
 
 @pytest.fixture(scope="module")
 def whole(base, tmp_path_factory):
-    """A lab that nobody interrupted."""
+    """A lab that ran without interruption."""
     folder = tmp_path_factory.mktemp("whole")
     events = list(run_question(Custom(RATES, base), folder, command=("tilth", "lab")))
     return folder, events
@@ -58,7 +58,7 @@ def changes_of(folder):
     return {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file() and "runs" in p.parts}
 
 
-def test_every_trial_is_an_ordinary_run_and_the_answer_is_written_down(base, whole):
+def test_every_trial_is_a_run_and_the_answer_is_saved(base, whole):
     folder, events = whole
     lab = load_lab(folder)
     assert lab.answer.startswith("Best is lr 0.0")
@@ -76,7 +76,7 @@ def test_every_trial_is_an_ordinary_run_and_the_answer_is_written_down(base, who
     assert sum(event.record is not None for event in events) == 3 * base.steps
 
 
-def test_the_outcome_is_what_the_run_logged_last(whole):
+def test_the_result_is_the_last_record_of_the_run(whole):
     folder, events = whole
     for event in events:
         if event.result is not None:
@@ -86,7 +86,7 @@ def test_the_outcome_is_what_the_run_logged_last(whole):
             assert event.result.steps == last.step == 8
 
 
-def test_asked_again_it_trains_nothing(base, whole):
+def test_a_finished_lab_trains_nothing(base, whole):
     folder, _ = whole
     before, lab = changes_of(folder), load_lab(folder)
     assert list(run_question(Custom(RATES, base), folder, command=lab.command)) == []
@@ -95,7 +95,7 @@ def test_asked_again_it_trains_nothing(base, whole):
 
 
 @pytest.mark.parametrize("events_seen", [1, 5, 9, 13])
-def test_left_at_any_moment_it_goes_on_to_the_same_bits(base, whole, tmp_path, events_seen):
+def test_a_stopped_lab_continues_to_the_same_bits(base, whole, tmp_path, events_seen):
     events = run_question(Custom(RATES, base), tmp_path)
     list(islice(events, events_seen))
     events.close()
@@ -109,13 +109,13 @@ def test_left_at_any_moment_it_goes_on_to_the_same_bits(base, whole, tmp_path, e
     assert load_lab(tmp_path).answer == load_lab(whole[0]).answer
 
 
-def test_workers_find_the_same(base, whole, tmp_path):
+def test_workers_give_the_same_bits(base, whole, tmp_path):
     list(run_question(Custom(RATES, base), tmp_path, workers=2))
     assert weights(tmp_path) == weights(whole[0])
     assert load_lab(tmp_path).answer == load_lab(whole[0]).answer
 
 
-def test_workers_that_are_left_save_and_go_on(base, tmp_path):
+def test_stopped_workers_save_their_trials(base, tmp_path):
     long = Custom(RATES, changed(base, {"steps": 3000}))
     events = run_question(long, tmp_path, workers=2)
     next(events)
@@ -142,7 +142,7 @@ for number, event in enumerate(run_question(Custom(RATES, base), sys.argv[2])):
 
 
 @pytest.mark.parametrize("at", [4, 12])
-def test_killed_it_goes_on_to_the_same_bits(base, whole, tmp_path, at):
+def test_a_killed_lab_continues_to_the_same_bits(base, whole, tmp_path, at):
     script = [sys.executable, "-c", KILLED, json.dumps(base.to_dict()), str(tmp_path), str(at)]
     killed = subprocess.run(script, cwd=Path(__file__).parents[2], check=False)
     assert killed.returncode == -signal.SIGKILL
@@ -179,7 +179,7 @@ def test_a_folder_belongs_to_one_question(base, whole):
         list(run_question(Custom(other, base), whole[0]))
 
 
-def test_more_seeds_keep_the_runs_that_there_are(base, whole, tmp_path):
+def test_more_seeds_keep_existing_runs(base, whole, tmp_path):
     folder = tmp_path / "lab"
     shutil.copytree(whole[0], folder)
     events = list(run_question(Custom(RATES, base, seeds=2), folder))
@@ -202,7 +202,7 @@ def test_data_that_a_later_trial_cannot_use_is_refused_before_the_first(base, tm
     assert not (tmp_path / "runs").exists()
 
 
-def test_what_diverges_is_stopped_early_and_never_again(base, tmp_path):
+def test_a_diverged_trial_is_stopped_early_and_not_run_again(base, tmp_path):
     asked = CustomFile("rates", grid={"optimizer.lr": [1e-2, 1e6]})
     question = Custom(asked, changed(base, {"steps": 200, "watch.evaluate_every": 100}))
     events = list(run_question(question, tmp_path))
@@ -236,7 +236,7 @@ def test_a_run_that_ends_while_it_diverges_has_diverged(base, tmp_path):
 
 
 def state_after(folder, change):
-    """How a finished run stands, once its log says something else."""
+    """Return the state of a finished run after a change of its log."""
     path = folder / "metrics.jsonl"
     records = [json.loads(line) for line in path.read_text().splitlines()]
     change(records)
@@ -245,7 +245,7 @@ def state_after(folder, change):
     return state
 
 
-def test_what_ends_above_its_beginning_has_diverged_and_a_short_run_has_not(base, whole, tmp_path):
+def test_a_run_that_ends_above_its_first_loss_has_diverged(base, whole, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(whole[0] / "runs" / "lr-0.01", folder)
 
@@ -263,13 +263,13 @@ def test_what_ends_above_its_beginning_has_diverged_and_a_short_run_has_not(base
     assert state_after(folder, lambda r: r[-1].update(is_diverging=True)) == "diverged"
 
 
-def test_what_learns_nothing_has_not_diverged(base, tmp_path):
+def test_a_run_that_learns_nothing_has_not_diverged(base, tmp_path):
     asked = CustomFile("steps", grid={"steps": [1, 2, 3]})
     list(run_question(Custom(asked, changed(base, {"optimizer.lr": 1e-9}), seeds=2), tmp_path))
     assert {trial.state for trial in load_lab(tmp_path).trials} == {"finished"}
 
 
-def test_a_trial_that_was_trained_further_is_named_and_may_be_trained_again(base, whole, tmp_path):
+def test_an_extended_trial_is_refused_and_may_be_trained_again(base, whole, tmp_path):
     folder = tmp_path / "lab"
     shutil.copytree(whole[0], folder)
     trial = folder / "runs" / "lr-0.01"
@@ -294,7 +294,7 @@ class _Prepares(Custom):
             raise KeyboardInterrupt
 
 
-def test_stopped_while_it_prepares_it_goes_on(base, tmp_path):
+def test_a_lab_stopped_in_prepare_continues(base, tmp_path):
     question = _Prepares(RATES, base)
     with pytest.raises(KeyboardInterrupt):
         list(run_question(question, tmp_path))
@@ -331,14 +331,14 @@ def test_a_trial_without_enough_memory_fails_and_the_next_one_runs(base, tmp_pat
     assert "failed" not in load_lab(tmp_path).answer
 
 
-def test_a_finished_run_is_finished_whatever_the_lab_says(base, whole):
+def test_a_finished_run_is_not_trained_again(base, whole):
     folder, _ = whole
     trial = load_lab(folder).trials[0]
     run = open_run(folder / "runs" / trial.name)
     assert list(drive(run.config, run.folder)) == ["finished"]
 
 
-def test_workers_end_when_whoever_started_them_is_killed(base, tmp_path):
+def test_workers_end_when_their_parent_is_killed(base, tmp_path):
     slow = changed(base, {"steps": 5000, "watch.evaluate_every": 0, "watch.save_every": 0})
     script = f"""
 import json, multiprocessing, os, sys

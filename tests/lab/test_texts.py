@@ -47,7 +47,7 @@ def test_documents(data):
 
 
 def test_the_first_bytes_of_the_documents(data):
-    """Whatever the limit, it is a beginning of the documents, short of it by less than a letter."""
+    """At any limit they are a prefix, shorter than the limit by less than a character."""
     whole = "".join(VALID)
     for limit in range(len(whole.encode()) + 3):
         found = list(documents_of(data, "valid", limit))
@@ -131,15 +131,15 @@ def test_a_finished_folder_is_opened(data, tmp_path, monkeypatch):
         retokenize(data, tmp_path / "a", 270)
 
 
-def test_what_stands_there_already(data, tmp_path):
-    with pytest.raises(FileExistsError, match="something else"):
+def test_existing_folders(data, tmp_path):
+    with pytest.raises(FileExistsError, match="holds other files"):
         retokenize(data, data.folder, 270)
     (tmp_path / "file").write_text("")
     with pytest.raises(NotADirectoryError, match="is a file"):
         retokenize(data, tmp_path / "file", 270)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "train.npy").write_text("mine")
-    with pytest.raises(FileExistsError, match="something else"):
+    with pytest.raises(FileExistsError, match="holds other files"):
         retokenize(data, tmp_path / "mine", 270)
     assert (tmp_path / "mine" / "train.npy").read_text() == "mine"
     (tmp_path / "empty").mkdir()
@@ -147,7 +147,7 @@ def test_what_stands_there_already(data, tmp_path):
 
 
 @pytest.mark.parametrize("is_link", [True, False])
-def test_files_of_others_in_place_of_the_temporary_texts_stay(data, tmp_path, is_link):
+def test_foreign_files_in_place_of_the_temporary_texts_stay(data, tmp_path, is_link):
     mine = tmp_path / "mine" if is_link else tmp_path / "a" / ".texts"
     mine.mkdir(parents=True)
     (mine / "train.jsonl").write_text("mine")
@@ -162,14 +162,14 @@ def test_files_of_others_in_place_of_the_temporary_texts_stay(data, tmp_path, is
     }
 
 
-def test_a_wrong_size_leaves_nothing(data, tmp_path):
+def test_an_invalid_size_writes_nothing(data, tmp_path):
     with pytest.raises(ValueError, match="cannot hold the 256 bytes"):
         retokenize(data, tmp_path / "a", 200)
     assert names_in(tmp_path) == set()
 
 
 def test_killed_at_any_moment(data, tmp_path):
-    """Whichever file is the last that gets its name, the next call, even of another size, ends."""
+    """Killed before any rename, the next call succeeds, also with another size."""
     expected = {size: retokenize(data, tmp_path / f"{size}", size) for size in (270, 275)}
     folder = tmp_path / "killed"
     survived, renames = False, 0
@@ -187,7 +187,7 @@ def test_killed_at_any_moment(data, tmp_path):
 
 
 def retokenize_in_child(data, folder, vocab_size, most_renames):
-    """Whether it ended before a file was to be renamed so many times."""
+    """Return whether it ended before that many renames."""
     child = os.fork()
     if child == 0:
         rename, done = Path.rename, [0]

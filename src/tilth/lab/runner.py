@@ -59,7 +59,9 @@ def run_question(
         results = _known_results(folder)
         base = question.base.to_dict()
         lab = Lab(question.name, question.asks, None, tuple(command), question.axis, base=base)
-        if not (folder / lab_file.LAB).exists():  # first of all: it says whose folder this is
+        if not (
+            folder / lab_file.LAB
+        ).exists():  # first: it claims the folder
             save_lab(folder, lab)
         question.prepare(folder, tell)
         for trial in question.trials(results):

@@ -26,22 +26,22 @@ from tilth.data.tokenizing import tokenize
 from tilth.files import StrPath, atomic_write, load_manifest, save_manifest
 from tilth.tokenizer import Tokenizer, train_tokenizer
 
-MOST_BYTES = 50_000_000  # of each split, if nothing is said
+MOST_BYTES = 50_000_000  # of each split, by default
 MADE_FROM, KIND, VERSION = "made_from.json", "retokenized data", 1
 
 
 def documents_of(data: Data, split: Split, max_bytes: int | None = None) -> Iterator[str]:
-    """The documents of a split one by one, the first `max_bytes` of them; the last may be cut."""
+    """Yield the documents of a split, up to `max_bytes`; the last one may be cut."""
     left = data.text_bytes(split) if max_bytes is None else max_bytes
     tokenizer = data.tokenizer()
     ids = data.train if split == "train" else data.valid
     for start, end in itertools.pairwise(map(int, data.documents(split))):
         if left <= 0:
             return
-        # A token has a byte or more, so no id behind these is needed, however long the document.
+        # A token has a byte or more, so `left` ids are enough, however long the document.
         text = tokenizer.decode_bytes(ids[start : min(end - 1, start + left)])[:left]
         left -= len(text)
-        if whole_characters := text.decode("utf-8", "ignore"):  # only the limit cuts one in two
+        if whole_characters := text.decode("utf-8", "ignore"):  # only the limit cuts a character
             yield whole_characters
 
 
@@ -56,11 +56,10 @@ def train_on(data: Data, vocab_size: int, max_bytes: int) -> Tokenizer:
 
 
 def retokenize(data: Data, folder: StrPath, vocab_size: int, max_bytes: int = MOST_BYTES) -> Data:
-    """Write the documents of a data folder, `max_bytes` of each split, by a tokenizer of this size.
+    """Write the documents of a data folder, `max_bytes` per split, by a new tokenizer.
 
-    It is learnt from these documents of the train split, and smaller if they have too few pairs. A
-    folder that is finished already is opened, if it was made from the same; killed on the way, the
-    next call begins again.
+    The tokenizer is trained on the train split, and smaller if that has too few pairs. A finished
+    folder is opened if it was made from the same values; an unfinished one is written again.
     """
     folder = Path(folder)
     made_from = {"data": data.fingerprint, "vocab_size": vocab_size, "max_bytes": max_bytes}
@@ -84,26 +83,26 @@ def retokenize(data: Data, folder: StrPath, vocab_size: int, max_bytes: int = MO
 
 
 def _texts_folder(folder: Path) -> Path:
-    """The folder of temporary texts; never a link, and never one with files of somebody else."""
+    """Return the folder of temporary texts; refuse a link, and a folder with other files."""
     texts = folder / ".texts"
     if not texts.is_symlink():
         texts.mkdir(exist_ok=True)
         own = re.compile(rf"\.?({'|'.join(SPLITS)})\.jsonl(\.[0-9a-f]+\.partial)?")
         if all(own.fullmatch(path.name) for path in texts.iterdir()):
-            for path in texts.iterdir():  # what a killed process left
+            for path in texts.iterdir():  # of a killed process
                 path.unlink()
             return texts
     raise FileExistsError(f"{texts} is a link or holds other files; move it away.")
 
 
 def _is_finished(folder: Path, made_from: dict[str, object]) -> bool:
-    """Whether the folder holds what is wanted; what is not ours to write over is an error."""
+    """Whether the folder was made from these values; a folder with other files is an error."""
     hint = "name another folder, or remove this one"
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file; name a folder for the token files")
     if not (folder / MADE_FROM).exists():
         if folder.exists() and any(not path.name.startswith(".") for path in folder.iterdir()):
-            raise FileExistsError(f"{folder} holds files that are of something else; {hint}")
+            raise FileExistsError(f"{folder} holds other files; {hint}")
         return False
     if not (folder / MANIFEST).exists():
         return False
@@ -113,7 +112,7 @@ def _is_finished(folder: Path, made_from: dict[str, object]) -> bool:
 
 
 def _write_lines(data: Data, split: Split, max_bytes: int, folder: Path) -> Path:
-    """The documents as JSON lines, as any text may stand between separators, even one of them."""
+    """Write the documents as JSON lines; a separator could be part of a document."""
     path = folder / f"{split}.jsonl"
     with atomic_write(path, overwrite=True) as file:
         for document in documents_of(data, split, max_bytes):

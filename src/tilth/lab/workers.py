@@ -22,7 +22,7 @@ from tilth.report.lab_file import State
 from tilth.runs.metrics import StepRecord
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-TOLD = 50  # steps of a trial that the parent is told of
+REPORTED = 50  # steps of a trial that are sent to the parent
 
 Progress = Generator[StepRecord | State, None, None]
 """The steps of a trial, then its state."""
@@ -120,6 +120,6 @@ def _train(drive: Drive, name: str, config: TrainingConfig, folder: Path) -> Sta
         while not _worker["stop"].is_set():
             if isinstance(happened := next(progress), str):
                 return happened
-            if happened.step % max(1, config.known_steps // TOLD) == 0:
+            if happened.step % max(1, config.known_steps // REPORTED) == 0:
                 _worker["told"].put((name, happened))
     return None

@@ -21,13 +21,13 @@ def test_docstring():
 
 
 @pytest.mark.parametrize("lr", [0.0, 1.0, 10.0, 40.0, 1000.0])
-def test_losses_are_those_of_the_formula(lr):
+def test_losses_equal_the_formula(lr):
     losses = sgd.descend(lr, steps=12, seed=3)
     assert losses == pytest.approx(by_hand(losses[0], lr, 12), rel=1e-4)
     assert 15 < losses[0] < 40  # 25 times a chi-square over its 100 degrees of freedom
 
 
-def test_what_the_handout_saw():
+def test_rates_of_the_handout():
     """10 decays, 100 faster, 1000 diverges."""
     ten, hundred, thousand = (sgd.descend(lr) for lr in (10.0, 100.0, 1000.0))
     assert ten[0] == hundred[0] == thousand[0]
@@ -47,7 +47,7 @@ def test_steps_are_positive():
 
 
 def test_the_curve_keeps_the_edges():
-    """Zero is at the bottom; what is too large, or was, is at the top."""
+    """Zero is at the bottom; too large values and NaN are at the top."""
     lines = sgd.curve({1.0: [1.0, 0.0, 1e-9, 1e9, math.inf, math.nan]}).splitlines()
     assert lines[0] == "   1e+03 |       a a a"
     assert lines[6] == "       1 | a"

@@ -1,4 +1,4 @@
-"""The comparison of tokenizers, counted once more by Hugging Face's and the specification."""
+"""The comparison of tokenizers equals counts by Hugging Face and by the reference."""
 
 import doctest
 import json
@@ -172,7 +172,7 @@ def test_shared_merges_and_tokens(lab, folders):
     assert row == ("stories and web", *expected)
 
 
-def test_hours(lab):
+def test_hours_for_825_gb(lab):
     """825e9 bytes at 2e6 a second are 412,500 s."""
     rows = table(lab, "Encoding text for the first time, on one thread")
     assert [tuple(row.values()) for row in rows] == [
@@ -182,7 +182,7 @@ def test_hours(lab):
     assert any("encode 825 GB in 114.6 and 45.8 hours" in note for note in lab.notes)
 
 
-def test_a_report_has_the_figures_of_its_own_texts_alone(lab):
+def test_a_report_has_no_figures_of_other_texts(lab):
     said = " ".join((lab.answer, *lab.notes))
     assert "write-up" not in said
     assert not [
@@ -205,7 +205,7 @@ def test_speed(folders, monkeypatch):
 
 
 def test_vocabulary_sizes(lab, folders):
-    """Each is what the specification learns at that size; too large a one ends with the pairs."""
+    """Each equals the reference at that size; too large a size ends when no pairs are left."""
     rows = table(lab, "Bytes per token, by the size of the vocabulary")
     train = {folder.name: train_texts(folder) for folder in folders}
     reached = {name: len(reference.train(texts, 5000, [END])[0]) for name, texts in train.items()}
@@ -259,7 +259,7 @@ def test_the_answer(lab):
     assert not any("different" in note or "equal" in note for note in lab.notes)
 
 
-def test_what_the_first_and_the_last_step_gain(lab):
+def test_gains_of_the_first_and_the_last_size(lab):
     (web,) = [line for line in lab.charts[0].lines if line.name == "web, own tokenizer"]
     (x1, y1), (x2, y2), (x3, y3), (x4, y4) = web.points
     assert (
@@ -301,7 +301,7 @@ def test_sizes_are_in_order_whichever_text_is_first(lab, folders, quick):
     assert [row["vocabulary"] for row in rows] == sorted(row["vocabulary"] for row in rows)
 
 
-def test_each_stage_is_told(folders, quick):
+def test_progress_lines(folders, quick):
     told = []
     compare_tokenizers(folders, sizes=[300], tell=told.append)
     assert len(told) == 6
@@ -309,7 +309,7 @@ def test_each_stage_is_told(folders, quick):
     assert told[-1].startswith("Training a tokenizer of 300 on web")
 
 
-def test_the_limit(folders, quick):
+def test_max_bytes(folders, quick):
     """A document of 20 bytes, to validate on and to train on."""
     lab = compare_tokenizers(folders, sizes=[300], max_bytes=20)
     for row, folder in zip(table(lab, "The texts"), folders, strict=True):
@@ -365,7 +365,7 @@ def test_equal_names(folders, tmp_path, quick):
     assert lab.tables[0].rows[1][0] == str(again)
 
 
-def test_mistakes(folders, tmp_path, quick):
+def test_errors(folders, tmp_path, quick):
     for few in ([], folders[:1], [folders[0], folders[0]], [*folders, folders[0]]):
         with pytest.raises(ValueError, match="two data folders or more, each once"):
             compare_tokenizers(few)

@@ -1,4 +1,4 @@
-"""What the trials of a search say: an answer, tables and charts that agree with their numbers."""
+"""The lab of a search: its answer, tables and charts agree with the results."""
 
 import doctest
 from dataclasses import replace
@@ -93,7 +93,7 @@ def test_a_single_number_is_an_axis():
     assert lab.charts[0].x_scale == "linear"
 
 
-def test_while_trials_are_to_come():
+def test_a_search_in_progress_has_no_answer():
     running = [tried(0, 0.01, "muon", "running", is_default=True)]
     lab = lab_of(running, SPACE, is_over=False)
     assert lab.answer is None

@@ -1,4 +1,4 @@
-"""A journal from elsewhere: every damage is a sentence that names the file, and nothing hangs."""
+"""An untrusted journal: damage is an error that names the file, and nothing hangs."""
 
 import json
 import os
@@ -95,13 +95,13 @@ def test_a_pipe_or_a_link_in_place_of_the_journal(base, folder, tmp_path):
     assert (tmp_path / "diary").read_text() == "dear diary, "
 
 
-def test_a_lock_that_a_killed_process_left_delays_nobody(base, folder, tmp_path):
-    """Optuna's own lock files would be waited for: 30 s, or without end if they lead nowhere."""
+def test_a_lock_file_of_a_killed_process_is_ignored(base, folder, tmp_path):
+    """Optuna's own locks would wait 30 s for such a file, or forever for a dangling link."""
     (folder / f"{JOURNAL}.lock").symlink_to(tmp_path / "nowhere")
     assert Search(base, [LR], folder, trials=2).answer().answer.startswith("Best of 2 trials")
 
 
-def test_claims_are_never_removed_from_a_folder_of_others(base, folder, tmp_path):
+def test_claims_are_never_removed_through_a_link(base, folder, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "1").write_text("mine")
     (folder / CLAIMS).rmdir()

@@ -1,4 +1,4 @@
-"""A search: what it trains and says, and that it is the same however it is shared or stopped."""
+"""A search: its trials and results are the same however it is shared or interrupted."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def outcomes_of(search):
 
 
 def stop_in(search, name, step):
-    """Leave a search in the middle of a trial."""
+    """Stop a search in the middle of a trial."""
     with closing(search.run()) as events:
         for event in events:
             if event.trial.name == name and event.record and event.record.step == step:
@@ -55,12 +55,12 @@ def journal_of(folder):
 
 
 def trained(folder):
-    """Those of them that did not only repeat another."""
+    """The trials that did not repeat another."""
     return [trial for trial in journal_of(folder) if "values" in trial.user_attrs]
 
 
 def measured(folder):
-    """What the run directories hold: learning rate and bits per byte of each."""
+    """Return the learning rate and bits per byte of each run directory."""
     found = {}
     for run in map(open_run, sorted((folder / "runs").iterdir())):
         last = run.metrics()[-1].evaluation.bits_per_byte
@@ -78,7 +78,7 @@ def whole(base, tmp_path_factory):
     return folder, outcomes
 
 
-def test_what_a_search_leaves(whole, base):
+def test_files_of_a_finished_search(whole, base):
     folder, outcomes = whole
     lab, runs = load_lab(folder), measured(folder)
     assert list(runs) == [f"trial-{number:04}" for number in range(3)]
@@ -112,7 +112,7 @@ def test_a_trial_is_an_ordinary_run_with_few_evaluations(whole):
     assert run.is_finished
 
 
-def test_the_journal_says_the_same(whole):
+def test_the_journal_agrees_with_the_results(whole):
     folder, outcomes = whole
     trials = journal_of(folder)
     assert [trial.state.name for trial in trials] == ["COMPLETE"] * 3
@@ -121,7 +121,7 @@ def test_the_journal_says_the_same(whole):
         assert list(trial.intermediate_values) == [2, 4, 6, 8, 10, 12, 14]
 
 
-def test_what_is_finished_is_never_run_again(whole, base):
+def test_finished_trials_are_not_run_again(whole, base):
     folder, _ = whole
     before = {path: path.stat().st_mtime_ns for path in (folder / "runs").rglob("*")}
     assert list(Search(base, [LR], folder, trials=3).run()) == []
@@ -129,7 +129,7 @@ def test_what_is_finished_is_never_run_again(whole, base):
 
 
 @pytest.mark.parametrize(("name", "step"), [("trial-0000", 1), ("trial-0001", 7)])
-def test_stopped_and_run_again_is_as_never_stopped(whole, base, tmp_path, name, step):
+def test_a_stopped_search_continues_to_the_same_result(whole, base, tmp_path, name, step):
     folder = tmp_path / "search"
     stop_in(Search(base, [LR], folder, trials=3), name, step)
     assert load_lab(folder).answer is None
@@ -140,14 +140,14 @@ def test_stopped_and_run_again_is_as_never_stopped(whole, base, tmp_path, name, 
     assert load_lab(folder).answer == load_lab(whole[0]).answer
 
 
-def test_more_trials_go_on_where_it_ended(whole, base, tmp_path):
+def test_more_trials_extend_a_finished_search(whole, base, tmp_path):
     folder = tmp_path / "search"
     outcomes_of(Search(base, [LR], folder, trials=2))
     assert list(outcomes_of(Search(base, [LR], folder, trials=3))) == ["trial-0002"]
     assert measured(folder) == measured(whole[0])
 
 
-def test_values_of_few_points_are_tried_once_each(base, tmp_path):
+def test_each_point_of_a_small_space_is_tried_once(base, tmp_path):
     folder = tmp_path / "search"
     small = Search(base, DISCRETE, folder, fixed={"steps": 2}, trials=50)
     assert len(outcomes_of(small)) == 6
@@ -163,7 +163,7 @@ def test_values_of_few_points_are_tried_once_each(base, tmp_path):
     assert load_lab(folder).answer == lab.answer
 
 
-def test_values_that_do_not_fit_together_fail_with_their_reason(base, tmp_path):
+def test_invalid_combinations_fail_with_a_reason(base, tmp_path):
     words = ("model.d_model=16,20", "model.num_heads=2,5")
     search = Search(base, words, tmp_path / "search", fixed={"steps": 1}, trials=50)
     assert 0.5 < search.possible < 1.0
@@ -190,7 +190,7 @@ def test_a_trial_that_diverges_is_stopped_early_and_avoided(base, tmp_path):
     assert "lr 0.01" in search.lab().answer
 
 
-def test_a_trial_that_is_worse_than_others_were_is_stopped_early(base, tmp_path, monkeypatch):
+def test_a_trial_worse_than_the_median_is_pruned(base, tmp_path, monkeypatch):
     monkeypatch.setattr(journal_module, "FEWEST_FINISHED", 1)
     search = Search(base, ["optimizer.lr=1e-2,1e-7"], tmp_path, fixed={"steps": 40})
     first, second = outcomes_of(search).values()
@@ -204,15 +204,15 @@ def test_a_trial_that_is_worse_than_others_were_is_stopped_early(base, tmp_path,
     assert len(lab.tables[0].rows) == 1
 
 
-def test_the_first_is_compared_with_and_so_never_stopped(base, tmp_path, monkeypatch):
+def test_the_default_trial_is_never_pruned(base, tmp_path, monkeypatch):
     monkeypatch.setattr(optuna.Trial, "should_prune", lambda _: True)
     options = {"fixed": {"steps": 2}, "trials": 2}
     first, second = outcomes_of(Search(base, [LR], tmp_path, **options)).values()
     assert (first.state, second.state) == ("finished", "pruned")
 
 
-def test_what_was_told_before_is_not_told_again(base, tmp_path):
-    """A trial whose checkpoints are gone begins again; Optuna would warn of a step told twice."""
+def test_a_step_is_reported_to_optuna_once(base, tmp_path):
+    """A trial without checkpoints begins again; Optuna warns if a step is reported twice."""
     options = {"fixed": {"steps": 8}, "trials": 2}
     stop_in(Search(base, [LR], tmp_path, **options), "trial-0001", 5)
     for checkpoint in (tmp_path / "runs" / "trial-0001" / "checkpoints").iterdir():
@@ -222,7 +222,7 @@ def test_what_was_told_before_is_not_told_again(base, tmp_path):
     assert list(journal_of(tmp_path)[1].intermediate_values) == list(range(1, 8))
 
 
-def test_the_default_lies_elsewhere(base, tmp_path):
+def test_default_values_outside_the_space(base, tmp_path):
     search = Search(base, ["optimizer.lr=1e-4..1e-3"], tmp_path, fixed={"steps": 2}, trials=3)
     outcomes_of(search)
     rates = [lr for lr, _ in measured(tmp_path).values()]
@@ -233,7 +233,7 @@ def test_the_default_lies_elsewhere(base, tmp_path):
     assert (first.state.name, first.params) == ("FAIL", {})  # so it says nothing of the range
 
 
-def test_fixed_values_hold_for_all_and_are_kept_beside_what_varies(base, tmp_path):
+def test_fixed_values_hold_for_all_trials(base, tmp_path):
     fixed = {"steps": 1, "model.d_ff": 24, "batch_size": 2}
     outcomes_of(Search(base, ["model.num_layers=1,2"], tmp_path, fixed=fixed))
     runs = [open_run(folder) for folder in sorted((tmp_path / "runs").iterdir())]
@@ -264,7 +264,7 @@ def test_a_budget_is_shared_by_all_trials(base, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_run_that_is_trained_by_hand_is_left_alone(base, tmp_path):
+def test_a_trial_that_another_process_resumes_is_left_alone(base, tmp_path):
     options = {"fixed": {"steps": 4}, "trials": 3}
     stop_in(Search(base, [LR], tmp_path, **options), "trial-0001", 2)
     with open_run(tmp_path / "runs" / "trial-0001").locked():
@@ -274,7 +274,7 @@ def test_a_run_that_is_trained_by_hand_is_left_alone(base, tmp_path):
     assert load_lab(tmp_path).answer.startswith("Best of 3 trials")
 
 
-def test_a_trial_that_is_only_claimed_yet_is_taken_once(base, tmp_path, monkeypatch):
+def test_a_claimed_trial_is_not_taken_again(base, tmp_path, monkeypatch):
     def drive(_config, _folder):
         yield SimpleNamespace(step=1, evaluation=None)
 
@@ -287,7 +287,7 @@ def test_a_trial_that_is_only_claimed_yet_is_taken_once(base, tmp_path, monkeypa
         assert next(Search(base, [LR], tmp_path).run()).trial.name == "trial-0001"
 
 
-def test_a_torn_journal_is_mended(base, tmp_path):
+def test_a_torn_line_of_the_journal_is_truncated(base, tmp_path):
     options = {"fixed": {"steps": 1}}
     outcomes_of(Search(base, [LR], tmp_path, trials=1, **options))
     with (tmp_path / JOURNAL).open("ab") as file:
@@ -297,7 +297,7 @@ def test_a_torn_journal_is_mended(base, tmp_path):
     assert all(json.loads(line) for line in (tmp_path / JOURNAL).read_bytes().splitlines())
 
 
-def test_died_while_it_told_the_end(base, tmp_path, monkeypatch):
+def test_a_process_killed_while_it_saves_a_result(base, tmp_path, monkeypatch):
     options = {"fixed": {"steps": 1}, "trials": 2}
     tell = optuna.Study.tell
 
@@ -315,8 +315,8 @@ def test_died_while_it_told_the_end(base, tmp_path, monkeypatch):
     assert load_lab(tmp_path).answer.startswith("Best of 2 trials")
 
 
-def test_importance_is_that_of_what_decides(tmp_path):
-    """Told of numbers that one of two fields decides alone."""
+def test_importance_of_the_deciding_field(tmp_path):
+    """One of two fields alone decides the value."""
     journal = Journal(tmp_path / JOURNAL, ())
     plan = journal_module.SearchPlan(8, MachineConfig(), 1.0, 1.0)
     journal.begin({"steps": 8}, plan, {"decides": 0.5, "idles": 0.5})
@@ -345,7 +345,7 @@ def test_another_search_in_the_same_folder_is_refused(whole, base):
         list(Search(base, [LR], folder, fixed={"steps": 20}).run())
 
 
-def test_a_folder_of_something_else_is_refused(base, tmp_path):
+def test_a_folder_with_other_files_is_refused(base, tmp_path):
     (tmp_path / "mine.txt").touch()
     with pytest.raises(FileExistsError, match="is not empty, and is not a search"):
         list(Search(base, [LR], tmp_path).run())
@@ -360,7 +360,7 @@ def test_without_optuna(base, tmp_path, monkeypatch):
         list(Search(base, [LR], tmp_path / "search").run())
 
 
-def test_no_trials(base, tmp_path):
+def test_zero_trials_are_refused(base, tmp_path):
     with pytest.raises(ValueError, match="trials must be at least 1, not 0"):
         Search(base, [LR], tmp_path, trials=0)
 
@@ -415,7 +415,7 @@ assert [os.waitpid(child, 0)[1] for child in children] == [signal.SIGKILL, 0]
 """
 
 
-def test_processes_share_the_trials_and_what_a_killed_one_left(whole, base, tmp_path):
+def test_processes_share_trials_and_resume_those_of_a_killed_process(whole, base, tmp_path):
     """Of two processes, one is killed in its first trial; the other continues that trial."""
     folder = tmp_path / "search"
     words = [sys.executable, "-c", PROGRAM, json.dumps(base.to_dict()), LR, str(folder), "5"]

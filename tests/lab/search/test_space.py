@@ -1,4 +1,4 @@
-"""Words become ranges and choices, and what could never be trained is refused with a hint."""
+"""Words to ranges and choices; values that can never be trained are refused with a hint."""
 
 import doctest
 
@@ -97,7 +97,7 @@ def test_choices():
         (["watch.top_p=0.5..0.9"], "watch.top_p cannot be searched"),
     ],
 )
-def test_what_is_no_space(words, sentence):
+def test_invalid_spaces(words, sentence):
     with pytest.raises(ValueError, match=sentence):
         read_space(words)
 
@@ -114,18 +114,18 @@ def test_what_is_no_space(words, sentence):
         ("model.d_model=wide,narrow", "d_model must be a whole number"),
     ],
 )
-def test_a_value_that_could_never_be_trained(words, sentence):
+def test_values_that_are_never_valid(words, sentence):
     with pytest.raises(ValueError, match=sentence):
         check_space(read_space([words]), build)
 
 
-def test_values_that_need_each_other():
+def test_values_that_depend_on_each_other():
     words = ["model.d_model=16,20", "model.num_heads=2,5"]
     assert 0.5 < check_space(read_space(words), build) < 1.0  # 16 has no five heads
     with pytest.raises(ValueError, match="num_heads 5"):
         check_space(read_space(words[1:]), build)
 
 
-def test_what_is_said():
+def test_labels():
     values = {"model.d_model": 64, "optimizer.lr": 3e-3, "optimizer.betas": [0.9, 0.95]}
     assert settings_label(values) == "d_model 64, lr 0.003, betas [0.9, 0.95]"

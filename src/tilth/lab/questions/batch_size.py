@@ -1,8 +1,8 @@
 """`batch-size`: how many sequences to train on per step.
 
-From 1 to the largest size that fits in memory, twice: first every size sees equally many tokens;
-then every size gets the wall-clock time of the base, at the speed measured in the first run. The
-learning rate grows with the square root of the batch size.
+Sizes go from 1 to the largest that fits in memory. Each is trained twice: on equally many tokens,
+then for the wall-clock time of the base, at the speed measured in the first run. The learning rate
+grows with the square root of the batch size.
 """
 
 from dataclasses import replace

@@ -87,7 +87,7 @@ def _flat(table: Any) -> Any:  # noqa: ANN401, checked later
 
 
 class Custom(Question):
-    """The question of such a file."""
+    """The question of a TOML file."""
 
     def __init__(self, own: CustomFile, base: TrainingConfig, seeds: int | None = None) -> None:
         super().__init__(base, own.seeds if seeds is None else seeds)
@@ -105,7 +105,7 @@ class Custom(Question):
             self.changes[label] = changes
         values = [value for values in own.grid.values() for value in values]
         if len(own.grid) == 1 and not own.trials and all(type(v) in (int, float) for v in values):
-            self.axis = next(iter(own.grid))  # one number that varies makes an axis
+            self.axis = next(iter(own.grid))  # a single numeric field is an axis
         self.trials({})  # so that an impossible value is an error before any training
 
     def trials(self, results: Results) -> list[PlannedTrial]:

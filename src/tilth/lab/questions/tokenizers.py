@@ -69,7 +69,7 @@ class _Measured:
         return float(self.sizes.sum() / self.tokens.sum())
 
     def spread(self, percent: float) -> str:
-        """Between which values this many percent of the documents lie, in the middle of all."""
+        """Return the range of the middle `percent` of the documents."""
         edges = ((100 - percent) / 2, (100 + percent) / 2)
         low, high = np.percentile(self.sizes / self.tokens, edges)
         return f"{low:.2f} to {high:.2f}"
@@ -77,7 +77,7 @@ class _Measured:
 
 @dataclass(frozen=True)
 class _Comparison:
-    """All that is measured: each text by each tokenizer, speeds, and bytes per token by size."""
+    """All measurements: each text by each tokenizer, speeds, and bytes per token by size."""
 
     corpora: Sequence[_Corpus]
     measured: Mapping[Pair, _Measured]
@@ -157,7 +157,7 @@ def compare_tokenizers(
 
 
 def _names(folders: Sequence[StrPath]) -> list[str]:
-    """What each text is called: its folder's name, or all of the path if two have the same."""
+    """Return the names of the texts: of their folders, or the whole paths if two are equal."""
     paths = [Path(folder).resolve() for folder in folders]
     if len(set(paths)) < 2 or len(set(paths)) < len(paths):
         raise ValueError("A comparison needs two data folders or more, each once.")
@@ -183,17 +183,17 @@ def _measure(text: _Corpus, tokenizer: Tokenizer, end_token: str) -> _Measured:
 
 
 def _speed(corpus: _Corpus, max_bytes: int) -> Speed:
-    """How fast one thread encodes the train split; the best of a few passes counts."""
+    """Return the speed of one thread on the train split, as the best of a few passes."""
     documents = documents_of(corpus.data, "train", min(TIMED_BYTES, max_bytes))
     text = "\n".join(documents).encode()
     return encoding_speed(corpus.tokenizer, text, allow_special=False, passes=TIMED_PASSES)
 
 
 def _tokenizers(corpus: _Corpus, sizes: Sequence[int], max_bytes: int) -> dict[int, Tokenizer]:
-    """A tokenizer of each size, trained on the train split; the last one that its pairs allow."""
+    """Return a tokenizer of each size, trained on the train split, as far as its pairs allow."""
     largest = train_on(corpus.data, max(sizes), max_bytes)
-    # Merges are learnt one after the other, whatever the size: a smaller vocabulary is a beginning
-    # of a larger one, and one training is enough.
+    # The merges of a smaller vocabulary are a prefix of those of a larger one: one training is
+    # enough.
     return {
         size: Tokenizer(
             {token_id: token for token_id, token in largest.vocab.items() if token_id < size},
@@ -206,7 +206,7 @@ def _tokenizers(corpus: _Corpus, sizes: Sequence[int], max_bytes: int) -> dict[i
 
 
 def _shared(one: Tokenizer, other: Tokenizer) -> float:
-    """The share of merges that two tokenizers have in common, of as many as there could be."""
+    """Return the share of common merges among those of the smaller tokenizer."""
     return shared_merges(one, other) / max(1, min(len(one.merges), len(other.merges)))
 
 
@@ -280,7 +280,7 @@ def _table_of_shared(corpora: Sequence[_Corpus]) -> Table:
 
 
 def _learnt_tokens(tokenizer: Tokenizer) -> set[bytes]:
-    """All but single bytes, which every tokenizer has, and special tokens."""
+    """Return all tokens except single bytes and special tokens."""
     special = set(tokenizer.special_tokens.values())
     return {t for token_id, t in tokenizer.vocab.items() if len(t) > 1 and token_id not in special}
 
@@ -323,7 +323,7 @@ def _said(pair: Pair) -> str:
 
 
 def _shown(token: bytes) -> str:
-    """A token for people: blanks are visible, bytes that are not text are escaped."""
+    """Return a token with visible blanks and escaped bytes that are not text."""
     return printable(token.decode("utf-8", "backslashreplace").replace(" ", "␣"))
 
 
@@ -352,7 +352,7 @@ def _answer(compared: _Comparison) -> str:
 
 
 def _notes(compared: _Comparison, largest: int) -> list[str]:
-    """How to read the numbers; `largest` is the largest vocabulary size that was asked for."""
+    """Return notes on the numbers; `largest` is the largest requested vocabulary size."""
     corpora, names = compared.corpora, compared.names
     notes = [
         "Bytes per token are the bytes of a text over its tokens: the more, the shorter the "

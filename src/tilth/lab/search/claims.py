@@ -28,7 +28,7 @@ def take_claim(folder: Path, number: int) -> IO[bytes] | None:
     """Lock the claim of a trial until it is closed; None if another process has it."""
     claims = folder / CLAIMS
     claims.mkdir(exist_ok=True)
-    if claims.is_symlink():  # claims are removed, and not from somebody else's folder
+    if claims.is_symlink():  # claims are removed: never from another folder
         raise FileError(claims, "is a link", "remove it")
     file = open_lock(claims / f"{number}")
     if try_lock(file):

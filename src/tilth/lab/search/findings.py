@@ -91,7 +91,7 @@ def lab_of(
             Trial(
                 trial.name,
                 trial.label,
-                # By name if the labels are equal: two such trials are not seeds of one.
+                # The name where labels are equal: these trials are not seeds of one group.
                 trial.label if labels.count(trial.label) == 1 else trial.name,
                 trial.values[axis] if axis else None,
                 trial.result.state,

@@ -20,7 +20,7 @@ from tilth.report.lab_file import Real, State
 
 JOURNAL, STUDY = "search.journal", "search"
 FEWEST_FINISHED = 5  # trials, before one can be worse than half of them
-FEWEST_FOR_IMPORTANCE = 20  # finished trials: with fewer it says little
+FEWEST_FOR_IMPORTANCE = 20  # finished trials: with fewer it is mostly noise
 HINT = "restore a copy, or give another --out"
 
 
@@ -112,8 +112,8 @@ class Journal:
         self._study.enqueue_trial(dict(first), user_attrs={"is_default": True})
 
     def _prune(self, steps: int) -> None:
-        # By the median, from a quarter of the steps on: what is best in the warm-up is not best
-        # after it. Halving in brackets would need more trials than the usual twenty.
+        # By the median, from a quarter of the steps on: the best trial of the warm-up is not the
+        # best after it. Successive halving would need more trials than the usual twenty.
         self._study.pruner = self._optuna.pruners.MedianPruner(
             n_startup_trials=FEWEST_FINISHED, n_warmup_steps=steps // 4
         )

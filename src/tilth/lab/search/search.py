@@ -154,7 +154,7 @@ class Search:
                 self._save_lab(journal, plan)
             if claim is None:
                 return
-            with claim[0]:  # closed, and so given up, however this ends
+            with claim[0]:  # closing it releases the claim
                 yield from self._run_trial(journal, plan, claim)
 
     def answer(self) -> Lab:
@@ -218,7 +218,7 @@ class Search:
         optuna_trial = journal.trial(frozen.number, self.own.seed)
         known = journal.attributes(frozen)
         values = known.values
-        if not values:  # new, or its process died as it was made
+        if not values:  # new, or its process was killed before it drew them
             is_outside = known.is_default and not self._default_parameters(plan)
             values = {} if is_outside else journal.suggest(optuna_trial)
             values = self._default_values(plan) if known.is_default else values
@@ -228,7 +228,7 @@ class Search:
                 return None
             optuna_trial.set_user_attr("values", values)
         trial = SearchTrial(frozen.number, values, is_default=known.is_default)
-        if known.outcome is not None:  # its process died before it told Optuna
+        if known.outcome is not None:  # its process was killed before it told Optuna
             ended = next(each for each in journal.searched() if each.number == trial.number)
             self._end(journal, optuna_trial, ended)
             lock.close()
@@ -291,7 +291,7 @@ class Search:
         folder, reason = self.folder / RUNS / trial.name, ""
         state: State = "failed"
         planned = PlannedTrial(trial.name, trial.label, trial.name, config=self.own)
-        last_told = journal.trials()[trial.number].last_step or -1
+        last_reported = journal.trials()[trial.number].last_step or -1
         try:
             planned = replace(planned, config=self.config_of(trial, plan))
             event = Event(planned, _num_ended(journal), self.trials)
@@ -303,7 +303,7 @@ class Search:
                     is_worse = False
                     found, is_last = happened.evaluation, happened.step == planned.config.steps
                     if found is not None and not is_last:
-                        if happened.step > last_told:  # else an interrupted process has told it
+                        if happened.step > last_reported:  # else an interrupted process reported it
                             optuna_trial.report(found.bits_per_byte, happened.step)
                         # The first trial is the reference of all others, so it is never stopped.
                         is_worse = not trial.is_default and optuna_trial.should_prune()

@@ -43,7 +43,7 @@ class Range:
 
     @property
     def is_whole(self) -> bool:
-        """Whether only whole numbers count: both ends were written as such."""
+        """Whether it has only whole numbers: both ends were written as integers."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     @property
@@ -157,7 +157,7 @@ def check_space(space: Sequence[Varied], build: Build, seed: int = 0) -> float:
     """Refuse values that no trial could have; return the share of trials that can be trained."""
     for varied in space:
         if varied.name not in field_names():
-            build({varied.name: None})  # which says so, with a hint
+            build({varied.name: None})  # an error, with a suggestion
     drawn = list(draw_values(space, DRAWS, seed))
     for varied in space:
         for value in varied.ends:
