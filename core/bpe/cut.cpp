@@ -79,7 +79,7 @@ std::size_t Cutter::decided_size(std::string_view text) const {
 std::size_t Cutter::final_limit(std::string_view text, std::size_t start) const {
   const std::size_t decided = decided_size(text);
   if (decided < start + look_ahead_bytes) return start;
-  // A run of white space that extends to here is not cut, however long it is: cl100k takes it whole
+  // A run of white space that extends to here is not cut, however long it is. cl100k takes it whole
   // if a special token follows, else it splits after the last line end.
   std::size_t limit = decided - look_ahead_bytes;
   for (std::size_t before = limit; before > start;) {

@@ -9,10 +9,10 @@ namespace {
 
 // Return the last place of a text that continues such that every piece which ends there is final.
 //
-// A piece depends on its bytes, on the run of white space after it (the `\s*[\r\n]` of cl100k
-// extends to the last line end of a run) and on the character after that run. A contraction has at
-// most five bytes, a character four. So a piece is final if a character that is not white space
-// follows at or after its end, with a few more bytes after it.
+// A piece depends on its bytes, on the run of white space after it, and on the character after that
+// run. (The `\s*[\r\n]` of cl100k extends to the last line end of a run.) A contraction has at most
+// five bytes, a character four. So a piece is final if a character that is not white space follows
+// at or after its end, with a few more bytes after it.
 std::size_t final_limit(std::string_view text) {
   constexpr std::size_t bytes_behind = 8;
   if (text.size() < bytes_behind) return 0;

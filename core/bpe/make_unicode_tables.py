@@ -1,11 +1,11 @@
-"""Generate the Unicode tables of the splitter: which code points are letters, numbers, white space.
+"""Generate the Unicode tables of the splitter: letters, numbers and white space.
 
-Reads the `unicodedata2` package (Python's own module is as old as the interpreter) and writes
+Reads the `unicodedata2` package (the module of Python is as old as the interpreter) and writes
 
 - `core/bpe/unicode_tables.hpp`, two-stage lookup tables for the native splitter, and
 - `src/tilth/tokenizer/unicode_classes.json`, ranges for the pure-Python reference.
 
-Run `make unicode`; both files name the Unicode version they were read from.
+Run `make unicode`. Both files name their Unicode version.
 """
 
 from pathlib import Path
@@ -14,14 +14,14 @@ import unicodedata2
 
 ROOT = Path(__file__).resolve().parents[2]
 OTHER, LETTER, NUMBER, SPACE = range(4)
-BLOCK = 128  # code points a block: 64 and 256 both make the two tables together larger
+BLOCK = 128  # code points per block; 64 and 256 make the two tables larger
 
 # White_Space is the separators (Z*) and six control characters; the property is closed (UAX #44).
 SPACE_CONTROLS = {0x09, 0x0A, 0x0B, 0x0C, 0x0D, 0x85}
 
 
 def character_class(code_point: int) -> int:
-    """The class of one code point, by its general category."""
+    """Return the class of a code point, from its general category."""
     category = unicodedata2.category(chr(code_point))
     if category.startswith("Z") or code_point in SPACE_CONTROLS:
         return SPACE
@@ -29,7 +29,7 @@ def character_class(code_point: int) -> int:
 
 
 def lines_of(items: list[str]) -> str:
-    """Items of an initialiser, in indented lines of at most 100 characters."""
+    """Format the items of an initializer in indented lines of at most 100 characters."""
     lines, line = [], "   "
     for item in items:
         if len(line) + len(f" {item},") > 100:
@@ -48,7 +48,7 @@ def write_header(classes: list[int], version: str) -> None:
         stage_one.append(rows.setdefault(block, len(rows)))
     assert len(rows) <= 256, "the first stage is stored in bytes"
     values = [value for row in rows for value in row]
-    # Four classes a byte: the whole second stage stays in the first-level cache.
+    # Four classes per byte: the second stage fits in the L1 cache.
     stage_two = [
         sum(value << 2 * place for place, value in enumerate(values[start : start + 4]))
         for start in range(0, len(values), 4)
@@ -80,7 +80,7 @@ inline constexpr std::uint8_t unicode_block_classes[{len(stage_two)}] = {{
 
 
 def write_ranges(classes: list[int], version: str) -> None:
-    """Write the same classes as ranges of code points, both ends included."""
+    """Write the same classes as inclusive ranges of code points."""
     parts = [f'"version": "{version}"']
     for value, name in ((LETTER, "letters"), (NUMBER, "numbers"), (SPACE, "spaces")):
         ranges: list[tuple[int, int]] = []

@@ -13,10 +13,10 @@
 // Contract: MergeRules is immutable and can be shared between threads; a Merger is the workspace of
 // one thread. At most max_tokens tokens and max_merges rules.
 //
-// Complexity: a piece of n bytes takes O(n) time, and O(n log n) if a rule precedes a rule that
-// makes its left or right side; training never produces this order. Memory beyond the result is
-// bounded by the window, unless tokens have some hundred bytes: then up to 40 bytes for each byte
-// of the piece.
+// Complexity: a piece of n bytes takes O(n) time. It takes O(n log n) if a rule precedes a rule
+// that makes its left or right side; training never produces this order. Memory beyond the result
+// is bounded by the window, unless tokens have some hundred bytes: then up to 40 bytes for each
+// byte of the piece.
 #pragma once
 
 #include <algorithm>

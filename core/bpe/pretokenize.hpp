@@ -77,7 +77,7 @@ class Gpt2Splitter {
   bool wide_;
 };
 
-// The same for cl100k. The end of the text matches the `$` of the pattern: give it whole texts, or
+// The same for cl100k. The end of the text matches the `$` of the pattern. Give it whole texts, or
 // texts that were cut before a blank that follows a character other than white space.
 class Cl100kSplitter {
  public:

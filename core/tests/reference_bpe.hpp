@@ -1,5 +1,4 @@
-// reference_bpe: byte-pair encoding in its own words, and vocabularies to try it on. For tests
-// only.
+// reference_bpe: byte-pair encoding by its definition, and random vocabularies. For tests only.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +32,7 @@ struct Vocabulary {
   }
 };
 
-// The tokens of an Encoder need only live while it is made.
+// The tokens must live only until the Encoder is constructed.
 inline Encoder make_encoder(const Vocabulary& vocabulary) {
   const auto tokens = Vocabulary::as_tokens(vocabulary.entries);
   const auto special = Vocabulary::as_tokens(vocabulary.special);
@@ -46,7 +45,7 @@ inline Encoder make_encoder(const Vocabulary& vocabulary) {
 
 using Ids = std::vector<std::uint32_t>;
 
-// Nothing if a byte has no token.
+// Encodes by the definition; returns nullopt if a byte has no token.
 class ReferenceEncoder {
  public:
   explicit ReferenceEncoder(const Vocabulary& vocabulary) : vocabulary_(vocabulary) {
@@ -68,7 +67,7 @@ class ReferenceEncoder {
 
   std::optional<Ids> encode(std::string_view text, bool allow_special) const {
     Ids ids;
-    std::size_t start = 0;  // of the ordinary text that is being passed over
+    std::size_t start = 0;  // of the ordinary text before `place`
     std::size_t place = 0;
     while (place <= text.size()) {
       const std::pair<std::uint32_t, std::string>* longest = nullptr;
@@ -136,18 +135,18 @@ class ReferenceEncoder {
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::pair<std::size_t, std::uint32_t>> rules_;
 };
 
-// What the vocabularies below are made of: few enough that merges meet, with wide characters.
+// The alphabet of the vocabularies below: small, so merges interact; with multi-byte characters.
 inline const std::string reference_alphabet = "abc '\n1!\xE3\x81\x82\xC3\xA9";
 
 enum class Oddity { none, shuffled_merges, missing_bytes, duplicates };
 
-// Bytes, then merges of what is already there; the oddities are what no training would give.
+// Bytes, then merges of existing tokens; with oddities that training never produces.
 inline Vocabulary random_vocabulary(std::mt19937& random, Oddity oddity) {
   Vocabulary vocabulary;
   auto next_id = static_cast<std::uint32_t>(random() % 5);
   const auto add = [&](std::string bytes) {
     vocabulary.entries.emplace_back(next_id, std::move(bytes));
-    next_id += static_cast<std::uint32_t>(1 + random() % 3);  // holes
+    next_id += static_cast<std::uint32_t>(1 + random() % 3);  // gaps
     return vocabulary.entries.back().first;
   };
   for (const char byte : reference_alphabet) {

@@ -1,4 +1,4 @@
-// Counting against the obvious way: repair the whole text, cut out special tokens, split, count.
+// Compare counting with the simple algorithm: repair the text, remove special tokens, split, count.
 
 #include <unistd.h>
 
@@ -22,7 +22,7 @@ namespace {
 
 using Counts = std::map<std::string, std::uint64_t>;
 
-// Whether `bytes` begins with the first `size` bytes of some character. Tries what UTF-8 allows.
+// Whether `bytes` starts with the first `size` bytes of some character.
 bool begins_character(std::string_view bytes, std::size_t size, std::size_t& length) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
   if (size > bytes.size()) return false;
@@ -47,7 +47,7 @@ bool begins_character(std::string_view bytes, std::size_t size, std::size_t& len
   return byte(0) != 0xF4 || byte(1) <= 0x8F;
 }
 
-// As Python's bytes.decode("utf-8", "replace") does it.
+// Equivalent to Python's bytes.decode("utf-8", "replace").
 std::string repair(std::string_view bytes) {
   std::string text;
   while (!bytes.empty()) {
@@ -154,7 +154,7 @@ std::string message_of(Action action) {
   return "no error";
 }
 
-// Whatever could be cut wrongly: contractions, runs of spaces, wide characters, malformed bytes.
+// Parts that are hard to cut: contractions, runs of spaces, multi-byte characters, malformed bytes.
 const std::vector<std::string> alphabet = {"a",
                                            "ll",
                                            "s",
@@ -209,8 +209,8 @@ void check_random_texts(const TemporaryFolder& folder) {
   }
 }
 
-// A run of spaces is one piece if a special token follows it, and more if anything else does: which
-// of the two may show only long after the run began.
+// A run of spaces is one piece if a special token follows, else several pieces. This may be decided
+// only long after the start of the run.
 template <class Splitter>
 void check_long_spaces(const TemporaryFolder& folder) {
   for (const std::string begin : {"a\n", "! \n", "\xE3\x80\x80\r"}) {
@@ -253,7 +253,7 @@ void check_large_text(const TemporaryFolder& folder) {
       CHECK_EQUAL(counts.bytes == first.bytes && counts.counts == first.counts, true);
     }
   }
-  // Any order of files, and a file for each of many texts.
+  // Files in any order, and one file per text.
   std::vector<std::string> paths;
   Counts sum;
   for (int i = 0; i < 20; ++i) {
@@ -278,7 +278,7 @@ int main() {
   check_large_text<Gpt2Splitter>(folder);
   check_large_text<Cl100kSplitter>(folder);
 
-  // Documents are apart, and counts add up from call to call.
+  // Documents are separate, and counts accumulate between calls.
   PieceCounter<Gpt2Splitter> counter(make_options({"<|x|>"}, 2, 1 << 20));
   counter.add_text("low");
   const std::vector<std::string_view> texts = {"er low", "", "low<|x|>er"};
@@ -290,7 +290,7 @@ int main() {
   counter.add_text("again");
   check_same(counter.finish(), {{"again", 1}});
 
-  // A pipe has no size and no places.
+  // A pipe has no size and no random access.
   const std::string pipe = (folder.path / "pipe").string();
   CHECK_EQUAL(std::system(("mkfifo " + pipe).c_str()), 0);
   std::thread writer([&] { std::ofstream(pipe, std::ios::binary) << "to be or not to be\xC3"; });

@@ -1,4 +1,4 @@
-// Decoding: joined bytes, ids that have no token, tokens of every length.
+// Decoding: concatenated bytes, unknown ids, tokens of every length.
 
 #include "../bpe/decode.hpp"
 #include "check.hpp"
@@ -53,7 +53,7 @@ int main() {
       } catch (const UnknownId& unknown) {
         CHECK_EQUAL(unknown.id(), hole);
         CHECK_EQUAL(unknown.place(), place);
-        CHECK_EQUAL(bytes.size(), expected.size());  // nothing of it has been appended
+        CHECK_EQUAL(bytes.size(), expected.size());  // nothing was appended
       }
     }
   }

@@ -1,4 +1,4 @@
-// The encoder against the definition: any vocabulary, special tokens, long pieces, many threads.
+// Compare the encoder with the definition: vocabularies, special tokens, long pieces, threads.
 
 #include <cstring>
 #include <new>
@@ -13,7 +13,7 @@ using tilth::Array;
 namespace {
 
 std::optional<Ids> encode(const Encoder& encoder, const std::string& text, bool allow_special) {
-  // An exact copy on the heap: reading past its end would be noticed by a sanitizer.
+  // An exact copy on the heap: a sanitizer detects reads past its end.
   const std::vector<char> copy(text.begin(), text.end());
   TokenIds ids;
   try {
@@ -52,7 +52,7 @@ void check_random_vocabularies() {
   }
 }
 
-// Every byte has a token, and some merges: what the larger tests encode with.
+// The vocabulary of the larger tests: a token for every byte, and some merges.
 Vocabulary plain_vocabulary(std::size_t num_merges) {
   std::mt19937 random(3);
   Vocabulary vocabulary;
@@ -103,7 +103,7 @@ void check_offsets() {
   }
 }
 
-// Pieces far longer than any cache, against the reference where that is quick enough.
+// Pieces longer than any cache; compared with the reference where that is fast enough.
 void check_long_pieces() {
   const Vocabulary vocabulary = plain_vocabulary(300);
   const Encoder encoder = make_encoder(vocabulary);
@@ -114,7 +114,7 @@ void check_long_pieces() {
   for (int i = 0; i < 100; ++i) emoji += "\xF0\x9F\x99\x82";
   for (const std::string& text : {letters, emoji, std::string(500, 'a'), std::string(500, ' ')}) {
     check_text(encoder, reference, text);
-    std::string longer;  // and by their length alone
+    std::string longer;  // differs in length only
     while (longer.size() < 300000) longer += text;
     Array<std::uint64_t> offsets;
     TokenIds ids;
@@ -123,13 +123,13 @@ void check_long_pieces() {
   }
 }
 
-// Different pieces whose keys in the cache are the same: twice the same hash of 16 bytes.
+// Different pieces with the same key in the cache: two equal hashes of 16 bytes.
 void check_shared_keys() {
   Vocabulary vocabulary = plain_vocabulary(300);
   vocabulary.pattern = Pattern::none;
   const Encoder encoder = make_encoder(vocabulary);
   const ReferenceEncoder reference(vocabulary);
-  // hash_key is linear: one more in `high` is made up for by so much less in `low`.
+  // hash_key is linear: incrementing `high` is compensated by a constant in `low`.
   const std::uint64_t one_low = hash_key({1, 0}), one_high = hash_key({0, 1});
   std::uint64_t inverse = 1;
   for (int i = 0; i < 6; ++i) inverse *= 2 - one_low * inverse;
@@ -144,15 +144,15 @@ void check_shared_keys() {
   }
   for (int round = 0; round < 3; ++round) {
     for (const std::string& piece : pieces) check_text(encoder, reference, piece);
-    // And pieces that differ only in how many zeros they end in.
+    // Pieces that differ only in the number of trailing zeros.
     for (std::size_t zeros = 0; zeros < 20; ++zeros) {
       check_text(encoder, reference, "ab" + std::string(zeros, '\0'));
     }
   }
 }
 
-// More different pieces than a cache has room for, first in its pool, then in its lines, against
-// merging without one. Each text is encoded twice: the second time its pieces are known.
+// More distinct pieces than the capacity of the pool, then of the lines, compared with merging
+// without a cache. Each text is encoded twice: the second time its pieces are cached.
 void check_full_cache() {
   const Vocabulary vocabulary = plain_vocabulary(300);
   const Encoder encoder = make_encoder(vocabulary);
@@ -211,7 +211,7 @@ void check_threads(Pattern pattern) {
   }
   CHECK_EQUAL(encoder.encode_batch({}, true, 2).row_offsets.size(), 1u);
 
-  // One encoder, several threads at once.
+  // Several threads share one encoder.
   std::vector<std::thread> threads;
   std::vector<int> differences(4);
   for (std::size_t k = 0; k < 4; ++k) {
@@ -239,7 +239,7 @@ void check_errors() {
       encoder.encode_parallel(text, false, num_threads);
       CHECK_EQUAL(std::string("no exception"), "an exception");
     } catch (const MissingByte& missing) {
-      CHECK_EQUAL(missing.offset(), 2000001u);  // the first, for any number of threads
+      CHECK_EQUAL(missing.offset(), 2000001u);  // the first one, for any number of threads
       CHECK_EQUAL(missing.byte(), 7);
       CHECK_EQUAL(missing.what(),
                   std::string("byte 0x07 at offset 2000001 has no token in this vocabulary"));
@@ -258,7 +258,7 @@ void check_errors() {
       CHECK_EQUAL(std::string("no exception"), "an exception");
     } catch (int interrupt) {
       CHECK_EQUAL(interrupt, 42);
-    } catch (const MissingByte&) {  // another thread was quicker
+    } catch (const MissingByte&) {  // another thread was faster
     }
   }
   const auto refuse = [&](std::vector<Token> tokens, std::vector<Token> special) {

@@ -1,4 +1,4 @@
-// Documents give what each gives alone, then the end token; and the hash that splits them.
+// Documents are encoded separately, each followed by the end token. Also tests text_hash.
 
 #include "../bpe/encode_documents.hpp"
 #include "../bpe/text_hash.hpp"
@@ -31,7 +31,7 @@ void check_documents(const Encoder& encoder, const std::vector<std::string>& doc
   CHECK_EQUAL(ends == expected_ends, true);
 }
 
-// Of bytes that every vocabulary here has.
+// Random text of bytes that all vocabularies of this test have.
 std::string document_of(std::mt19937& random, std::size_t longest) {
   std::string text = random_text(random, longest);
   std::erase_if(text, [](char byte) { return reference_alphabet.find(byte) == std::string::npos; });
@@ -60,7 +60,7 @@ int main() {
     check_documents<std::uint32_t>(encoder, documents, 1 + random() % 3);
   }
 
-  // Longer than a group, so that slices of one document are joined; an empty one between others.
+  // Longer than a group, so slices of one document are joined; with an empty document in between.
   const Encoder encoder = make_encoder(random_vocabulary(random, Oddity::none));
   std::string longest;
   while (longest.size() < (std::size_t{20} << 20)) longest += document_of(random, 60);

@@ -1,4 +1,4 @@
-// A stream gives the ids of the joined text, wherever it is cut.
+// A stream gives the ids of the concatenated text, wherever it is cut.
 
 #include "../bpe/encode_stream.hpp"
 #include "check.hpp"
@@ -19,7 +19,7 @@ Vocabulary byte_vocabulary() {
   for (int byte = 0; byte < 256; ++byte) {
     vocabulary.entries.emplace_back(byte, std::string(1, static_cast<char>(byte)));
   }
-  // Ids that tell where pieces end: a merge of every pair that meets in the tests.
+  // A merge for every pair that occurs in the tests: ids show the ends of pieces.
   for (const auto& pair : {"  ", " a", "aa", "'l", "'ll", "\n\n", " \n", "a1", "!!", "aaaa"}) {
     const std::string bytes = pair;
     const auto find = [&](const std::string& part) {
@@ -37,11 +37,11 @@ Vocabulary byte_vocabulary() {
 }
 
 void feed(StreamEncoder& stream, std::string_view chunk, TokenIds& ids) {
-  const std::vector<char> copy(chunk.begin(), chunk.end());  // a chunk need not live on
+  const std::vector<char> copy(chunk.begin(), chunk.end());  // freed after the call
   stream.feed({copy.data(), copy.size()}, ids);
 }
 
-constexpr std::size_t block = std::size_t{1} << 16;  // the bytes that a stream works on at a time
+constexpr std::size_t block = std::size_t{1} << 16;  // the block size of a stream
 
 void check_pattern(Pattern pattern) {
   Vocabulary vocabulary = byte_vocabulary();
@@ -49,7 +49,7 @@ void check_pattern(Pattern pattern) {
   const Encoder encoder = make_encoder(vocabulary);
   std::mt19937 random(7);
 
-  // Every cut near the end of the block that a stream works in: what matters is what stands there.
+  // Every text near the end of a block, where pieces may not be final.
   for (const std::string tail :
        {"it's  so", "I'll've", "  \n\n  a", "<s>aab", "<s>a", " a<s>", "b cd",
         "\xE3\x80\x80\xE3\x80\x80z", "12ab\xF0\x9F\x99\x82\xF0\x9F\x99\x82", "   <s>   ",
@@ -92,7 +92,7 @@ void check_pattern(Pattern pattern) {
   }
 }
 
-// A missing byte is named by its place in the stream.
+// The offset of a missing byte is relative to the start of the stream.
 void check_missing_byte() {
   const Vocabulary lacking{{{0, "a"}, {1, " "}}, {}, {{9, "<s>"}}};
   const Encoder lacking_encoder = make_encoder(lacking);

@@ -1,5 +1,5 @@
-// Merging one piece: scanning, queueing and windows against the definition, for vocabularies sane
-// and odd.
+// Merging one piece: compare scanning, queue and windows with the definition, for trained and
+// arbitrary vocabularies.
 
 #include <string>
 
@@ -33,7 +33,7 @@ void check_piece(const MergeRules& rules, const ReferenceEncoder& reference, Mer
   }
   CHECK_EQUAL(as_ids(rules, merger.merge_by_queue(rules, piece)) == expected, true);
   CHECK_EQUAL(as_ids(rules, merger.merge(rules, piece)) == expected, true);
-  for (const std::size_t window : {4u, 11u, 32u, 64u}) {  // small ones often share no token
+  for (const std::size_t window : {4u, 11u, 32u, 64u}) {  // small windows often share no token
     for (const std::size_t overlap : {window / 4, window / 2}) {
       const auto symbols = merger.merge_by_windows(rules, piece, window, overlap);
       CHECK_EQUAL(as_ids(rules, symbols) == expected, true);
@@ -82,7 +82,7 @@ int main() {
   Merger merger;
   CHECK_EQUAL(as_ids(rules, merger.merge(rules, "aaaaa")) == Ids({1, 3}), true);
 
-  // Windows of the size in use: runs that do not end where a window does, and letters by chance.
+  // Windows of the default size: runs that do not end with a window, and random letters.
   for (const std::size_t length : {8192u, 8193u, 31'000u, 100'003u}) {
     std::string chance(length, 'a');
     for (char& letter : chance) letter = "abab b"[random() % 6];
@@ -96,7 +96,7 @@ int main() {
     }
   }
 
-  // What contradicts itself is refused, in words.
+  // Inconsistent vocabularies are refused.
   const auto refuse = [](std::vector<Token> tokens, std::vector<Merge> merges) {
     return message_of([&] { MergeRules::from_merges(tokens, merges); });
   };

@@ -1,5 +1,5 @@
-// The splitters against their patterns' own words: slow matchers that try the alternatives in
-// order. (The cl100k one is held to the `regex` package by tests/tokenizer/test_core.py.)
+// Compare the splitters with slow matchers that try the alternatives of the pattern in order.
+// (tests/tokenizer/test_core.py compares cl100k with the `regex` package.)
 
 #include <random>
 #include <string>
@@ -15,7 +15,7 @@ using Kind = CharacterClass;
 
 namespace {
 
-// Where the match at `start` ends, by trying each alternative of the pattern from left to right.
+// Return the end of the match at `start`, trying each alternative from left to right.
 std::size_t match_end(std::string_view text, std::size_t start) {
   const auto kind_at = [&](std::size_t i) { return decode_character(text, i).kind; };
   const auto run_end = [&](std::size_t i, Kind kind) {
@@ -37,12 +37,12 @@ std::size_t match_end(std::string_view text, std::size_t start) {
   return last > start ? last : end;
 }
 
-// All ends, asked for so many at a time.
+// All ends of pieces, with this capacity per call.
 template <typename Splitter>
 std::vector<std::size_t> all_ends(Splitter splitter, const std::string& text,
                                   std::size_t capacity) {
   std::vector<std::size_t> ends;
-  std::vector<const char*> some(capacity);  // on the heap: writing past it would be noticed
+  std::vector<const char*> some(capacity);  // on the heap: a sanitizer detects overruns
   for (std::size_t count; (count = splitter.next_ends(some.data(), capacity)) > 0;) {
     for (std::size_t i = 0; i < count; ++i) {
       ends.push_back(static_cast<std::size_t>(some[i] - text.data()));
@@ -72,8 +72,8 @@ void check_split(const std::string& text) {
     }
   }
 
-  // cl100k: the pieces join to the text, and cutting before a blank that follows something else
-  // changes none of them.
+  // cl100k: the concatenated pieces are the text, and a cut before a blank that follows another
+  // character changes no piece.
   Cl100kSplitter whole(text);
   std::string joined;
   std::size_t cut = 0;
@@ -115,7 +115,7 @@ int main() {
     check_split(text);
   }
 
-  // Every single byte, and every place at which something may straddle a block.
+  // Every single byte, at every place where a character or contraction may span two blocks.
   for (int byte = 0; byte < 256; ++byte) {
     const std::string one(1, static_cast<char>(byte));
     check_split(one);
@@ -159,7 +159,7 @@ int main() {
     check_split(random_text(random, mixed));
   }
 
-  // Many threads may split at once: nothing is shared (TSan watches).
+  // Many threads split at once and share nothing (checked by TSan).
   std::vector<std::thread> threads;
   for (unsigned seed = 0; seed < 4; ++seed) {
     threads.emplace_back([seed, &mixed] {

@@ -1,4 +1,4 @@
-// The trainer against the plain algorithm: count every pair of every piece anew at each step.
+// Compare the trainer with the plain algorithm, which counts all pairs at every step.
 
 #include <map>
 #include <random>
@@ -18,7 +18,7 @@ struct Step {
   std::uint64_t count;
 };
 
-// Symbols are byte strings, and the greatest of the most frequent pairs is the last in the map.
+// Symbols are byte strings; the last of the most frequent pairs in the map is the greatest.
 std::vector<Step> plain_train(const PieceCounts& pieces, std::size_t num_merges) {
   std::vector<std::vector<std::string>> words;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -73,7 +73,7 @@ void check_train(const PieceCounts& pieces, std::size_t num_merges, std::uint64_
     CHECK_EQUAL(tokens[merges[i].right], expected[i].right);
     CHECK_EQUAL(merges[i].count, expected[i].count);
   }
-  // No token is made twice: the plain algorithm, whose symbols are their bytes, would do it too.
+  // No token is created twice (Lemma 3 in train.cpp): the plain algorithm would merge equal bytes.
   CHECK_EQUAL(std::set<std::string>(tokens.begin(), tokens.end()).size(), tokens.size());
 }
 
@@ -111,12 +111,12 @@ int main() {
   }
   CHECK_EQUAL(words_of(example, 12),
               "s t, e st, o w, l ow, w est, n e, ne west, w i, wi d, wid est, low e, lowe r, ");
-  CHECK_EQUAL(train(example, 1000).size(), 12u);   // and then no pair is left
+  CHECK_EQUAL(train(example, 1000).size(), 12u);   // then no pair is left
   CHECK_EQUAL(train(example, 70000).size(), 12u);  // symbols of four bytes
   CHECK_EQUAL(train(example, 0).size(), 0u);
   CHECK_EQUAL(train({}, 10).size(), 0u);
 
-  // Ties: among (A, B), (A, C), (B, ZZ), (BA, A) it is (BA, A).
+  // Ties: of (A, B), (A, C), (B, ZZ), (BA, A), it takes (BA, A).
   PieceCounts ties;
   ties.add("ZZ", 100), ties.add("BA", 50);
   ties.add("AB", 9), ties.add("AC", 9), ties.add("BZZ", 9), ties.add("BAA", 9);
@@ -128,7 +128,7 @@ int main() {
   const auto once = train(repeats, 1);
   CHECK_EQUAL(once[0].count, 4u);
 
-  // A piece given twice counts as often as both.
+  // The counts of a repeated piece add up.
   PieceCounts twice;
   twice.add("ab", 2), twice.add("cd", 3), twice.add("ab", 2);
   CHECK_EQUAL(words_of(twice, 1), "a b, ");

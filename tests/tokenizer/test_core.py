@@ -1,4 +1,4 @@
-"""The native core against the `regex` package and the pure-Python reference."""
+"""Compare the native core with the `regex` package and the Python reference."""
 
 import random
 
@@ -19,7 +19,7 @@ both_patterns = pytest.mark.parametrize("pattern", PATTERNS)
 @both_patterns
 @given(st.one_of(st.text(), TRICKY))
 @settings(max_examples=500)
-def test_split_is_the_reference(pattern, text):
+def test_split_equals_the_reference(pattern, text):
     pieces = split(text, pattern)
     assert pieces == reference.split(text, pattern) == PATTERNS[pattern].findall(text)
     assert count_pieces(text, pattern) == len(pieces)
@@ -28,7 +28,7 @@ def test_split_is_the_reference(pattern, text):
 @both_patterns
 @given(TRICKY, st.integers(0, 130), st.sampled_from("a1 !é\u3000"))
 @settings(max_examples=500)
-def test_split_wherever_a_block_ends(pattern, text, length, filler):
+def test_split_at_every_block_boundary(pattern, text, length, filler):
     text = filler * length + text + filler * length + text
     assert split(text, pattern) == PATTERNS[pattern].findall(text)
 
@@ -42,7 +42,7 @@ def test_a_million_random_texts(pattern):
         assert split(text, pattern) == PATTERNS[pattern].findall(text)
 
 
-def test_pieces_join_to_the_text_even_with_nul():
+def test_concatenated_pieces_with_nul_are_the_text():
     text = "a\x00b \x00\n" * 1000
     assert "".join(split(text)) == text
 
@@ -54,7 +54,7 @@ def test_surrogates():
     assert count_pieces("a\ud83d") == 2
 
 
-def test_bytes_are_text_and_other_things_are_not():
+def test_text_is_str_or_bytes():
     assert split(b"a\xff b") == ["a", "\ufffd", " b"]
     with pytest.raises(TypeError, match="a str or bytes"):
         split(7)
@@ -62,7 +62,7 @@ def test_bytes_are_text_and_other_things_are_not():
         split("a", "gpt3")
 
 
-def test_the_tables_say_their_version():
+def test_unicode_version_of_the_tables():
     assert unicode_version == unicode_classes.UNICODE_VERSION
 
 
@@ -72,7 +72,7 @@ def byte_encoder(tokens=None):
 
 
 class Emptying:
-    """An int whose reading empties the list that it stands in."""
+    """An int that clears its list when it is converted."""
 
     def __init__(self, items):
         self.items = items
@@ -82,7 +82,7 @@ class Emptying:
         return 97
 
 
-def test_ids_that_change_their_own_list():
+def test_ids_that_modify_their_list():
     for place in (0, 1, 5000):
         ids = [97] * 10_000
         ids[place] = Emptying(ids)
@@ -90,7 +90,7 @@ def test_ids_that_change_their_own_list():
             byte_encoder().decode_bytes(ids)
 
 
-def test_ids_of_any_kind():
+def test_integer_types_of_ids():
     encoder = byte_encoder()
     assert encoder.decode_bytes([np.int8(97), 98, True]) == b"ab\x01"
     for wrong in (-1, 2**32, 2**64, -(2**64)):
@@ -99,7 +99,7 @@ def test_ids_of_any_kind():
 
 
 class Pair:
-    """A pair that keeps nothing alive and changes the list that it stands in."""
+    """A pair of temporary objects that truncates its list when it is read."""
 
     def __init__(self, items, token_id):
         self.items = items
@@ -111,7 +111,7 @@ class Pair:
         return bytes([self.token_id]) if place else self.token_id
 
 
-def test_tokens_that_exist_only_while_they_are_read():
+def test_temporary_token_pairs():
     tokens = []
     tokens += [Pair(tokens, byte) for byte in range(256)] + [(0, b"gone")] * 500
     tokens += [(300 + i, b"token %d" % i) for i in range(10)]
@@ -124,21 +124,21 @@ def test_tokens_that_exist_only_while_they_are_read():
 
 
 class Replacing(bytes):
-    """Malformed bytes whose decoding empties the list that they stand in."""
+    """Malformed bytes that clear their list when they are decoded."""
 
     def decode(self, *_):
         self.items.clear()
         return "x"
 
 
-def test_texts_that_change_their_own_list():
+def test_texts_that_modify_their_list():
     texts = [b"a b"] * 1000
     texts[3] = Replacing(b"\xff")
     texts[3].items = texts
     assert len(byte_encoder().encode_batch(texts, True, 1)) == 4
 
 
-def test_threads_have_a_limit():
+def test_limit_of_threads():
     encoder = byte_encoder()
     for threads in (0, -1, _core.MAX_THREADS + 1, 2**64):
         for function, arguments in (
@@ -151,7 +151,7 @@ def test_threads_have_a_limit():
                 function(*arguments)
 
 
-def test_a_trainer_refuses_a_call_from_its_own_progress():
+def test_a_trainer_refuses_a_call_from_its_progress_callback():
     seen, trainers = [], []
 
     def progress(*_):
@@ -172,7 +172,7 @@ def test_a_trainer_refuses_a_call_from_its_own_progress():
     trainers.clear()  # nanobind reports the cycle with `progress` as a leak
 
 
-def test_ids_have_one_limit():
+def test_limit_of_ids():
     most = _core.MAX_VOCAB_SIZE - 1
     assert byte_encoder([(most, b"a")]).encode("a", True) == [most]
     with pytest.raises(ValueError, match=f"token id {most + 1} is too large: at most {most}"):

@@ -1,4 +1,4 @@
-"""What is said about a tokenizer."""
+"""Statistics of tokenizers."""
 
 import pytest
 
@@ -12,8 +12,8 @@ def tokenizer():
     return train_tokenizer(texts=[TEXT.decode()], vocab_size=270)
 
 
-def test_speed_is_that_of_text_not_seen_before(tokenizer, monkeypatch):
-    """Every pass takes an encoder that has encoded nothing: a used one has cached the pieces."""
+def test_speed_uses_a_new_encoder_per_pass(tokenizer, monkeypatch):
+    """A used encoder has cached the pieces."""
     tokenizer.encode_array(TEXT)
     used = [id(tokenizer)]
     made = []  # kept, so that no two have the same id
@@ -33,6 +33,6 @@ def test_speed_is_that_of_text_not_seen_before(tokenizer, monkeypatch):
     )
 
 
-def test_speed_of_nothing(tokenizer):
+def test_speed_of_empty_text(tokenizer):
     with pytest.raises(ValueError, match="is empty"):
         inspection.encoding_speed(tokenizer, b"")

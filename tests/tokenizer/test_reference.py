@@ -1,4 +1,4 @@
-"""The specification against the `regex` package, which reads the same pattern."""
+"""Compare the specification with the `regex` package."""
 
 import doctest
 
@@ -17,7 +17,7 @@ def test_docstring():
 
 @pytest.mark.parametrize("name", reference.PATTERNS)
 @given(st.one_of(st.text(), TRICKY))
-def test_split_is_the_pattern(name, text):
+def test_split_equals_the_pattern(name, text):
     assert reference.split(text, name) == regex.findall(reference.PATTERNS[name], text)
 
 

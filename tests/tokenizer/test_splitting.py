@@ -1,4 +1,4 @@
-"""Splitting against tiktoken and Hugging Face, whose Unicode is older than ours."""
+"""Compare splitting with tiktoken and Hugging Face, which have an older Unicode version."""
 
 import random
 import subprocess
@@ -14,7 +14,7 @@ from tilth.tokenizer import reference, split, splitting
 
 ALL = "".join(chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000)
 
-# What Unicode 17 and 18 made a letter or a number: both peers (Unicode 16) do not know it yet.
+# Letters and numbers that are new in Unicode 17 and 18; both peers have Unicode 16.
 NEW_LETTERS = """
     558 58b-58c 88f c5c cdc 208f 209d-209f a7ce-a7cf a7d2 a7d4 a7dd a7e2 a7f1 ab6c-ab6d 107bb-107bf
     10940-10959 10ec5-10ec7 10ed9-10eee 11b0a 11db0-11ddb 11df1 16ea0-16eb8 16ebb-16ed3 16ff2-16ff3
@@ -36,7 +36,7 @@ NEW = characters(NEW_LETTERS) | characters(NEW_NUMBERS)
 
 
 def matched_by_tiktoken(pattern):
-    """Tiktoken drops what its pattern does not match: what is left are the members of the class."""
+    """Tiktoken drops unmatched text: the rest are the members of the class."""
     byte_ranks = {bytes([byte]): byte for byte in range(256)}
     encoding = tiktoken.Encoding(
         "bytes", pat_str=pattern, mergeable_ranks=byte_ranks, special_tokens={}
@@ -88,14 +88,14 @@ def test_pieces_of_random_texts(pattern):
 
 
 @pytest.mark.parametrize("pattern", ["gpt2", "cl100k"])
-def test_every_code_point_among_neighbours(pattern):
+def test_every_code_point_in_context(pattern):
     compiled = regex.compile(reference.PATTERNS[pattern])
     for character in ALL:
         text = f"{character}a{character}{character} 1{character}\n{character}!'{character}"
         assert split(text, pattern) == compiled.findall(text), hex(ord(character))
 
 
-def test_a_pattern_of_ones_own_keeps_what_it_leaves_out():
+def test_a_custom_pattern_keeps_unmatched_text():
     assert split("low, lower", r"\w+") == ["low", ", ", "lower"]
     assert split("", r"\w+") == []
 
@@ -108,14 +108,14 @@ def test_a_missing_package_is_named():
     assert "tilth[patterns]" in done.stderr.splitlines()[-1]
 
 
-def test_backtracking_has_a_ceiling(monkeypatch):
-    """Each two letters more take five times as long: 20 take 6 s."""
+def test_backtracking_has_a_timeout(monkeypatch):
+    """Two more letters take five times as long; 20 letters take 6 s."""
     monkeypatch.setattr(splitting, "SECONDS_PER_TEXT", 0.05)
     with pytest.raises(ValueError, match="backtracks too long at character 2 of a text"):
         split("cc" + "a" * 100, pattern=r"(?:a|a|aa)+b|\s|\S")
 
 
-def test_a_long_text_is_below_the_ceiling(monkeypatch):
+def test_a_long_text_is_within_the_timeout(monkeypatch):
     monkeypatch.setattr(splitting, "SECONDS_PER_TEXT", 0)
     text = "ab cd efg 123 naïve " * 20_000
     assert split(text, pattern=reference.GPT2_PATTERN) == split(text)

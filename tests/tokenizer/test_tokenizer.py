@@ -1,4 +1,4 @@
-"""Encoding and decoding against the specification, tiktoken and Hugging Face."""
+"""Compare encoding and decoding with the specification, tiktoken and Hugging Face."""
 
 import doctest
 import gc
@@ -56,7 +56,7 @@ def test_docstrings():
 
 @given(st.one_of(st.text(), TEXTS, TRICKY.map(lambda text: text * 7)))
 @settings(max_examples=400)
-def test_ids_are_the_references(trained, text):
+def test_ids_equal_the_reference(trained, text):
     ids = expected_ids(trained, text)
     assert trained.encode(text) == ids
     assert trained.encode_array(text).tolist() == ids
@@ -77,13 +77,13 @@ def test_a_million_random_texts(trained):
 
 
 @given(st.binary(max_size=60))
-def test_bytes_are_text_with_replacement_characters(trained, data):
+def test_malformed_bytes_become_replacement_characters(trained, data):
     assert trained.encode(data) == trained.encode(data.decode("utf-8", "replace"))
 
 
 @given(TEXTS, st.data())
 @settings(max_examples=300)
-def test_encode_iterable_does_not_depend_on_the_cuts(trained, text, data):
+def test_encode_iterable_is_independent_of_cuts(trained, text, data):
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=10)))
     parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     assert list(trained.encode_iterable(parts)) == trained.encode(text)
@@ -94,7 +94,7 @@ def test_encode_iterable_does_not_depend_on_the_cuts(trained, text, data):
     assert list(trained.encode_iterable(text, allow_special=False)) == trained.encode_ordinary(text)
 
 
-def test_encode_iterable_joins_surrogates(trained):
+def test_encode_iterable_joins_surrogate_pairs(trained):
     assert list(trained.encode_iterable(["a\ud83c", "\udf31b\ud83c", "c"])) == trained.encode(
         "a🌱b\ufffdc"
     )
@@ -103,7 +103,7 @@ def test_encode_iterable_joins_surrogates(trained):
     )
 
 
-def test_encode_iterable_is_lazy_and_holds_little(trained):
+def test_encode_iterable_is_lazy_with_a_small_buffer(trained):
     taken = 0
 
     def endless():
@@ -120,8 +120,8 @@ def test_encode_iterable_is_lazy_and_holds_little(trained):
 
 @given(TEXTS)
 @settings(max_examples=200)
-def test_offsets_are_those_of_hugging_face(tmp_path_factory, text):
-    # Without "use_regex: true" trimming of blanks its offsets are those of the characters.
+def test_offsets_equal_hugging_face(tmp_path_factory, text):
+    # With trim_offsets, Hugging Face excludes blanks from the offsets.
     trained = _gpt2_like()
     file = tmp_path_factory.getbasetemp() / "offsets.json"
     if not file.exists():
@@ -143,7 +143,7 @@ def _gpt2_like():
     return _made[0]
 
 
-def test_handouts_vocabulary():
+def test_vocabulary_of_the_handout():
     vocab = dict(
         enumerate([b" ", b"a", b"c", b"e", b"h", b"t", b"th", b" c", b" a", b"the", b" at"])
     )
@@ -177,15 +177,15 @@ def test_badly_ordered_merges_follow_the_definition():
 @pytest.mark.alone
 @pytest.mark.parametrize("kind", ["a", " ", "é", "🌱", "random letters", "long tokens"])
 def test_a_long_piece_takes_linear_time(kind):
-    """A piece of a megabyte, and one of two: at most 2.3 times as long."""
+    """Two megabytes take at most 2.3 times as long as one."""
     trained = train_tokenizer(texts=[CORPUS + "aaaa" * 50 + " " * 99 + "é🌱" * 9], vocab_size=500)
     text = kind * (2_000_000 // len(kind.encode()))
     parts, limit = 2, 2.3
     if kind == "random letters":
         text = "".join(random.Random(0).choices("abcdefgh", k=2_000_000))
     elif kind == "long tokens":
-        # Up to 16 KB, so that no window holds enough of them. What is merged in one go falls out of
-        # the cache somewhere on the way from a quarter of a megabyte: three doublings in one.
+        # Tokens of up to 16 KB, so windows share no token and the piece is merged at once. It
+        # exceeds the cache somewhere above a quarter of a megabyte: compare three doublings.
         trained = train_tokenizer(texts=["a" * 200_000], vocab_size=270)
         text, parts, limit = "a" * 2_000_000, 8, 2.3**3
 
@@ -203,7 +203,7 @@ def test_a_long_piece_takes_linear_time(kind):
     pytest.fail(f"{ratio:.2f} times as long for {parts} times as much")
 
 
-def test_a_long_piece_leaves_no_memory_behind():
+def test_memory_of_a_long_piece_is_freed():
     program = """
 import re
 from pathlib import Path
@@ -211,7 +211,7 @@ from tilth.tokenizer import train_tokenizer
 def megabytes():
     return int(re.search(r"VmRSS:\\s*(\\d+) kB", Path("/proc/self/status").read_text())[1]) / 1000
 tokenizer = train_tokenizer(texts=["a" * 200_000], vocab_size=270)
-text = "a" * 8_000_000 + " " + "a" * 300  # the short one must not hide the long one
+text = "a" * 8_000_000 + " " + "a" * 300  # a short piece after the long one
 tokenizer.encode_array("a b")
 before = megabytes()
 tokenizer.encode_array(text)
@@ -236,12 +236,12 @@ def test_decoding(trained):
 
 
 @pytest.mark.parametrize("bad", [-1, 420, 2**32, 2**40, -(2**70), 2**70])
-def test_an_id_that_is_not_there(trained, bad):
+def test_an_unknown_id(trained, bad):
     with pytest.raises(ValueError, match=str(bad)):
         trained.decode([65, bad])
 
 
-def test_an_id_in_a_hole():
+def test_an_id_in_a_gap():
     holes = Tokenizer({0: b"a", 5: b"b"}, [])
     assert holes.vocab_size == 6
     assert holes.decode([0, 5]) == "ab"
@@ -252,7 +252,7 @@ def test_an_id_in_a_hole():
 
 
 @given(st.text(max_size=30))
-def test_incremental_decoding_never_shows_half_a_character(trained, text):
+def test_incremental_decoding_never_splits_a_character(trained, text):
     decoder = trained.decoder()
     parts = [decoder.decode([token_id]) for token_id in trained.encode(text)]
     assert "\ufffd" not in "".join(parts) or "\ufffd" in text
@@ -276,7 +276,7 @@ def test_a_batch_is_a_list(trained):
         trained.encode_batch("one text")
 
 
-def test_it_cannot_be_changed(trained):
+def test_it_is_immutable(trained):
     with pytest.raises(TypeError):
         trained.vocab[0] = b"x"
     with pytest.raises(AttributeError):
@@ -300,7 +300,7 @@ def test_threads_share_one_tokenizer(trained):
 
 
 def test_fork_while_threads_encode(trained):
-    """A child forked at any moment can encode: no lock is left closed."""
+    """A child forked at any moment can encode: no lock stays closed."""
     stop = threading.Event()
 
     def work():
@@ -343,7 +343,7 @@ print(peaks[2] - peaks[0])
     assert int(done.stdout) < 8_000  # kB, after 20 MB more of words that were never seen before
 
 
-def test_little_memory_is_an_error_and_no_abort():
+def test_out_of_memory_is_a_memory_error():
     program = """
 import resource
 from tilth.tokenizer import train_tokenizer
@@ -402,7 +402,7 @@ def test_gpt2_on_real_text():
         assert gpt2.encode_array(text, threads=2).tolist() == gpt2.encode(text)
 
 
-def test_a_pattern_of_ones_own():
+def test_a_custom_pattern():
     custom = train_tokenizer(
         texts=["low lower lowest"], vocab_size=262, special_tokens=[END], pattern=r"\w+"
     )
@@ -417,8 +417,8 @@ def test_a_pattern_of_ones_own():
     assert pickle.loads(pickle.dumps(custom)) == custom
 
 
-def test_nothing_leaks():
-    """Encoders are freed: a thousand of them take no more memory than ten."""
+def test_encoders_do_not_leak():
+    """Encoders are freed: 300 more need no more memory."""
 
     def make(count):
         for _ in range(count):
@@ -431,7 +431,7 @@ def test_nothing_leaks():
     assert make(300) - before < 2000  # pages
 
 
-def test_tokens_and_ids_are_looked_up():
+def test_token_to_id_and_id_to_token():
     tokenizer = Tokenizer({0: b"a", 5: b"\xff", 7: b"ab"}, [], ["<|end|>"])
     assert len(tokenizer) == 4
     assert tokenizer.vocab_size == 9

@@ -1,4 +1,4 @@
-"""Training against the specification, and the promises of `train_tokenizer`."""
+"""Compare training with the specification; test the contract of `train_tokenizer`."""
 
 import doctest
 import gzip
@@ -19,7 +19,7 @@ from tilth.files import FileError
 from tilth.tokenizer import Tokenizer, reference, train_bpe, train_tokenizer, training
 
 END = "<|endoftext|>"
-# Few letters: many ties, many repeats.
+# Few letters, so ties and repetitions are frequent.
 SMALL = st.text(st.sampled_from("aab bc\n'sé"), max_size=60)
 
 
@@ -32,7 +32,7 @@ def test_docstring():
 )
 @settings(max_examples=200)
 @pytest.mark.parametrize("pattern", ["gpt2", "cl100k"])
-def test_merges_are_the_references(pattern, texts, num_merges, threads):
+def test_merges_equal_the_reference(pattern, texts, num_merges, threads):
     trained = train_tokenizer(
         texts=texts, vocab_size=256 + num_merges, pattern=pattern, threads=threads
     )
@@ -43,7 +43,7 @@ def test_merges_are_the_references(pattern, texts, num_merges, threads):
 
 @given(st.lists(st.sampled_from([END, "<|", "|>", "a", "b", " ", "<|end|>", "é"]), max_size=40))
 @settings(max_examples=200)
-def test_special_tokens_cut_the_text(parts):
+def test_special_tokens_separate_pieces(parts):
     text = "".join(parts)
     special = [END, "<|end|>", END + END]
     trained = train_tokenizer(texts=[text], vocab_size=280, special_tokens=special)
@@ -66,7 +66,7 @@ def corpus(seed=0, num_documents=200):
     return documents
 
 
-def test_files_texts_threads_and_order_make_no_difference(tmp_path):
+def test_result_is_independent_of_files_threads_and_order(tmp_path):
     documents = corpus()
     files = []
     for number in range(3):
@@ -93,8 +93,8 @@ def test_files_texts_threads_and_order_make_no_difference(tmp_path):
 
 @pytest.mark.parametrize("pattern", ["gpt2", "cl100k"])
 @pytest.mark.parametrize("separator", ["\n", " ", "", "\u3000", "  \n"])
-def test_a_file_without_special_tokens_is_cut_where_it_may(tmp_path, pattern, separator):
-    """Larger than the parts in which files are read."""
+def test_a_large_file_without_special_tokens(tmp_path, pattern, separator):
+    """The file is larger than a chunk."""
     text = separator.join(corpus(num_documents=100)) * 600
     assert len(text.encode()) > 9_000_000
     file = tmp_path / "text.txt"
@@ -104,15 +104,15 @@ def test_a_file_without_special_tokens_is_cut_where_it_may(tmp_path, pattern, se
         assert train_tokenizer(file, 500, pattern=pattern, threads=threads) == one
 
 
-def test_a_pipe_is_opened_only_to_be_read(tmp_path, monkeypatch):
-    """A look whether it opens would close it again before its writer's eyes: a broken pipe."""
+def test_a_pipe_is_opened_only_once(tmp_path, monkeypatch):
+    """Opening it to check it would break the pipe for its writer."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     monkeypatch.delattr(Path, "open")
     assert training._plain_and_others(pipe, need_corpus=False) == ([pipe], [])
 
 
-def test_bytes_that_are_no_utf8_count_as_replacement_characters(tmp_path):
+def test_malformed_bytes_count_as_replacement_characters(tmp_path):
     data = b"caf\xe9 \xff\xfe na\xc3\xafve \xf0\x9f\x8c \xed\xa0\x80 " * 50
     file = tmp_path / "latin1.txt"
     file.write_bytes(data)
@@ -132,13 +132,13 @@ def test_the_example_of_sennrich():
 def test_ties_go_to_the_greater_pair():
     counts = {b"AB": 1, b"AC": 1, b"BZ": 1, b"BA": 1}
     assert reference.learn_merges(counts, 1) == [(b"B", b"Z")]
-    # Among (A, B), (A, C), (B, ZZ), (BA, A) it is (BA, A): after ZZ and BA have been made.
+    # After ZZ and BA: of (A, B), (A, C), (B, ZZ), (BA, A), it takes (BA, A).
     texts = ["ZZ"] * 9 + ["BA"] * 8 + ["AB", "AC", "BZZ", "BAA"]
     merges = train_tokenizer(texts=texts, vocab_size=259).merges
     assert merges == ((b"Z", b"Z"), (b"B", b"A"), (b"BA", b"A"))
 
 
-def test_train_bpe_is_the_plain_form(tmp_path):
+def test_train_bpe_returns_plain_values(tmp_path):
     file = tmp_path / "text.txt"
     file.write_text("low low low lower lower")
     vocab, merges = train_bpe(str(file), 260, [END])
@@ -149,7 +149,7 @@ def test_train_bpe_is_the_plain_form(tmp_path):
     assert type(merges) is list
 
 
-def test_stops_early_with_a_note(caplog):
+def test_stops_early_with_a_warning(caplog):
     trained = train_tokenizer(texts=["ab"], vocab_size=1000)
     assert len(trained.vocab) == 257
     assert "No pair is left after 1 merges" in caplog.text
@@ -173,7 +173,7 @@ def test_stops_early_with_a_note(caplog):
         ({"vocab_size": 300, "pattern": "("}, "not one that regex reads"),
     ],
 )
-def test_impossible_requests(arguments, message):
+def test_invalid_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         train_tokenizer(**{"texts": ["text"], **arguments})
 
@@ -211,7 +211,7 @@ def one_corpus_in_many_forms(tmp_path_factory):
 
 
 @pytest.mark.parametrize("pattern", ["gpt2", r"\w+|\W"])
-def test_one_corpus_in_many_forms_is_one_tokenizer(one_corpus_in_many_forms, pattern):
+def test_every_file_format_gives_the_same_tokenizer(one_corpus_in_many_forms, pattern):
     folder, documents = one_corpus_in_many_forms
     expected = train_tokenizer(
         texts=documents, vocab_size=500, special_tokens=[END], pattern=pattern
@@ -241,7 +241,7 @@ def test_one_corpus_in_many_forms_is_one_tokenizer(one_corpus_in_many_forms, pat
     assert counted[-1] == (size, size)
 
 
-def test_bad_documents_stop_the_training_or_are_told(tmp_path, caplog):
+def test_bad_documents_stop_training_or_are_reported(tmp_path, caplog):
     file = tmp_path / "a.jsonl"
     file.write_text('{"text": "low low lower"}\n' + "x\n" * 20 + '{"text": "low"}')
     with pytest.raises(FileError, match=r"a\.jsonl is not JSON .* on line 2;"):
@@ -252,13 +252,13 @@ def test_bad_documents_stop_the_training_or_are_told(tmp_path, caplog):
     assert "Skipped 20 documents in all." in caplog.text
 
 
-def test_another_separator(tmp_path):
+def test_custom_separator(tmp_path):
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"low low low###lower lower"))
     expected = train_tokenizer(texts=["low low low", "lower lower"], vocab_size=260)
     assert train_tokenizer(tmp_path / "a.txt.gz", 260, separator="###") == expected
 
 
-def test_progress_is_told_and_may_stop_the_work(tmp_path):
+def test_progress_is_reported_and_can_stop_training(tmp_path):
     told = []
     file = tmp_path / "text.txt"
     file.write_text(" ".join(corpus()) * 20)
@@ -283,6 +283,6 @@ from tilth.tokenizer import train_tokenizer
 print("ready", flush=True)
 train_tokenizer([{str(file)!r}] * 50, 5000)  # 5 GB, half a minute
 """
-    # One second for the answer, the rest for the interpreter's end.
+    # One second to respond, the rest for the interpreter to exit.
     _, errors = ctrl_c_within(1.5, program)
     assert errors.endswith("KeyboardInterrupt\n")

@@ -1,4 +1,4 @@
-"""A vocabulary is complete and right when it is made, and never changes."""
+"""A vocabulary is validated on construction and immutable."""
 
 import copy
 import doctest
@@ -26,7 +26,7 @@ def test_docstring():
     assert doctest.testmod(module).failed == 0
 
 
-def test_holes_and_missing_bytes_are_legal():
+def test_gaps_and_missing_bytes_are_valid():
     assert dict(small().tokens) == TOKENS
     assert small().merges == MERGES
     assert dict(small().special_tokens) == {"<|end|>": 7}
@@ -70,7 +70,7 @@ def test_holes_and_missing_bytes_are_legal():
         ({"whole_piece_first": 1}, "whole_piece_first"),
     ],
 )
-def test_faults_are_named_in_one_sentence(parts, culprit):
+def test_invalid_parts_are_named_in_one_sentence(parts, culprit):
     with pytest.raises(ValueError, match=culprit) as caught:
         Vocabulary(**({"tokens": TOKENS, "merges": MERGES} | parts))
     message = str(caught.value)
@@ -79,7 +79,7 @@ def test_faults_are_named_in_one_sentence(parts, culprit):
     assert len(message) < 250
 
 
-def test_largest_allowed():
+def test_largest_id_and_token():
     vocabulary = Vocabulary({2**24 - 1: b"a" * 65_535})
     assert max(vocabulary.tokens) == 2**24 - 1 == MAX_VOCAB_SIZE - 1
 
@@ -92,7 +92,7 @@ def test_special_tokens_are_appended_in_order():
     assert Vocabulary.from_parts(TOKENS, iter(MERGES)).merges == MERGES
 
 
-def test_special_tokens_may_bring_their_ids():
+def test_special_tokens_with_ids():
     vocabulary = Vocabulary.from_parts(TOKENS, MERGES, {"<b>": 100, "<|end|>": 7})
     assert dict(vocabulary.special_tokens) == {"<b>": 100, "<|end|>": 7}
     with pytest.raises(ValueError, match="'<b>' has the id 5"):
@@ -110,18 +110,18 @@ def test_special_tokens_may_bring_their_ids():
         (["\udc80"], "surrogate"),
     ],
 )
-def test_wrong_special_tokens(special_tokens, culprit):
+def test_invalid_special_tokens(special_tokens, culprit):
     with pytest.raises(ValueError, match=culprit):
         Vocabulary.from_parts(TOKENS, MERGES, special_tokens)
 
 
 @pytest.mark.parametrize("tokens", [{"x": b"a"}, {0: "a"}, {0: [1]}, {None: b"a"}])
-def test_wrong_tokens_with_special_tokens(tokens):
+def test_invalid_tokens_with_special_tokens(tokens):
     with pytest.raises(ValueError, match="; "):
         Vocabulary.from_parts(tokens, [], ["<b>"])
 
 
-def test_it_never_changes():
+def test_it_is_immutable():
     tokens, special_tokens = dict(TOKENS), {"<|end|>": 7}
     vocabulary = Vocabulary(tokens, MERGES, special_tokens)
     tokens[0] = b"z"
@@ -147,8 +147,8 @@ def test_copies_are_equal():
         assert twin.fingerprint == vocabulary.fingerprint
 
 
-def test_fingerprint_stays_the_same():
-    """It stands in the manifests of token files: a change of its form is a new version of them."""
+def test_fingerprint_is_stable():
+    """Manifests of token files store it: a new definition needs a new version of the manifest."""
     parts = [
         b"1 1 1 1:0157",  # ids
         b"1 1 2 7:abab<|end|>",  # tokens
@@ -181,13 +181,13 @@ def test_every_change_changes_the_fingerprint(change):
     assert changed.fingerprint != small().fingerprint
 
 
-def test_order_of_merges_is_in_the_fingerprint():
+def test_fingerprint_depends_on_the_order_of_merges():
     tokens = {0: b"a", 1: b"b", 2: b"ab", 3: b"ba"}
     merges = ((b"a", b"b"), (b"b", b"a"))
     assert Vocabulary(tokens, merges).fingerprint != Vocabulary(tokens, merges[::-1]).fingerprint
 
 
-# Bytes that would run together if lengths were not part of the fingerprint.
+# Bytes that would be ambiguous if lengths were not part of the fingerprint.
 FEW_BYTES = st.binary(min_size=1, max_size=3).map(
     lambda token: token.translate(b"01 ,:" * 51 + b"0")
 )
@@ -201,9 +201,9 @@ SMALL = st.builds(
 
 
 @given(SMALL, SMALL)
-def test_fingerprints_are_equal_exactly_if_the_content_is(one, other):
+def test_fingerprints_are_equal_if_and_only_if_the_content_is(one, other):
     assert (one == other) == (one.fingerprint == other.fingerprint)
 
 
-def test_repr_is_short():
+def test_repr():
     assert repr(small()) == "<Vocabulary of 4 tokens, 1 merges, 1 special token, pattern gpt2>"

@@ -74,7 +74,7 @@ def encoding_speed(
     up to 9 times as fast, which says nothing about new text.
     """
     if not text:
-        raise ValueError("The text to measure is empty; name a file that holds some.")
+        raise ValueError("The text to measure is empty; give a file with text.")
     best = math.inf
     for _ in range(passes):
         fresh = Tokenizer.from_vocabulary(tokenizer.vocabulary)

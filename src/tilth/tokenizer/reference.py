@@ -1,9 +1,8 @@
-r"""The tokenizer's specification: slow, obvious, pure Python.
+r"""The specification of the tokenizer in pure Python: slow and simple.
 
-What enters: texts. What leaves: pieces, merges, token ids. Everything native is held equal to what
-stands here, and what stands here is held to the `regex` package, to tiktoken and to Hugging Face.
-Read it top to bottom to learn how byte-level BPE works; call `tilth.tokenizer` to have it done
-quickly.
+Tests compare the native core with this module, and this module with the `regex` package, tiktoken
+and Hugging Face. Read it from top to bottom to learn byte-level BPE; call `tilth.tokenizer` for
+speed.
 
 >>> split("it's  so")
 ['it', "'s", ' ', ' so']
@@ -26,9 +25,9 @@ Pair = tuple[bytes, bytes]
 
 # --- 1. Split ------------------------------------------------------------------------------------
 #
-# A text is cut into pieces before any bytes are merged, so that no token ever spans two words:
-# "dog." and "dog!" share the token "dog" instead of being learnt separately. At each place the
-# first alternative of the pattern that matches wins.
+# A text is split into pieces (pre-tokens) before bytes are merged, so no token spans two words:
+# "dog." and "dog!" share the token "dog" instead of being learnt separately. At each place, the
+# first alternative of the pattern that matches is taken.
 
 GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 CL100K_PATTERN = (
@@ -39,7 +38,7 @@ PATTERNS = {"gpt2": GPT2_PATTERN, "cl100k": CL100K_PATTERN}
 
 
 def _is_in(ranges: tuple[tuple[int, int], ...], character: str) -> bool:
-    """Whether a character's code point lies in one of the sorted, disjoint ranges."""
+    """Whether a code point is in one of the sorted, disjoint ranges."""
     code_point = ord(character)
     place = bisect_right(ranges, code_point, key=lambda bounds: bounds[0]) - 1
     return place >= 0 and code_point <= ranges[place][1]
@@ -56,7 +55,7 @@ def is_number(character: str) -> bool:
 
 
 def is_space(character: str) -> bool:
-    r"""`\s`: white space, the no-break space and line ends included."""
+    r"""`\s`: white space, including the no-break space and line ends."""
     return _is_in(SPACES, character)
 
 
@@ -71,7 +70,7 @@ def is_line_end(character: str) -> bool:
 
 
 def split(text: str, pattern: str = "gpt2") -> list[str]:
-    """Cut a text into pieces; joined, the pieces are the text again."""
+    """Split a text into pieces, whose concatenation is the text."""
     match_end = {"gpt2": _gpt2_match_end, "cl100k": _cl100k_match_end}[pattern]
     pieces = []
     start = 0
@@ -83,7 +82,7 @@ def split(text: str, pattern: str = "gpt2") -> list[str]:
 
 
 def _run_end(text: str, start: int, belongs: Callable[[str], bool]) -> int:
-    """Where the run of characters that belong, which begins at `start`, ends."""
+    """Return the end of the run of characters from `start` for which `belongs` is true."""
     end = start
     while end < len(text) and belongs(text[end]):
         end += 1
@@ -91,34 +90,34 @@ def _run_end(text: str, start: int, belongs: Callable[[str], bool]) -> int:
 
 
 def _gpt2_match_end(text: str, start: int) -> int:
-    """Where the match of the GPT-2 pattern that begins at `start` ends."""
+    """Return the end of the match of the GPT-2 pattern at `start`."""
     # '(?:[sdmt]|ll|ve|re)
     for contraction in ("'s", "'d", "'m", "'t", "'ll", "'ve", "'re"):
         if text.startswith(contraction, start):
             return start + len(contraction)
 
-    #  ?\p{L}+ | ?\p{N}+ | ?[^\s\p{L}\p{N}]+     A single blank joins the word that follows it.
+    #  ?\p{L}+ | ?\p{N}+ | ?[^\s\p{L}\p{N}]+     A single blank belongs to the next word.
     after_blank = start + 1 if text[start] == " " else start
     for belongs in (is_letter, is_number, is_other):
         end = _run_end(text, after_blank, belongs)
         if end > after_blank:
             return end
 
-    # \s+(?!\S)     A run of spaces, less its last one if a word follows: that one joins the word.
-    # \s+           A single space that joins nothing, such as a line end.
+    # \s+(?!\S)     A run of spaces, without its last one if a word follows.
+    # \s+           A single space, such as a line end before a word.
     end = _run_end(text, start, is_space)
     return end - 1 if start + 1 < end < len(text) else end
 
 
 def _cl100k_match_end(text: str, start: int) -> int:
-    """Where the match of the cl100k pattern (GPT-4) that begins at `start` ends."""
-    # '(?i:[sdmt]|ll|ve|re)     In any case; the long s, U+017F, is an s in another case.
+    """Return the end of the match of the cl100k pattern (GPT-4) at `start`."""
+    # '(?i:[sdmt]|ll|ve|re)     Case-insensitive; the long s, U+017F, is a form of s.
     lowered = text[start : start + 3].replace("ſ", "s").lower()
     for contraction in ("'s", "'d", "'m", "'t", "'ll", "'ve", "'re"):
         if lowered.startswith(contraction):
             return start + len(contraction)
 
-    # [^\r\n\p{L}\p{N}]?+\p{L}++     Letters, with one character of any other kind before them.
+    # [^\r\n\p{L}\p{N}]?+\p{L}++     Letters, after at most one other character.
     first = text[start]
     joins = not (is_line_end(first) or is_letter(first) or is_number(first))
     end = _run_end(text, start + joins, is_letter)
@@ -130,7 +129,7 @@ def _cl100k_match_end(text: str, start: int) -> int:
     if end > start:
         return min(end, start + 3)
 
-    #  ?[^\s\p{L}\p{N}]++[\r\n]*+     Punctuation takes the line ends after it along.
+    #  ?[^\s\p{L}\p{N}]++[\r\n]*+     Punctuation, with the line ends after it.
     after_blank = start + 1 if first == " " else start
     end = _run_end(text, after_blank, is_other)
     if end > after_blank:
@@ -140,17 +139,17 @@ def _cl100k_match_end(text: str, start: int) -> int:
     end = _run_end(text, start, is_space)
     if end == len(text):
         return end
-    # \s*[\r\n]     Spaces up to the last line end among them.
+    # \s*[\r\n]     Spaces up to their last line end.
     last_line_end = max(text.rfind("\r", start, end), text.rfind("\n", start, end))
     if last_line_end >= 0:
         return last_line_end + 1
-    # \s+(?!\S)     Spaces less the last one, which joins what follows if it can.
-    # \s            One space that joins nothing.
+    # \s+(?!\S)     Spaces without the last one, which may belong to the next piece.
+    # \s            A single space.
     return max(end - 1, start + 1)
 
 
 def split_at_special_tokens(text: str, special_tokens: Iterable[str]) -> Iterator[tuple[str, bool]]:
-    """Cut a text at special tokens: (part, whether it is one), the longest token first.
+    """Yield the parts of a text as (part, is_special); of several special tokens, the longest.
 
     >>> list(split_at_special_tokens("a<|end|><|end|>", ["<|end|>", "<|end|><|end|>"]))
     [('a', False), ('<|end|><|end|>', True)]
@@ -164,14 +163,14 @@ def split_at_special_tokens(text: str, special_tokens: Iterable[str]) -> Iterato
 
 # --- 2. Train ------------------------------------------------------------------------------------
 #
-# Begin with the 256 bytes. Again and again, find the pair of neighbours that is most frequent in
-# the corpus and make it a token. Ties go to the greater pair: the result is always the same.
+# Start with the 256 bytes. At each step, find the most frequent pair of adjacent tokens in the
+# corpus and make it a token. Ties go to the greater pair, so the result is deterministic.
 
 
 def count_pieces(
     texts: Iterable[str], special_tokens: Sequence[str] = (), pattern: str = "gpt2"
 ) -> Counter[bytes]:
-    """How often each piece occurs. Special tokens cut the texts and are not counted."""
+    """Count the pieces of texts; special tokens separate pieces and are not counted."""
     counts: Counter[bytes] = Counter()
     for text in texts:
         for part, is_special in split_at_special_tokens(text, special_tokens):
@@ -199,7 +198,7 @@ def merge_pair(word: tuple[bytes, ...], pair: Pair) -> tuple[bytes, ...]:
 
 
 def learn_merges(counts: Mapping[bytes, int], num_merges: int) -> list[Pair]:
-    """The first merges, most frequent pair first; fewer, if no pair is left.
+    """Learn `num_merges` merges, most frequent pair first; fewer if no pair is left.
 
     The example of Sennrich et al. (2016):
 
@@ -218,7 +217,7 @@ def learn_merges(counts: Mapping[bytes, int], num_merges: int) -> list[Pair]:
             break
         best = max(pair_counts, key=lambda pair: (pair_counts[pair], pair))
         merges.append(best)
-        # No two words become one: each still spells its own piece.
+        # The keys stay distinct: the bytes of a word are its piece.
         words = {merge_pair(word, best): count for word, count in words.items()}
     return merges
 
@@ -229,7 +228,7 @@ def train(
     special_tokens: Sequence[str] = (),
     pattern: str = "gpt2",
 ) -> tuple[dict[int, bytes], list[Pair]]:
-    """A vocabulary (special tokens, then the 256 bytes, then what was merged) and its merges."""
+    """Return a vocabulary (special tokens, the 256 bytes, merged tokens) and its merges."""
     tokens = [token.encode("utf-8") for token in special_tokens]
     tokens += [bytes([byte]) for byte in range(256)]
     assert vocab_size >= len(tokens), "the vocabulary holds at least the special tokens and bytes"
@@ -241,18 +240,18 @@ def train(
 
 # --- 3. Encode and decode ------------------------------------------------------------------------
 #
-# To encode a piece, do to it what training would have done: of the pairs in it, join the one that
-# was learnt first, and again, until none is left.
+# Encoding a piece repeats the merges of training: join the adjacent pair that was learnt first,
+# until no pair has a merge.
 
 
 def encode_piece(piece: bytes, ranks: Mapping[Pair, int]) -> list[bytes]:
-    """The tokens of one piece, given the rank of each merge."""
+    """Return the tokens of one piece, given the rank of each merge."""
     word = [bytes([byte]) for byte in piece]
     while True:
         known = [(ranks[pair], place) for place, pair in enumerate(pairwise(word)) if pair in ranks]
         if not known:
             return word
-        _, place = min(known)  # of equal ones the leftmost
+        _, place = min(known)  # the leftmost of equal ranks
         word[place : place + 2] = [word[place] + word[place + 1]]
 
 
@@ -263,7 +262,7 @@ def encode(
     special_tokens: Sequence[str] = (),
     pattern: str = "gpt2",
 ) -> list[int]:
-    """The token ids of a text. A byte without a token is a KeyError."""
+    """Return the token ids of a text. A byte without a token is a KeyError."""
     ids = {token: token_id for token_id, token in vocab.items()}
     ranks = {pair: rank for rank, pair in reversed([*enumerate(merges)])}
     found: list[int] = []
@@ -277,5 +276,5 @@ def encode(
 
 
 def decode(ids: Iterable[int], vocab: Mapping[int, bytes]) -> str:
-    """The text of token ids. Bytes are joined first: a character may span tokens."""
+    """Return the text of token ids. Bytes are joined first: a character may span tokens."""
     return b"".join(vocab[token_id] for token_id in ids).decode("utf-8", errors="replace")

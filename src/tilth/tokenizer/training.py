@@ -86,7 +86,7 @@ def train_tokenizer(
             done_bytes = files_bytes + read_bytes
             tell("count", done_bytes, size_bytes)
     else:
-        log.warning("The pattern %r goes through the regex package, which is slower.", pattern)
+        log.warning("The pattern %r is not native; the regex package is slower.", pattern)
         splitter = CustomSplitter(pattern, dict.fromkeys(special_tokens, 0))
         documents = (text for batch, _ in _batches(corpus, texts or ()) for text in batch)
         counts = Counter(

@@ -1,6 +1,6 @@
-"""Code points by class as (first, last) ranges: the tables of `unicode_classes.json`.
+"""The code points of letters, numbers and white space, as (first, last) ranges.
 
-`core/bpe/make_unicode_tables.py` (`make unicode`) writes that file.
+`make unicode` (`core/bpe/make_unicode_tables.py`) writes `unicode_classes.json`.
 """
 
 import json

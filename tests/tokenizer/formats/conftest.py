@@ -1,4 +1,4 @@
-"""Files that the tests of several formats share."""
+"""Fixtures for the tests of several formats."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What holds for every format: damaged, missing and existing files."""
+"""All formats: damaged, missing and existing files."""
 
 import doctest
 import json
@@ -61,7 +61,7 @@ LOADERS = {
 
 
 @pytest.mark.parametrize("name", LOADERS)
-def test_what_is_no_file(tmp_path, name):
+def test_missing_and_special_files(tmp_path, name):
     path = tmp_path / name
     assert "does not exist" in refusal(LOADERS[name], path)
     path.mkdir()
@@ -76,7 +76,7 @@ def test_what_is_no_file(tmp_path, name):
     assert "cannot be read" in refusal(LOADERS[name], path / "below")
 
 
-def test_merges_that_are_no_file(tmp_path):
+def test_missing_and_invalid_merges_file(tmp_path):
     (tmp_path / "vocab.json").write_text("{}")
     assert "merges.txt does not exist" in refusal(load, tmp_path)
     (tmp_path / "merges.txt").write_bytes(b"\xff")
@@ -100,7 +100,7 @@ def test_every_truncated_file_is_refused(tmp_path):
 
 
 def test_truncated_lines_are_refused(tmp_path):
-    """At the end of a line, and of the last, there is nothing to see."""
+    """A file that is truncated at the end of a line cannot be recognised."""
     save_gpt2(GPT2, tmp_path / "vocab.json", tmp_path / "merges.txt")
     save_tiktoken(GPT2, tmp_path / "x.tiktoken")
     for name in ("merges.txt", "x.tiktoken"):
@@ -131,8 +131,8 @@ JSON_VALUES = st.recursive(
 
 @examples(200)
 @given(data=st.data())
-def test_any_change_is_refused_or_read(tmp_path_factory, tiny, data):
-    """No error but ours, whatever stands wherever."""
+def test_any_mutation_is_refused_or_loaded(tmp_path_factory, tiny, data):
+    """Any value at any place: no exception except FileError."""
     where, place = [], tiny
     while isinstance(place, (dict, list)) and place and (not where or data.draw(st.booleans())):
         keys = [*place] if isinstance(place, dict) else range(len(place))
@@ -145,7 +145,7 @@ def test_any_change_is_refused_or_read(tmp_path_factory, tiny, data):
 
 
 @pytest.mark.parametrize("depth", [*range(50, 1000, 50), 100_000])
-def test_deep_nesting_ends_in_a_sentence(tmp_path, depth):
+def test_deep_nesting_is_a_file_error(tmp_path, depth):
     for where in ("normalizer", "added_tokens", "model", "version"):
         path = tmp_path / where
         path.write_text(f'{{"{where}": ' + '{"type": ' * depth + "[" * depth + "]" * depth)
@@ -154,7 +154,7 @@ def test_deep_nesting_ends_in_a_sentence(tmp_path, depth):
         refusal(load_tokenizer_json, path)
 
 
-def test_existing_files_are_kept_unless_asked(tmp_path):
+def test_existing_files_are_kept_without_overwrite(tmp_path):
     first, second = tmp_path / "a", tmp_path / "b"
     for write, paths in (
         (save_tokenizer_json, [first]),
@@ -174,7 +174,7 @@ def test_existing_files_are_kept_unless_asked(tmp_path):
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="GPT-2's own files are not part of the project")
-def test_gpt2_itself(tmp_path):
+def test_files_of_gpt2(tmp_path):
     end = "<|endoftext|>"
     vocabulary = load_gpt2(DATA / "gpt2_vocab.json", DATA / "gpt2_merges.txt", [end])
     assert len(vocabulary.tokens) == 50_257
@@ -197,8 +197,8 @@ def test_gpt2_itself(tmp_path):
     assert load_tokenizer_json(tmp_path / "tokenizer.json") == vocabulary
 
 
-def test_the_content_tells_the_format(tmp_path):
-    """Whatever a file is called; a folder may hold either of two formats."""
+def test_content_determines_the_format(tmp_path):
+    """The name of a file has no effect; a folder may hold either of two formats."""
     plain = replace(GPT2, special_tokens={}, tokens=dict(GPT2.tokens))
     save_tokenizer_json(plain, tmp_path / "odd.tiktoken")
     assert load(tmp_path / "odd.tiktoken") == plain
@@ -217,7 +217,7 @@ def test_the_content_tells_the_format(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.tiktoken", "folder"])
-def test_save_tells_the_format_by_the_name(tmp_path, name):
+def test_suffix_determines_the_saved_format(tmp_path, name):
     save(GPT2, tmp_path / name)
     found = load(tmp_path / name, pattern="gpt2", special_tokens=GPT2.special_tokens)
     assert found.tokens == GPT2.tokens
@@ -225,7 +225,7 @@ def test_save_tells_the_format_by_the_name(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "ranks.tiktoken"])
-def test_a_file_of_terabytes_is_not_read(tmp_path, name):
+def test_a_file_of_a_terabyte_is_refused(tmp_path, name):
     with (tmp_path / name).open("wb") as file:
         file.truncate(1 << 40)  # it takes no space on disk
     with pytest.raises(FileError, match="more than the"):

@@ -1,4 +1,4 @@
-"""GPT-2's two files."""
+"""The two files of GPT-2."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ from tilth.tokenizer.formats import (
 from tilth.tokenizer.vocabulary import Vocabulary
 
 
-def test_every_byte_has_the_character_that_gpt2_gives_it():
+def test_spelling_of_every_byte():
     assert {gpt2.spell(bytes([byte])) for byte in range(256)} == set(
         pre_tokenizers.ByteLevel.alphabet()
     )
@@ -45,7 +45,7 @@ def test_every_byte_has_the_character_that_gpt2_gives_it():
 
 @examples(100)
 @given(st.text())
-def test_what_spells_no_bytes_is_refused(text):
+def test_invalid_spellings_are_refused(text):
     if gpt2.is_spelling(text):
         assert gpt2.spell(gpt2.unspell(text)) == text
     else:
@@ -59,7 +59,7 @@ def test_gpt2_round_trip(tmp_path, vocabulary):
     special_tokens = [*vocabulary.special_tokens]
     assert load_gpt2(tmp_path / "vocab.json", tmp_path / "merges.txt", special_tokens) == vocabulary
     assert load(tmp_path, special_tokens=special_tokens) == vocabulary
-    # By the package: the model of these two files, the special tokens apart.
+    # Compare with `tokenizers`, without special tokens.
     model = tokenizers.models.BPE.from_file(
         str(tmp_path / "vocab.json"), str(tmp_path / "merges.txt")
     )
@@ -69,7 +69,7 @@ def test_gpt2_round_trip(tmp_path, vocabulary):
         assert peer.encode(text).ids == encode(vocabulary, text)
 
 
-def test_the_first_line_alone_may_be_a_header(tmp_path):
+def test_only_the_first_line_may_be_a_header(tmp_path):
     vocabulary = Vocabulary.from_parts(
         {0: b"#", 1: b"##", 2: b"version", 3: b"#version"},
         [(b"#", b"#"), (b"#", b"version")],
@@ -84,15 +84,15 @@ def test_the_first_line_alone_may_be_a_header(tmp_path):
     assert "needs b'#version:'" in refusal(load_gpt2, vocab_path, merges_path)
 
 
-def test_special_tokens_in_vocab_json_as_they_are(tmp_path):
-    """Hugging Face writes them so."""
+def test_unspelled_special_tokens_in_vocab_json(tmp_path):
+    """As Hugging Face writes them."""
     (tmp_path / "vocab.json").write_text('{"a": 0, "<a b>": 1, "<\uff5ce>": 2}')
     (tmp_path / "merges.txt").write_text("")
     special_tokens = ["<a b>", "<\uff5ce>"]
     vocabulary = load(tmp_path, special_tokens=special_tokens)
     assert dict(vocabulary.special_tokens) == {"<a b>": 1, "<\uff5ce>": 2}
     assert "name the token as a special token" in refusal(load, tmp_path)
-    # What can be read as bytes, is: this is the byte E9.
+    # A valid spelling is read as bytes: this is the byte E9.
     (tmp_path / "vocab.json").write_text('{"é": 0}')
     assert dict(load(tmp_path, special_tokens=["é"]).tokens) == {0: b"\xe9", 1: "é".encode()}
 

@@ -1,4 +1,4 @@
-"""`tokenizer.json`, held id for id to Hugging Face `tokenizers`."""
+"""`tokenizer.json`: compare all ids with Hugging Face `tokenizers`."""
 
 import json
 import time
@@ -35,7 +35,7 @@ from tilth.tokenizer.vocabulary import Vocabulary
 
 @pytest.fixture(scope="module")
 def peers(tmp_path_factory):
-    """What `tokenizers` makes of the file of each kind."""
+    """Each vocabulary, loaded by `tokenizers`."""
     folder = tmp_path_factory.mktemp("huggingface")
     for name, vocabulary in KINDS.items():
         save_tokenizer_json(vocabulary, folder / name)
@@ -68,7 +68,7 @@ def test_tokenizer_json_round_trip(tmp_path, name):
 
 @examples(300)
 @given(text=TEXTS)
-def test_cl100k_is_written_so_that_oniguruma_reads_it_alike(text):
+def test_cl100k_pattern_for_oniguruma(text):
     assume(text)
     split = pre_tokenizers.Split(tokenizers.Regex(huggingface._CL100K), "isolated")
     found = [piece for piece, _ in split.pre_tokenize_str(text)]
@@ -77,7 +77,7 @@ def test_cl100k_is_written_so_that_oniguruma_reads_it_alike(text):
 
 @examples(150)
 @given(vocabulary=any_vocabulary(), texts=st.lists(SHORT_TEXTS, min_size=5, max_size=5))
-def test_any_vocabulary_that_is_written_is_read_alike(tmp_path_factory, vocabulary, texts):
+def test_any_saved_vocabulary_gives_the_same_ids(tmp_path_factory, vocabulary, texts):
     path = tmp_path_factory.getbasetemp() / "any.json"
     try:
         save_tokenizer_json(vocabulary, path, overwrite=True)
@@ -141,7 +141,7 @@ def test_files_of_hugging_face(tmp_path, pre_tokenizer, pattern):
     for text in texts:
         assert encode(vocabulary, text) == peer.encode(text).ids
 
-    # The same with merges as strings, as it was until 2024, and with no type, as in the oldest.
+    # Older files have merges as strings (until 2024) or no type.
     content = json.loads(path.read_text())
     content["model"]["merges"] = [" ".join(merge) for merge in content["model"]["merges"]]
     content["model"]["continuing_subword_prefix"] = content["model"]["end_of_word_suffix"] = ""
@@ -230,7 +230,7 @@ SECOND = ("pre_tokenizer", "pretokenizers", 1)
         ((*SECOND, "add_prefix_space"), True, "add_prefix_space"),
     ],
 )
-def test_what_cannot_be_reproduced_is_named(tmp_path, tiny, where, value, culprit):
+def test_unsupported_settings_are_named(tmp_path, tiny, where, value, culprit):
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(tiny))
     load_tokenizer_json(path)
@@ -238,7 +238,7 @@ def test_what_cannot_be_reproduced_is_named(tmp_path, tiny, where, value, culpri
     assert regex.search(culprit, refusal(load_tokenizer_json, path).removeprefix(str(path)))
 
 
-def test_added_tokens_have_the_ids_that_tokenizers_gives_them(tmp_path, tiny):
+def test_ids_of_added_tokens(tmp_path, tiny):
     path = tmp_path / "tokenizer.json"
     entry = tiny["added_tokens"][0]
     entries = [entry, entry | {"content": "<x>", "id": 4}, entry | {"content": "<y>", "id": 5}]
@@ -246,12 +246,12 @@ def test_added_tokens_have_the_ids_that_tokenizers_gives_them(tmp_path, tiny):
     vocabulary = load_tokenizer_json(path)
     assert tokenizers.Tokenizer.from_file(str(path)).encode("<x><y><|e|>").ids == [4, 5, 3]
     assert encode(vocabulary, "<x><y><|e|>") == [4, 5, 3]
-    # They are not in the model, so `tokenizers` counts, whatever the file says.
+    # They are not in the model, so `tokenizers` ignores the id of the file and takes the next.
     entries[1]["id"] = 9
     path.write_text(json.dumps(changed(tiny, ["added_tokens"], entries)))
     assert tokenizers.Tokenizer.from_file(str(path)).encode("<x>").ids == [4]
     assert "would give it 4" in refusal(load_tokenizer_json, path)
-    # Two of a kind, a taken id, two kinds of looking.
+    # A repeated token, and an id that is taken.
     path.write_text(json.dumps(changed(tiny, ["added_tokens"], [entry, entry])))
     assert "second" in refusal(load_tokenizer_json, path)
     holes = changed(tiny, ["model", "vocab", "z"], 5)
@@ -284,8 +284,8 @@ FLAGGED = st.dictionaries(
 
 @examples(200)
 @given(flagged=FLAGGED, text=st.text(st.sampled_from("abc"), max_size=12))
-def test_added_tokens_are_found_in_one_go(tmp_path_factory, tiny, flagged, text):
-    """`tokenizers` looks for those that are not normalized first."""
+def test_added_tokens_are_found_in_one_pass(tmp_path_factory, tiny, flagged, text):
+    """`tokenizers` searches for tokens that are not normalized first."""
     entry = tiny["added_tokens"][0]
     entries = [
         entry | {"content": token, "id": 10 + place, "normalized": normalized}
@@ -315,15 +315,15 @@ def test_added_tokens_are_found_in_one_go(tmp_path_factory, tiny, flagged, text)
         ({0: b"a", 1: b" ", 2: b" a"}, [(b" ", b"a")], " "),
     ],
 )
-def test_special_tokens_that_the_file_cannot_tell_apart(tmp_path, tokens, merges, special_token):
+def test_ambiguous_special_tokens_are_refused(tmp_path, tokens, merges, special_token):
     vocabulary = Vocabulary.from_parts(tokens, merges, [special_token])
     message = refusal(save_tokenizer_json, vocabulary, tmp_path / "tokenizer.json")
     assert repr(special_token) in message
     assert not any(tmp_path.iterdir())
 
 
-def test_overlaps_of_many_added_tokens_are_sought_in_linear_time():
-    """Tokens that agree with one another to the last character but one."""
+def test_overlap_check_takes_linear_time():
+    """Tokens that differ only in the last character."""
     others = {"<" + "a" * length + "b" for length in range(2, 1200)}
     normalized = {"<" + "a" * length + "c" for length in range(2, 1200)}
     start = time.process_time()
@@ -334,8 +334,8 @@ def test_overlaps_of_many_added_tokens_are_sought_in_linear_time():
 
 
 @given(st.data())
-def test_overlaps_are_those_of_the_definition(data):
-    """Also of tokens that are longer than what is compared of them, here 4 characters."""
+def test_overlap_check_equals_the_definition(data):
+    """With tokens as long as the compared prefix, here 4 characters."""
     tokens = data.draw(st.sets(st.text("ab", min_size=1, max_size=4), min_size=2, max_size=6))
     normalized = set(data.draw(st.lists(st.sampled_from(sorted(tokens)), unique=True)))
     others = tokens - normalized

@@ -1,4 +1,4 @@
-"""Patterns that Hugging Face's engine reads as the `regex` package does."""
+"""Patterns that Oniguruma and the `regex` package read alike."""
 
 from dataclasses import replace
 
@@ -60,7 +60,7 @@ from tilth.tokenizer.splitting import CustomSplitter
         reference.GPT2_PATTERN,  # it has a name
     ],
 )
-def test_patterns_that_may_be_read_differently_are_refused(tmp_path, pattern):
+def test_patterns_that_engines_may_read_differently_are_refused(tmp_path, pattern):
     assert "pattern" in refusal(
         save_tokenizer_json, replace(TINY, pattern=pattern), tmp_path / "tokenizer.json"
     )
@@ -80,7 +80,7 @@ PATTERNS = st.lists(
 
 @examples(150)
 @given(pattern=PATTERNS, texts=st.lists(TEXTS, min_size=4, max_size=4))
-def test_patterns_that_pass_are_read_alike(pattern, texts):
+def test_accepted_patterns_split_alike(pattern, texts):
     try:
         oniguruma.check_read_alike(pattern)
     except ValueError:

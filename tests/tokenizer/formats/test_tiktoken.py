@@ -1,4 +1,4 @@
-"""Ranks, held id for id to tiktoken."""
+"""Rank files: compare all ids with tiktoken."""
 
 import base64
 import hashlib
@@ -45,7 +45,7 @@ def encodings(tmp_path_factory):
     return made
 
 
-# tiktoken takes any of several special tokens that begin at one place.
+# Of several special tokens that start at one place, tiktoken may take any.
 NO_PREFIX = TEXTS.filter(lambda text: "<|endoftext|><|endoftext|>" not in text)
 
 
@@ -80,8 +80,8 @@ RANKS = st.sets(st.binary(min_size=2, max_size=6).map(lambda b: b.translate(b"ab
     step=st.sampled_from([1, 5]),
     texts=st.lists(st.text(st.sampled_from("aab "), max_size=24), min_size=8, max_size=8),
 )
-def test_any_ranks_are_read_as_tiktoken_does(tmp_path_factory, tokens, step, texts):
-    """Also those that no training would give: a token of lower rank than its parts."""
+def test_any_ranks_give_the_ids_of_tiktoken(tmp_path_factory, tokens, step, texts):
+    """Also ranks that training never produces: a token of lower rank than its parts."""
     path = tmp_path_factory.getbasetemp() / "any.tiktoken"
     ranks = {token: step * place for place, token in enumerate([*tokens, b"a", b"b", b" "])}
     path.write_text("".join(f"{base64.b64encode(t).decode()} {r}\n" for t, r in ranks.items()))
@@ -94,7 +94,7 @@ def test_any_ranks_are_read_as_tiktoken_does(tmp_path_factory, tokens, step, tex
 
 @examples(150)
 @given(vocabulary=any_vocabulary(), texts=st.lists(SHORT_TEXTS, min_size=5, max_size=5))
-def test_any_vocabulary_that_ranks_can_say_is_read_alike(tmp_path_factory, vocabulary, texts):
+def test_any_saved_vocabulary_gives_the_same_ids(tmp_path_factory, vocabulary, texts):
     vocabulary = replace(vocabulary, special_tokens={})
     path = tmp_path_factory.getbasetemp() / "said.tiktoken"
     try:
@@ -109,8 +109,8 @@ def test_any_vocabulary_that_ranks_can_say_is_read_alike(tmp_path_factory, vocab
 
 @examples(100)
 @given(RANKS.flatmap(lambda tokens: st.permutations(sorted(tokens))))
-def test_recovered_merges_are_the_last_of_merging_by_rank(tokens):
-    """The same by the book: join the lowest rank, and again, until two parts are left."""
+def test_recovered_merges_equal_the_definition(tokens):
+    """The definition: join the pair of lowest rank until two parts are left."""
     ranks = {token: rank for rank, token in enumerate(tokens)}
     expected = []
     for token in tokens:
@@ -130,7 +130,7 @@ def test_recovered_merges_are_the_last_of_merging_by_rank(tokens):
     assert recover_merges(dict(enumerate(tokens))) == expected
 
 
-def test_a_long_token_takes_no_time():
+def test_a_long_token_is_fast():
     tokens = [b"ab" * 2**power for power in range(15)] + [b"ab" * 32_767]
     assert len(recover_merges(dict(enumerate(tokens)))) == 15
 
@@ -202,7 +202,7 @@ def test_damaged_ranks(tmp_path, content, culprit):
     assert culprit in refusal(load_tiktoken, path, "gpt2")
 
 
-def test_ranks_may_have_holes_crlf_and_no_last_line_end(tmp_path):
+def test_ranks_with_gaps_crlf_and_no_final_newline(tmp_path):
     path = tmp_path / "x.tiktoken"
     path.write_bytes(b"YQ== 5\r\n\r\nYg== 0\r\nYWI= 77")
     vocabulary = load_tiktoken(path, "gpt2", {"<x>": 1000})
@@ -211,8 +211,8 @@ def test_ranks_may_have_holes_crlf_and_no_last_line_end(tmp_path):
     assert "5" in refusal(load_tiktoken, path, "gpt2", {"<x>": 5})
 
 
-def test_ranks_do_not_say_their_pattern(tmp_path, monkeypatch):
-    """No silent default: cl100k's ranks with GPT-2's pattern would give other ids."""
+def test_ranks_need_a_pattern(tmp_path, monkeypatch):
+    """No default: the ranks of cl100k with the pattern of GPT-2 would give other ids."""
     path = tmp_path / "any.tiktoken"
     save_tiktoken(CL100K, path)
     for read in (load, load_tiktoken):
@@ -224,8 +224,8 @@ def test_ranks_do_not_say_their_pattern(tmp_path, monkeypatch):
     assert load(path) == load_tiktoken(path, "cl100k")
 
 
-def test_openais_own_ranks_are_known():
-    """By the checksums that tiktoken itself compares."""
+def test_ranks_of_openai_are_recognised():
+    """By the checksums in the source of tiktoken."""
     source = Path(inspect.getsourcefile(tiktoken_ext.openai_public)).read_text()
     for name, pattern in (("r50k", "gpt2"), ("p50k", "gpt2"), ("cl100k", "cl100k")):
         digest = regex.search(rf'{name}_base\.tiktoken",\s+expected_hash="(\w+)"', source)[1]

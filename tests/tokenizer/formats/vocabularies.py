@@ -1,4 +1,4 @@
-"""Vocabularies and texts that the tests of all formats share."""
+"""Vocabularies and texts for the tests of all formats."""
 
 import json
 from dataclasses import replace
@@ -31,23 +31,23 @@ CORPUS = [
     "aaaa aaaaa abab ababab 's 'll 'S 12 123 12345 ...!!!\n\n\n   ",
 ]
 SPECIAL = ["<|endoftext|>", "<|endoftext|><|endoftext|>", "<end of text>", "<récit>", "<|終|>"]
-# Only characters whose class has been the same for decades: each package has its own Unicode.
+# Characters with a stable class: each package has another Unicode version.
 WORDS = [*ALPHABET, *"SLVREDTMоतर्दुБж太ß", " the", " sun", "Sonne", "ab", *SPECIAL]
 TEXTS = st.one_of(
     st.lists(st.sampled_from(WORDS), max_size=30).map("".join),
-    # Few enough for every neighbourhood to come up, at the end of a text too.
+    # Few characters, so all neighbours occur, also at the end of a text.
     st.text(st.sampled_from("a1!' \n\r\tsSlLſ\u00a0"), max_size=10),
 )
 
 
 def examples(count):
-    """So many, however busy the machine is."""
+    """Set the number of examples; a slow machine is not a failure."""
     unhurried = [HealthCheck.too_slow, HealthCheck.filter_too_much]
     return settings(max_examples=count, suppress_health_check=unhurried)
 
 
 def pieces(text, pattern):
-    """The definition: what the pattern finds, and what it leaves out between."""
+    """The definition: the matches of the pattern and the text between them."""
     compiled = regex.compile(reference.PATTERNS.get(pattern, pattern))
     start = 0
     for found in compiled.finditer(text):
@@ -57,7 +57,7 @@ def pieces(text, pattern):
 
 
 def encode(vocabulary, text):
-    """The ids by the specification; None if a byte has no token."""
+    """Return the ids by the specification; None if a byte has no token."""
     ids = {token: token_id for token_id, token in vocabulary.tokens.items()}
     ranks = {pair: rank for rank, pair in enumerate(vocabulary.merges)}
     found = []
@@ -83,7 +83,7 @@ def trained(pattern, special_tokens=SPECIAL):
 
 
 GPT2, CL100K = trained("gpt2"), trained("cl100k")
-# Ids with holes and out of order, tokens that no merge makes, taken whole or not.
+# Ids with gaps and out of order; tokens that no merge makes, with and without whole_piece_first.
 SPREAD = Vocabulary(
     {(token_id * 7919) % 100_003: token for token_id, token in GPT2.tokens.items()},
     GPT2.merges,
@@ -103,7 +103,7 @@ TINY = Vocabulary.from_parts({0: b"a", 1: b"b", 2: b"ab"}, [(b"a", b"b")], ["<|e
 
 
 def refusal(function, *arguments, **options):
-    """The sentence of the FileError (or OSError) that a call must raise."""
+    """Return the message of the FileError (or OSError) that a call must raise."""
     with pytest.raises((FileError, OSError)) as caught:
         function(*arguments, **options)
     message = str(caught.value)
@@ -120,7 +120,7 @@ TOKEN = st.binary(min_size=1, max_size=4).map(
 
 @st.composite
 def any_vocabulary(draw):
-    """Bytes, some tokens, some of the merges that could make them, ids and ranks in any order."""
+    """Bytes, tokens, some of the possible merges; ids and ranks in any order."""
     singles = {bytes([byte]) for byte in "abeé<Ġ \n".encode()}
     tokens = singles | draw(st.sets(TOKEN, max_size=25))
     pairs = [

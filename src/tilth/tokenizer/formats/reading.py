@@ -1,13 +1,12 @@
-"""Reading other people's tokenizer files: whole, strictly, and with one sentence for what is wrong.
+"""Read untrusted tokenizer files: strict UTF-8 and JSON, with errors that name the file.
 
-What enters: a path. What leaves: text, or the object of a JSON file. Whoever finds fault with the
-content raises a ValueError of the form "problem; hint", and `explained` names the file in it.
+Checks of the content raise a ValueError "problem; hint"; `explained` turns it into a `FileError`.
 
->>> with explained("words.json"):
+>>> with explained("vocab.json"):
 ...     raise ValueError("token 7 is empty; leave it out")
 Traceback (most recent call last):
     ...
-tilth.files.FileError: words.json cannot be used because token 7 is empty; leave it out
+tilth.files.FileError: vocab.json cannot be used because token 7 is empty; leave it out
 """
 
 import json
@@ -17,7 +16,7 @@ from contextlib import contextmanager
 from tilth.files import FileError, StrPath, read_bytes, unique_keys
 
 MAX_TOKENIZER_BYTES = 1 << 30
-"""The largest tokenizer file that is read."""
+"""Larger tokenizer files are refused."""
 
 
 @contextmanager
@@ -33,7 +32,7 @@ def explained(path: StrPath, verdict: str = "cannot be used") -> Iterator[None]:
 
 
 def read_text(path: StrPath) -> str:
-    """The text of a UTF-8 file, line ends as they are."""
+    """Return the text of a UTF-8 file, with unchanged line ends."""
     try:
         return read_bytes(path, MAX_TOKENIZER_BYTES).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -42,7 +41,7 @@ def read_text(path: StrPath) -> str:
 
 
 def read_json(path: StrPath) -> dict[str, object]:
-    """The object of a JSON file, in which no key comes twice."""
+    """Return the object of a JSON file; a repeated key is an error."""
     text = read_text(path)
     try:
         content = json.loads(text, object_pairs_hook=unique_keys)

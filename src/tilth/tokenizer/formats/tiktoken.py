@@ -152,8 +152,8 @@ def recover_merges(tokens: Mapping[int, bytes]) -> list[Pair]:
 def _last_cut(token: bytes, ranks: Mapping[bytes, int]) -> int | None:
     """Return where the last two parts of a token meet when it is merged by rank, if two remain."""
     # A part is identified by its start. The heap also holds outdated pairs. A token of 65,535 bytes
-    # takes less than a second, where scanning all pairs for each merge takes a minute; tokens of a
-    # few bytes are no slower.
+    # takes less than a second; scanning all pairs for each merge takes a minute, and is not faster
+    # for tokens of a few bytes.
     size = len(token)
     ends = list(range(1, size + 1))  # the end of the part that starts here; 0 if none does
     previous = list(range(-1, size))  # the start of the part before the one that starts here
