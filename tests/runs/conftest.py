@@ -1,4 +1,4 @@
-"""A run directory of a model that is as small as a model can be."""
+"""Fixtures: a run directory with a minimal model."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def config():
 
 @pytest.fixture
 def make_run(tmp_path, config, tokenizer):
-    """Make a run of a name, in `tmp_path`."""
+    """Return a function that creates a named run in `tmp_path`."""
 
     def make_run(name="run", config=config):
         return create_run(tmp_path / name, config, tokenizer, "d" * 64)
@@ -43,7 +43,7 @@ def make_run(tmp_path, config, tokenizer):
 
 @pytest.fixture
 def make_training(config):
-    """Make a model after a step that depends on the seed, and its optimizer."""
+    """Return a function that makes a model and its optimizer after one step; both use the seed."""
 
     def make_training(seed=0):
         torch.manual_seed(seed)

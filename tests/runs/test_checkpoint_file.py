@@ -1,4 +1,4 @@
-"""A checkpoint gives back what was saved, to the bit and to the type, or says why not."""
+"""save_checkpoint and load_checkpoint: exact round trips, and errors."""
 
 import io
 import json
@@ -44,7 +44,7 @@ OPTIMIZERS = [
 
 @pytest.mark.parametrize(("optimizer_class", "options"), OPTIMIZERS)
 @pytest.mark.parametrize("where", ["path", "str", "file object"])
-def test_five_steps_and_five_more_equal_ten(tmp_path, optimizer_class, options, where):
+def test_resumed_steps_equal_uninterrupted_steps(tmp_path, optimizer_class, options, where):
     whole_model, whole_optimizer = trained(optimizer_class, 10, **options)
     model, optimizer = trained(optimizer_class, 5, **options)
     out = {
@@ -67,7 +67,7 @@ def test_five_steps_and_five_more_equal_ten(tmp_path, optimizer_class, options, 
 
 
 def assert_equal(found, wanted):
-    """Equal values of equal types, all the way down."""
+    """Assert that nested values have equal values and types."""
     assert type(found) is type(wanted)
     if isinstance(wanted, torch.Tensor):
         assert found.dtype == wanted.dtype
@@ -85,7 +85,7 @@ def assert_equal(found, wanted):
         assert found == wanted or (math.isnan(found) and math.isnan(wanted))
 
 
-def test_any_state_comes_back_as_it_was():
+def test_pack_round_trip():
     value = {
         "tuple": (1, (2.5, "three"), [None, True]),
         3: {"inf": math.inf, "nan": math.nan, "minus": -math.inf},
@@ -100,7 +100,7 @@ def test_any_state_comes_back_as_it_was():
     assert_equal(unpack(packed, loaded), value)
 
 
-def test_names_that_collide():
+def test_colliding_names_are_kept_apart():
     for value in (
         {"1": torch.zeros(2), 1: torch.ones(2)},
         {"a.b": torch.zeros(2), "a": {"b": torch.ones(2)}},
@@ -110,7 +110,7 @@ def test_names_that_collide():
         assert_equal(unpack(packed, store.by_name), value)
 
 
-def test_a_path_is_replaced_in_one_step(tmp_path, monkeypatch):
+def test_failed_save_keeps_the_old_file(tmp_path, monkeypatch):
     model, optimizer = trained(torch.optim.SGD)
     path = tmp_path / "c.safetensors"
     save_checkpoint(model, optimizer, 3, path)
@@ -128,13 +128,13 @@ def test_a_path_is_replaced_in_one_step(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "content", ["[]", "{}", '{"version": 1}', '{"version": 1, "iteration": 1, "model": null}']
 )
-def test_metadata_that_makes_no_sense(content):
+def test_invalid_metadata_is_rejected(content):
     data = safetensors.torch.save({"weight": torch.zeros(2)}, {"tilth checkpoint": content})
     with pytest.raises(FileError, match="is truncated or is not a checkpoint"):
         load_checkpoint(io.BytesIO(data), nn.Linear(2, 2))
 
 
-def test_a_shared_weight_is_stored_once(tmp_path):
+def test_shared_weight_is_stored_once(tmp_path):
     model = nn.ModuleDict({"embedding": nn.Embedding(1000, 64), "head": nn.Linear(64, 1000)})
     model["head"].weight = model["embedding"].weight
     save_checkpoint(model, None, 1, tmp_path / "c.safetensors")
@@ -149,8 +149,8 @@ def test_a_shared_weight_is_stored_once(tmp_path):
     assert torch.equal(model["head"].weight, weight)
 
 
-def test_views_of_one_memory(tmp_path):
-    """Of one storage: overlapping, side by side, and transposed twice (which is the same)."""
+def test_views_of_one_storage_round_trip(tmp_path):
+    """Overlapping and transposed views."""
 
     class Views(nn.Module):
         def __init__(self):
@@ -172,7 +172,7 @@ def test_views_of_one_memory(tmp_path):
     assert torch.equal(model.again, model.whole.T)
 
 
-def test_nothing_is_changed_by_a_checkpoint_that_does_not_fit(tmp_path):
+def test_mismatched_checkpoint_changes_nothing(tmp_path):
     path = tmp_path / "c.safetensors"
     save_checkpoint(*trained(torch.optim.AdamW), 3, path)
     for change, problem in (
@@ -197,7 +197,7 @@ def test_nothing_is_changed_by_a_checkpoint_that_does_not_fit(tmp_path):
     assert torch.equal(model[0].weight, before)
 
 
-def test_a_model_alone(tmp_path):
+def test_save_and_load_without_optimizer(tmp_path):
     model, optimizer = trained(torch.optim.SGD)
     save_checkpoint(model, None, 3, tmp_path / "c.safetensors")
     assert load_checkpoint(tmp_path / "c.safetensors", model) == 3
@@ -205,7 +205,7 @@ def test_a_model_alone(tmp_path):
         load_checkpoint(tmp_path / "c.safetensors", model, optimizer)
 
 
-def test_torn_and_foreign_files(tmp_path):
+def test_truncated_and_foreign_files_are_rejected(tmp_path):
     model, optimizer = trained(torch.optim.AdamW)
     file = io.BytesIO()
     save_checkpoint(model, optimizer, 3, file)
@@ -223,7 +223,7 @@ def test_torn_and_foreign_files(tmp_path):
         save_checkpoint(model, optimizer, 5.7, io.BytesIO())
 
 
-def test_what_cannot_be_saved_is_named(tmp_path):
+def test_unsupported_values_are_named(tmp_path):
     model, optimizer = trained(torch.optim.SGD, momentum=0.9, lr=0.1)
     optimizer.state[model[0].weight]["oracle"] = object()
     with pytest.raises(ValueError, match=r"optimizer\.state\.0\.oracle is a object"):

@@ -1,4 +1,4 @@
-"""Which checkpoints there are, whether they are whole, and which of them go."""
+"""Listing, integrity and removal of checkpoints."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ FILES = ["model.safetensors", "optimizer.safetensors", "state.json"]
 
 
 def write(run_folder, step, valid_loss=None, **more):
-    """A checkpoint as the format says it is: its tensors are nobody's business here."""
+    """Write a checkpoint whose tensor files have arbitrary bytes."""
     folder = run_folder / "checkpoints" / f"step-{step:06}"
     folder.mkdir(parents=True)
     for name in FILES[:2]:
@@ -52,7 +52,7 @@ def steps_of(run_folder):
 # --- listing --------------------------------------------------------------------------------------
 
 
-def test_the_list_is_by_step(tmp_path):
+def test_list_is_sorted_by_step(tmp_path):
     assert list_checkpoints(tmp_path) == []
     steps = [5, 1_000_000, 0, 999_999, 40]
     written = {write(tmp_path, step) for step in steps}
@@ -64,7 +64,7 @@ def test_the_list_is_by_step(tmp_path):
     ]
 
 
-def test_names_of_checkpoints():
+def test_folder_names():
     assert [folder_name(step) for step in (0, 500, 999_999, 10**6)] == [
         "step-000000",
         "step-000500",
@@ -88,13 +88,13 @@ def test_names_of_checkpoints():
         "notes",
     ],
 )
-def test_what_is_no_checkpoint_is_not_listed(tmp_path, name):
+def test_other_names_are_not_listed(tmp_path, name):
     whole = write(tmp_path, 7)
     shutil.copytree(whole.folder, whole.folder.with_name(name))
     assert list_checkpoints(tmp_path) == [whole]
 
 
-def test_a_file_and_a_link_to_nowhere_are_not_listed(tmp_path):
+def test_files_and_dangling_links_are_not_listed(tmp_path):
     write(tmp_path, 1)
     (tmp_path / "checkpoints" / "step-000002").write_text("a file")
     (tmp_path / "checkpoints" / "step-000003").symlink_to("nowhere")
@@ -104,10 +104,10 @@ def test_a_file_and_a_link_to_nowhere_are_not_listed(tmp_path):
     assert list_checkpoints(tmp_path) == []
 
 
-# --- whether they are whole -----------------------------------------------------------------------
+# --- integrity ------------------------------------------------------------------------------------
 
 
-def test_a_whole_one_gives_its_state(tmp_path):
+def test_check_returns_the_state(tmp_path):
     checkpoint = write(tmp_path, 7, 1.5, tokens=56)
     state = checkpoint.check()
     assert (state.step, state.valid_loss, state.tokens) == (7, 1.5, 56)
@@ -115,7 +115,7 @@ def test_a_whole_one_gives_its_state(tmp_path):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_flipped_byte_and_every_cut_is_refused_by_name(tmp_path, name):
+def test_every_flipped_or_missing_byte_is_detected(tmp_path, name):
     checkpoint = write(tmp_path, 7, 1.5)
     path = checkpoint.folder / name
     whole = path.read_bytes()
@@ -136,14 +136,14 @@ def test_every_flipped_byte_and_every_cut_is_refused_by_name(tmp_path, name):
         checkpoint.check()
 
 
-def test_the_tensors_of_another_step_are_refused(tmp_path):
+def test_tensors_of_another_step_are_rejected(tmp_path):
     one, other = write(tmp_path, 7), write(tmp_path, 8)
     shutil.copy(other.folder / "model.safetensors", one.folder)
     with pytest.raises(FileError, match=r"model.safetensors is damaged; choose another checkpoint"):
         one.check()
 
 
-def test_a_renamed_one_is_refused(tmp_path):
+def test_renamed_checkpoint_is_rejected(tmp_path):
     folder = write(tmp_path, 7).folder
     (renamed,) = [Checkpoint(900, folder.rename(folder.with_name("step-000900")))]
     assert list_checkpoints(tmp_path) == [renamed]
@@ -151,9 +151,9 @@ def test_a_renamed_one_is_refused(tmp_path):
         renamed.check()
 
 
-def test_a_disk_that_fails_is_refused_by_name(tmp_path):
+def test_read_error_names_the_file(tmp_path):
     if not Path("/proc/self/mem").exists():
-        pytest.skip("there is nothing here whose reading fails")
+        pytest.skip("needs a file whose reading fails")
     checkpoint = write(tmp_path, 7)
     (checkpoint.folder / "optimizer.safetensors").unlink()
     (checkpoint.folder / "optimizer.safetensors").symlink_to("/proc/self/mem")
@@ -162,10 +162,10 @@ def test_a_disk_that_fails_is_refused_by_name(tmp_path):
         checkpoint.check()
 
 
-# --- which go -------------------------------------------------------------------------------------
+# --- removal --------------------------------------------------------------------------------------
 
 
-def test_the_best(tmp_path):
+def test_best_checkpoint(tmp_path):
     assert best_checkpoint([]) is None
     for step, loss in ((1, None), (2, 3.0), (3, 2.0), (4, 2.0), (5, 2.5)):
         write(tmp_path, step, loss)
@@ -182,7 +182,7 @@ def test_the_best(tmp_path):
     st.integers(1, 4),
     st.integers(0, 13),
 )
-def test_the_last_and_the_best_are_kept(tmp_path_factory, losses, keep, newest):
+def test_remove_old_keeps_the_newest_and_the_best(tmp_path_factory, losses, keep, newest):
     folder = tmp_path_factory.mktemp("run")
     for step, loss in losses.items():
         write(folder, step, loss)
@@ -198,8 +198,8 @@ def test_the_last_and_the_best_are_kept(tmp_path_factory, losses, keep, newest):
         assert not list((folder / "checkpoints").glob(".*"))
 
 
-def test_a_damaged_one_takes_nobody_s_place(tmp_path):
-    """A run that passed over its last checkpoint and was stopped before it came there again."""
+def test_damaged_later_checkpoint_does_not_count(tmp_path):
+    """The run skipped its damaged last checkpoint and was stopped before it reached that step."""
     for step, loss in ((10, 3.0), (12, 2.5), (20, 1.0)):
         write(tmp_path, step, loss)
     (tmp_path / "checkpoints" / "step-000020" / "model.safetensors").write_bytes(b"")
@@ -207,7 +207,7 @@ def test_a_damaged_one_takes_nobody_s_place(tmp_path):
     assert steps_of(tmp_path) == [12, 20]
 
 
-def test_what_is_removed_is_never_half_there(tmp_path, monkeypatch):
+def test_removed_checkpoint_is_renamed_first(tmp_path, monkeypatch):
     checkpoint = write(tmp_path, 7)
     seen = []
 
@@ -219,7 +219,7 @@ def test_what_is_removed_is_never_half_there(tmp_path, monkeypatch):
     assert seen[-1] == (".step-000007.removed.partial", [])
 
 
-def test_a_link_is_removed_and_what_it_leads_to_stays(tmp_path):
+def test_removing_a_link_keeps_its_target(tmp_path):
     folder = write(tmp_path, 7).folder
     elsewhere = folder.rename(tmp_path / "another disk")
     folder.symlink_to(elsewhere)
@@ -230,7 +230,7 @@ def test_a_link_is_removed_and_what_it_leads_to_stays(tmp_path):
     Checkpoint(7, elsewhere).check()
 
 
-def test_leftovers_of_killed_writers_go(tmp_path):
+def test_leftovers_are_removed(tmp_path):
     write(tmp_path, 7)
     folder = tmp_path / "checkpoints"
     for name in (".step-000008.partial", ".step-000001.removed.partial"):
@@ -245,15 +245,15 @@ def test_leftovers_of_killed_writers_go(tmp_path):
     remove_leftovers(tmp_path / "missing", LEFTOVER)
 
 
-def test_a_leftover_is_removed_by_who_removes_the_same_again(tmp_path):
+def test_remove_replaces_an_old_leftover(tmp_path):
     folder = write(tmp_path, 7).folder
     shutil.copytree(folder, folder.with_name(".step-000007.removed.partial"))
     remove(folder)
     assert names_in(tmp_path) == []
 
 
-def test_what_cannot_be_deleted_does_not_stop_a_run(tmp_path, monkeypatch):
-    """As a folder that its owner has protected from writing."""
+def test_failed_deletion_is_ignored(tmp_path, monkeypatch):
+    """For example, in a write-protected folder."""
     for step in (1, 2, 3):
         write(tmp_path, step)
 

@@ -1,4 +1,4 @@
-"""Logs: every whole line comes back, a torn one is left alone, and later steps are cut off."""
+"""Logs: round trips, incomplete lines, and cutting back to a step."""
 
 import json
 import math
@@ -48,28 +48,28 @@ def write(path, records):
 
 
 def as_read(record):
-    """The record as JSON gives it back: surrogates are no characters."""
+    """Return the record as JSON reads it; surrogate pairs become one character."""
     return json.loads(json.dumps(record))
 
 
 @settings(max_examples=50)
 @given(records)
-def test_what_is_appended_comes_back(tmp_path_factory, written):
+def test_append_and_read_round_trip(tmp_path_factory, written):
     path = tmp_path_factory.mktemp("log") / "metrics.jsonl"
     assert read_log(path) == []
     write(path, written[:2])
-    write(path, written[2:])  # goes on where the first ended
+    write(path, written[2:])  # appends
     assert read_log(path) == [as_read(record) for record in written]
 
 
-def test_any_text_and_any_number(tmp_path):
+def test_unusual_text_and_numbers_round_trip(tmp_path):
     record = {"step": 1, "text": "é\n\r\u2028\0 \ud800 😀", "tiny": 5e-324, "large": 1.7e308}
     write(tmp_path / "log", [record])
     assert read_log(tmp_path / "log") == [record]
     assert (tmp_path / "log").read_bytes().count(b"\n") == 1
 
 
-def test_what_is_not_finite_is_null(tmp_path):
+def test_non_finite_numbers_become_null(tmp_path):
     record = {"step": 1, "norms": {"a": {"b": math.inf, "c": 1.0}, "d": math.nan}, "e": -math.inf}
     write(tmp_path / "log", [record])
     expected = {"step": 1, "norms": {"a": {"b": None, "c": 1.0}, "d": None}, "e": None}
@@ -78,7 +78,7 @@ def test_what_is_not_finite_is_null(tmp_path):
 
 @settings(max_examples=50)
 @given(records, st.integers(-1, 10), st.integers(0, 40))
-def test_a_torn_line_is_ignored_and_cut_off(tmp_path_factory, written, step, torn_bytes):
+def test_incomplete_line_is_ignored_and_removed(tmp_path_factory, written, step, torn_bytes):
     path = tmp_path_factory.mktemp("log") / "metrics.jsonl"
     write(path, written)
     whole = path.read_bytes()
@@ -97,8 +97,8 @@ def test_a_torn_line_is_ignored_and_cut_off(tmp_path_factory, written, step, tor
     assert read_log(path) == [*kept, {"step": 99}]
 
 
-def test_every_prefix_of_a_log_is_a_log(tmp_path):
-    """Whatever a crash leaves of a file that is only appended to."""
+def test_every_prefix_of_a_log_is_readable(tmp_path):
+    """A crash leaves a prefix of an append-only file."""
     written = [{"step": step, "loss": 1 / step, "text": "é"} for step in range(1, 4)]
     write(tmp_path / "log", written)
     whole = (tmp_path / "log").read_bytes()
@@ -107,7 +107,7 @@ def test_every_prefix_of_a_log_is_a_log(tmp_path):
         assert read_log(tmp_path / "log") == written[: whole[:size].count(b"\n")]
 
 
-def test_a_log_that_needs_no_cut_is_not_written(tmp_path):
+def test_cut_back_does_not_rewrite_an_unchanged_log(tmp_path):
     cut_back(tmp_path / "log", 3)
     assert not (tmp_path / "log").exists()
     write(tmp_path / "log", [{"step": 3}])
@@ -117,8 +117,8 @@ def test_a_log_that_needs_no_cut_is_not_written(tmp_path):
 
 
 @pytest.mark.parametrize("content", [None, b"", b'{"step": 1}\n{"step": 2}\n{"st'])
-def test_a_log_is_not_written_through_a_symlink(tmp_path, content):
-    """An untrusted run may link its log to a file of the user, or to the place of a new one."""
+def test_log_is_not_written_through_a_symlink(tmp_path, content):
+    """An untrusted run may link its log to an existing or missing file of the user."""
     if content is not None:
         (tmp_path / "own").write_bytes(content)
     (tmp_path / "metrics.jsonl").symlink_to("own")
@@ -147,7 +147,7 @@ def test_a_log_is_not_written_through_a_symlink(tmp_path, content):
         (b'{"step": 2.0}', "has a damaged line 2 (it has no step)"),
     ],
 )
-def test_a_damaged_line_in_the_middle_is_named(tmp_path, line, problem):
+def test_damaged_line_is_named(tmp_path, line, problem):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"step": 1}\n' + line + b'\n{"step": 3}\n')
     before = path.read_bytes()
@@ -158,14 +158,14 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path, line, problem):
     assert path.read_bytes() == before
 
 
-def test_what_is_no_file(tmp_path):
+def test_folder_is_rejected(tmp_path):
     for read in (read_log, lambda path: cut_back(path, 1)):
         with pytest.raises(FileError, match="is a folder"):
             read(tmp_path)
 
 
 @pytest.mark.parametrize("room", [0, 1, 5])
-def test_a_full_disk_is_one_sentence_and_tears_the_last_line_alone(tmp_path, room):
+def test_full_disk_truncates_only_the_last_line(tmp_path, room):
     path = tmp_path / "run" / "metrics.jsonl"
     path.parent.mkdir()
     write(path, [{"step": 1}])
@@ -173,14 +173,14 @@ def test_a_full_disk_is_one_sentence_and_tears_the_last_line_alone(tmp_path, roo
     sentence = r"^cannot write .*metrics.jsonl \(File too large\); .* `tilth resume .*run`$"
     with pytest.raises(OSError, match=sentence), largest_file(size + room), Log(path) as log:
         log.append({"step": 2, "loss": 0.5})
-    assert path.stat().st_size == size + room, "what was refused does not come when it is closed"
+    assert path.stat().st_size == size + room, "closing does not write the rest"
     assert read_log(path) == [{"step": 1}]
     cut_back(path, 1)
     write(path, [{"step": 2}])
     assert read_log(path) == [{"step": 1}, {"step": 2}]
 
 
-def test_a_disk_that_fails_when_it_is_asked_to_keep(tmp_path, monkeypatch):
+def test_failed_sync_is_reported(tmp_path, monkeypatch):
     def fail(_descriptor):
         raise OSError(5, "Input/output error")
 
@@ -203,8 +203,8 @@ with Log(Path(sys.argv[1])) as log:
 """
 
 
-def test_a_reader_beside_a_writer_that_is_killed(tmp_path):
-    """Steps come in order, from the first to the last that was written, at every moment."""
+def test_reading_during_writing_and_after_a_kill(tmp_path):
+    """At any moment, a reader sees all steps from the first to the last one written."""
     path = tmp_path / "log"
     writer = subprocess.Popen([sys.executable, "-c", WRITER, path])
     try:
@@ -228,7 +228,7 @@ def test_a_reader_beside_a_writer_that_is_killed(tmp_path):
 PLAIN = StepRecord(3, 96, 1.5, 4.25, 1e-3, 0.5, 64.0, 0.25)
 
 
-def test_a_line_has_what_there_is():
+def test_line_omits_missing_values():
     plain = {
         "step": 3,
         "tokens": 96,
@@ -259,13 +259,13 @@ def test_a_line_has_what_there_is():
     }
 
 
-def test_zero_is_a_number():
+def test_line_keeps_zeros():
     zeros = StepRecord(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     numbers = [each.name for each in fields(StepRecord)][:8]
     assert zeros.to_dict() == dict.fromkeys(numbers, 0)
 
 
-def test_a_skipped_step_has_no_loss():
+def test_skipped_step_has_no_loss():
     line = StepRecord(3, 96, 1.5, None, 1e-3, None, 64.0, 0.25, was_skipped=True).to_dict()
     assert line.keys() & {"loss", "grad_norm", "was_skipped"} == {"was_skipped"}
 
@@ -300,7 +300,7 @@ def test_a_skipped_step_has_no_loss():
         saved=st.none() | st.just("step-000001"),
     )
 )
-def test_a_record_comes_back_as_it_was(tmp_path_factory, record):
+def test_step_record_round_trip(tmp_path_factory, record):
     path = tmp_path_factory.mktemp("log") / "metrics.jsonl"
     write(path, [record.to_dict()])
     assert read_steps(path) == [record]
@@ -335,7 +335,7 @@ def test_unknown_keys_are_ignored(tmp_path):
         {"saved": 3},
     ],
 )
-def test_a_line_of_another_type_is_named(tmp_path, change):
+def test_invalid_types_name_the_line(tmp_path, change):
     path = tmp_path / "metrics.jsonl"
     record = StepRecord(1, 256, 0.5, 4.0, 1e-3, 0.5, 512.0, 0.7)
     write(path, [record.to_dict()])
@@ -347,7 +347,7 @@ def test_a_line_of_another_type_is_named(tmp_path, change):
 
 
 @pytest.mark.parametrize("change", [{"text": 3}, {"text": None}, {"temperature": "hot"}])
-def test_a_sample_of_another_type_is_named(tmp_path, change):
+def test_invalid_sample_names_the_line(tmp_path, change):
     (tmp_path / "samples.jsonl").write_text(json.dumps({"step": 1, **change}) + "\n")
     with pytest.raises(FileError, match=r"samples.jsonl has a damaged line 1 \("):
         read_samples(tmp_path / "samples.jsonl")

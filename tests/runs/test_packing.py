@@ -1,4 +1,4 @@
-"""Packed states come back as they were; an optimizer state that does not fit is refused."""
+"""Unpacking of invalid values, and checks of optimizer states."""
 
 import doctest
 
@@ -28,7 +28,7 @@ def test_docstring():
         {"$pairs": {"a": 1}},
     ],
 )
-def test_what_was_never_packed_is_a_value_error(value):
+def test_invalid_packed_values_raise_value_error(value):
     with pytest.raises(ValueError):  # noqa: PT011, one kind, many reasons
         unpack([{"a": value}], {})
 
@@ -42,7 +42,7 @@ def state(**changes):
 SHAPES = [(4, 3), (5,)]
 
 
-def test_a_state_that_fits():
+def test_matching_optimizer_state_passes():
     check_optimizer_state("c", state(), SHAPES, "hint")
     check_optimizer_state("c", state(step=3.0), SHAPES, "hint")
     check_optimizer_state("c", state(exp_avg=None, own="anything"), SHAPES, "hint")
@@ -78,6 +78,6 @@ def test_a_state_that_fits():
         [],
     ],
 )
-def test_a_state_that_does_not_fit(found):
+def test_mismatched_optimizer_state_is_rejected(found):
     with pytest.raises(FileError, match=r"^c does not fit the optimizer \(.*\); hint$"):
         check_optimizer_state("c", found, SHAPES, "hint")

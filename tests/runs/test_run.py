@@ -1,4 +1,4 @@
-"""A run directory appears whole, opens wherever it is moved, and is trained by one process."""
+"""Run directories: creation, opening, verification and locking."""
 
 import fcntl
 import json
@@ -32,10 +32,10 @@ def names_in(folder):
     return {path.name for path in folder.iterdir()}
 
 
-# --- making ---------------------------------------------------------------------------------------
+# --- creation -------------------------------------------------------------------------------------
 
 
-def test_a_new_run_is_whole(make_run, config, tokenizer, tmp_path):
+def test_new_run_is_complete(make_run, config, tokenizer, tmp_path):
     run = make_run()
     assert names_in(tmp_path) == {"run"}
     assert names_in(run.folder) == FILES
@@ -52,14 +52,14 @@ def test_a_new_run_is_whole(make_run, config, tokenizer, tmp_path):
     assert {name for name, problem in verify_run(run) if problem} == set()
 
 
-def test_the_config_file_is_plain_toml(make_run, config):
+def test_config_is_plain_toml(make_run, config):
     values = tomllib.loads((make_run().folder / "config.toml").read_text())
     assert values["optimizer"]["lr"] == config.optimizer.lr
     assert values["model"]["d_model"] == 16
     assert "budget_seconds" not in values
 
 
-def test_the_readme_names_every_file(make_run):
+def test_readme_names_every_file(make_run):
     run = make_run("first")
     text = (run.folder / "README.md").read_text()
     assert text.startswith("# first\n")
@@ -73,21 +73,21 @@ def test_the_readme_names_every_file(make_run):
 @pytest.mark.parametrize(
     "name", ["Läufe 走る 😀", "走" * 85, "a b'c\"d", "-x", "a.b..", "r\udcff", "%s{}"]
 )
-def test_names_of_runs(make_run, name):
+def test_unusual_run_names(make_run, name):
     run = make_run(name)
     assert open_run(run.folder) == run
     assert names_in(run.folder.parent) == {name}
     assert (run.folder / "README.md").read_text().startswith("# ")
 
 
-def test_folders_above_are_made_and_an_empty_one_is_used(make_run, tmp_path):
+def test_parents_are_created_and_an_empty_folder_is_used(make_run, tmp_path):
     make_run("a/b/c")
     (tmp_path / "empty").mkdir()
     make_run("empty")
     assert names_in(tmp_path / "empty") == FILES
 
 
-def test_a_link_to_another_disk_stays_a_link(make_run, tmp_path):
+def test_symlink_to_the_run_is_followed(make_run, tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "disk" / "run").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "disk" / "run")
@@ -107,7 +107,7 @@ def test_a_link_to_another_disk_stays_a_link(make_run, tmp_path):
         (lambda path: (path / ".git").mkdir(parents=True), "is not empty; name a new folder"),
     ],
 )
-def test_nothing_is_overwritten(make_run, tmp_path, make, sentence):
+def test_existing_files_are_not_overwritten(make_run, tmp_path, make, sentence):
     make(tmp_path / "run")
     with pytest.raises(FileExistsError) as caught:
         make_run()
@@ -115,7 +115,7 @@ def test_nothing_is_overwritten(make_run, tmp_path, make, sentence):
     assert names_in(tmp_path) == {"run"}
 
 
-def test_a_run_is_not_overwritten(make_run, tmp_path):
+def test_existing_run_is_not_overwritten(make_run, tmp_path):
     make_run()
     with pytest.raises(
         FileExistsError, match=r"is a run already; continue it with `tilth resume .*run`"
@@ -124,9 +124,7 @@ def test_a_run_is_not_overwritten(make_run, tmp_path):
 
 
 @pytest.mark.parametrize("name", [".", "", "../here"])
-def test_the_current_folder_is_not_replaced_under_our_feet(
-    tmp_path, monkeypatch, config, tokenizer, name
-):
+def test_current_folder_is_not_replaced(tmp_path, monkeypatch, config, tokenizer, name):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     with pytest.raises(FileExistsError, match="is the current folder; name a new one"):
@@ -135,7 +133,7 @@ def test_the_current_folder_is_not_replaced_under_our_feet(
     check_new_folder(Path("below"))
 
 
-def test_what_appears_meanwhile_is_not_replaced(make_run, tmp_path, monkeypatch):
+def test_folder_created_concurrently_is_not_replaced(make_run, tmp_path, monkeypatch):
     def versions_and_another_run():
         (tmp_path / "run").mkdir()
         (tmp_path / "run" / "config.toml").write_text("of another process")
@@ -148,7 +146,7 @@ def test_what_appears_meanwhile_is_not_replaced(make_run, tmp_path, monkeypatch)
     assert names_in(tmp_path) == {"run"}
 
 
-def test_a_full_disk_leaves_nothing(make_run, tmp_path):
+def test_full_disk_leaves_nothing(make_run, tmp_path):
     usual = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, usual[1]))
     try:
@@ -159,7 +157,7 @@ def test_a_full_disk_leaves_nothing(make_run, tmp_path):
     assert names_in(tmp_path) == set()
 
 
-def test_leftovers_of_killed_processes_go_and_those_of_living_ones_stay(make_run, tmp_path):
+def test_only_leftovers_of_dead_processes_are_removed(make_run, tmp_path):
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     init = ".run.1.partial"  # of a process that lives
@@ -206,7 +204,7 @@ except OSError as error:
 """
 
 
-def test_a_folder_that_may_not_be_written():
+def test_read_only_parent_is_reported():
     # Not in tmp_path, whose parents only their owner may enter.
     with tempfile.TemporaryDirectory() as folder:
         program = [sys.executable, "-c", WITHOUT_PRIVILEGES, folder]
@@ -223,7 +221,7 @@ def test_a_folder_that_may_not_be_written():
 # --- opening --------------------------------------------------------------------------------------
 
 
-def test_a_run_that_was_moved_is_the_same(make_run, tmp_path):
+def test_moved_run_opens(make_run, tmp_path):
     run = make_run()
     with Log(run.folder / "metrics.jsonl") as log:
         log.append(RECORD.to_dict())
@@ -253,7 +251,7 @@ def test_a_run_that_was_moved_is_the_same(make_run, tmp_path):
         ),
     ],
 )
-def test_a_damaged_run_is_refused_by_name(make_run, file, content, sentence):
+def test_damaged_file_is_named(make_run, file, content, sentence):
     folder = make_run().folder
     (folder / file).unlink()
     if content is not None:
@@ -263,7 +261,7 @@ def test_a_damaged_run_is_refused_by_name(make_run, file, content, sentence):
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_no_run(tmp_path):
+def test_other_folders_are_rejected(tmp_path):
     for path in (tmp_path, tmp_path / "missing", "", "\0"):
         with pytest.raises(FileError, match="is not a run"):
             open_run(path)
@@ -282,7 +280,7 @@ def test_what_is_no_run(tmp_path):
         ("lr = 0.001", "lr = nan", "optimizer.lr is nan; it must be finite"),
     ],
 )
-def test_a_config_that_was_edited_wrongly(make_run, line, instead, sentence):
+def test_invalid_config_edits_are_rejected(make_run, line, instead, sentence):
     folder = make_run().folder
     text = (folder / "config.toml").read_text()
     assert f"\n{line}\n" in text
@@ -291,7 +289,7 @@ def test_a_config_that_was_edited_wrongly(make_run, line, instead, sentence):
         open_run(folder)
 
 
-def test_another_tokenizer_is_refused(make_run, tmp_path):
+def test_changed_tokenizer_is_rejected(make_run, tmp_path):
     run = make_run()
     path = run.folder / "tokenizer.json"
     whole = path.read_bytes()
@@ -311,7 +309,7 @@ def test_another_tokenizer_is_refused(make_run, tmp_path):
     assert "does not exist" in dict(verify_run(run))["tokenizer.json"]
 
 
-def test_the_best_is_the_newest_while_none_was_evaluated(make_run):
+def test_newest_checkpoint_without_evaluations(make_run):
     run = make_run()
     for step in (20, 40):
         (run.folder / "checkpoints" / f"step-{step:06}").mkdir()
@@ -321,7 +319,7 @@ def test_the_best_is_the_newest_while_none_was_evaluated(make_run):
     assert run.is_finished
 
 
-def test_what_is_removed_before_it_is_read_makes_room_for_a_better_one(make_run):
+def test_next_checkpoint_is_read_if_one_is_removed_meanwhile(make_run):
     run = make_run()
     checkpoints = run.folder / "checkpoints"
     (checkpoints / "step-000020").mkdir()
@@ -344,7 +342,7 @@ def test_what_is_removed_before_it_is_read_makes_room_for_a_better_one(make_run)
         run.read_checkpoint(damaged)
 
 
-def test_verifying_names_each_part(make_run):
+def test_verify_names_each_file(make_run):
     run = make_run()
     (run.folder / "checkpoints" / "step-000020").mkdir()
     (run.folder / "metrics.jsonl").write_bytes(b'{"step": 1}\n\n{"step": 2}\n')
@@ -362,7 +360,7 @@ def test_verifying_names_each_part(make_run):
     assert "state.json does not exist" in found["checkpoints/step-000020"]
 
 
-def test_what_a_training_removes_meanwhile_is_not_damaged(make_run):
+def test_verify_skips_checkpoints_removed_meanwhile(make_run):
     run = make_run()
     for step in (20, 40):
         (run.folder / "checkpoints" / f"step-{step:06}").mkdir()
@@ -372,7 +370,7 @@ def test_what_a_training_removes_meanwhile_is_not_damaged(make_run):
     assert [name for name, _ in parts][2:] == ["checkpoints/step-000040"]
 
 
-def test_what_is_missing_is_not_whole(make_run):
+def test_verify_reports_missing_steps_and_checkpoints(make_run):
     run = make_run()
     metrics = run.folder / "metrics.jsonl"
     assert "samples.jsonl" not in dict(verify_run(run))
@@ -392,7 +390,7 @@ def test_what_is_missing_is_not_whole(make_run):
     assert "metrics.jsonl has no step 1; restore" in dict(verify_run(run))["metrics.jsonl"]
 
 
-def test_a_config_is_replaced_in_one_step(make_run, config):
+def test_save_config_replaces_the_config(make_run, config):
     run = make_run()
     longer = replace(config, steps=200)
     assert run.save_config(longer).config == longer
@@ -400,8 +398,8 @@ def test_a_config_is_replaced_in_one_step(make_run, config):
     assert names_in(run.folder) == FILES
 
 
-def test_a_new_config_writes_through_no_link(make_run, config, tmp_path):
-    """The README of a run from elsewhere may be a link to a file of the user's."""
+def test_save_config_does_not_write_through_a_link(make_run, config, tmp_path):
+    """In an untrusted run, the README may link to a file of the user."""
     run, own = make_run(), tmp_path / "own"
     own.write_text("mine")
     (run.folder / "README.md").unlink()
@@ -411,7 +409,7 @@ def test_a_new_config_writes_through_no_link(make_run, config, tmp_path):
     assert "200 steps" in (run.folder / "README.md").read_text()
 
 
-def test_a_lock_that_is_a_link_is_refused(make_run, tmp_path):
+def test_symlinked_lock_is_rejected(make_run, tmp_path):
     run = make_run()
     (run.folder / "lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(FileError, match="lock cannot be locked"), run.locked():
@@ -419,7 +417,7 @@ def test_a_lock_that_is_a_link_is_refused(make_run, tmp_path):
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_huge_config_is_not_read(make_run):
+def test_huge_config_is_not_read(make_run):
     run = make_run()
     with (run.folder / "config.toml").open("ab") as file:
         file.truncate(1 << 33)  # sparse
@@ -427,7 +425,7 @@ def test_a_huge_config_is_not_read(make_run):
         open_run(run.folder)
 
 
-def test_who_looks_at_a_run_does_not_wait_for_torch(make_run):
+def test_reading_a_run_does_not_import_torch(make_run):
     run = make_run()
     with Log(run.folder / "metrics.jsonl") as log:
         log.append(RECORD.to_dict())
@@ -443,7 +441,7 @@ def test_who_looks_at_a_run_does_not_wait_for_torch(make_run):
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-# --- one process at a time ------------------------------------------------------------------------
+# --- locking --------------------------------------------------------------------------------------
 
 HOLDER = """
 import sys, time
@@ -455,7 +453,7 @@ with open_run(sys.argv[1]).locked():
 """
 
 
-def test_two_processes_do_not_train_one_run(make_run):
+def test_lock_excludes_other_processes(make_run):
     run = make_run()
     other = subprocess.Popen([sys.executable, "-c", HOLDER, run.folder], stdout=subprocess.PIPE)
     try:
@@ -478,7 +476,7 @@ def test_two_processes_do_not_train_one_run(make_run):
     assert not run.is_running
 
 
-def test_who_asks_whether_it_runs_keeps_nobody_from_training(make_run):
+def test_is_running_does_not_prevent_locking(make_run):
     run = make_run()
     with run.locked():
         pass
@@ -494,7 +492,7 @@ def test_who_asks_whether_it_runs_keeps_nobody_from_training(make_run):
     ["config.toml", "manifest.json", "tokenizer.json", "metrics.jsonl", "samples.jsonl", "lock"]
     + [f"checkpoints/step-000007/{name}" for name in ("model.safetensors", "state.json")],
 )
-def test_a_pipe_in_a_run_is_never_waited_for(make_run, name):
+def test_pipe_in_a_run_does_not_block(make_run, name):
     run = make_run()
     path = run.folder / name
     path.parent.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""A state that was saved while training went on comes back to the bit, or is not there at all."""
+"""Saving and loading checkpoints: bitwise round trips, errors, crashes."""
 
 import dataclasses
 import errno
@@ -41,7 +41,7 @@ def save(run, training, step=7, *, keep=2, content=None, tensors=None):
 
 
 def assert_same(one, other):
-    """Two state dicts are equal, to the bit and to the type."""
+    """Assert that two state dicts have equal bits and types."""
     assert type(one) is type(other)
     if isinstance(one, torch.Tensor):
         assert one.dtype == other.dtype
@@ -69,7 +69,7 @@ def snapshot(training):
 # --- round trips ----------------------------------------------------------------------------------
 
 
-def test_everything_comes_back(make_run, make_training):
+def test_save_and_load_round_trip(make_run, make_training):
     training, other = make_training(0), make_training(1)
     content = {"seconds": 1.5, "valid_loss": None, "guard": {"mean_loss": 0.1, "skipped": 3}}
     tensors = {"scaler": {"scale": 65536.0, 3: (1, None)}, "random": [torch.arange(3)]}
@@ -81,7 +81,7 @@ def test_everything_comes_back(make_run, make_training):
     assert {name: getattr(found, name) for name in ("step", *content)} == {"step": 7, **content}
 
 
-def test_others_read_the_files(make_run, make_training):
+def test_files_are_plain_safetensors_and_json(make_run, make_training):
     model, optimizer = make_training()
     checkpoint = save(make_run(), (model, optimizer))
     names = {path.name for path in checkpoint.folder.iterdir()}
@@ -89,14 +89,14 @@ def test_others_read_the_files(make_run, make_training):
     with safe_open(checkpoint.folder / "model.safetensors", "pt") as file:
         assert set(file.keys()) == set(model.state_dict())
         assert file.metadata() == {"format": "pt"}
-        for name in file.keys():  # noqa: SIM118, it is no dict
+        for name in file.keys():  # noqa: SIM118, not a dict
             assert torch.equal(file.get_tensor(name), model.state_dict()[name])
     state = load_manifest(checkpoint.folder / "state.json", kind="checkpoint", version=1)
     assert state["packed"]["optimizer"]["param_groups"][0]["betas"] == {"$tuple": [0.5, 0.75]}
 
 
-def test_weights_that_share_memory(make_run):
-    """As tied embeddings do, and a weight that stands transposed in memory."""
+def test_tied_and_strided_weights_round_trip(make_run):
+    """Tied embeddings, and a weight with strides."""
     model = torch.nn.ModuleDict({"one": torch.nn.Linear(3, 3), "two": torch.nn.Linear(3, 3)})
     model["two"].weight = model["one"].weight
     model["two"].bias.data = torch.arange(6.0)[::2]
@@ -110,7 +110,7 @@ def test_weights_that_share_memory(make_run):
     assert model["two"].bias.tolist() == [0.0, 2.0, 4.0]
 
 
-def test_five_steps_and_five_more_equal_ten(make_run, make_training):
+def test_resumed_steps_equal_uninterrupted_steps(make_run, make_training):
     def step(training):
         model, optimizer = training
         optimizer.zero_grad()
@@ -137,7 +137,7 @@ def test_five_steps_and_five_more_equal_ten(make_run, make_training):
 
 
 def draw():
-    """From every generator, in each of the ways that keep something for the next call."""
+    """Draw from every generator, also in ways that cache a number for the next call."""
     return [
         random.random(),
         random.gauss(0, 1),
@@ -150,7 +150,7 @@ def draw():
 
 
 @pytest.mark.parametrize("draws_before", [0, 1, 2, 400])
-def test_random_generators_go_on_where_they_were(make_run, make_training, draws_before):
+def test_random_generators_round_trip(make_run, make_training, draws_before):
     random.seed(1)
     np.random.seed(2)
     torch.manual_seed(3)
@@ -171,7 +171,7 @@ def test_random_generators_go_on_where_they_were(make_run, make_training, draws_
     assert [draw() for _ in range(3)] == expected
 
 
-def test_to_look_at_the_state_moves_no_generator():
+def test_reading_random_state_does_not_change_it():
     state = random_state()
     expected = draw()
     set_random_state(state)
@@ -179,12 +179,12 @@ def test_to_look_at_the_state_moves_no_generator():
     assert draw() == expected
 
 
-# --- while training goes on -----------------------------------------------------------------------
+# --- asynchronous writing -------------------------------------------------------------------------
 
 
 @pytest.fixture
 def slow_disk(monkeypatch):
-    """Writing waits until it is let go."""
+    """Return an event; writing waits until it is set."""
     may_write = threading.Event()
     save_file = state.safetensors.torch.save_file
 
@@ -196,7 +196,7 @@ def slow_disk(monkeypatch):
     return may_write
 
 
-def test_a_checkpoint_is_of_the_moment_when_it_was_taken(make_run, make_training, slow_disk):
+def test_checkpoint_holds_the_state_at_the_call(make_run, make_training, slow_disk):
     run, training = make_run(), make_training()
     content = {"guard": {"losses": [1.0, 2.0]}}
     tensors = {"random": [torch.zeros(2)], "list": [1]}
@@ -231,7 +231,7 @@ def call_until_it_raises(function):
         time.sleep(0.001)
 
 
-def test_an_error_of_the_thread_is_raised_by_the_next_call(make_run, make_training, monkeypatch):
+def test_thread_error_is_raised_by_the_next_call(make_run, make_training, monkeypatch):
     run, training = make_run(), make_training()
     may_fail = threading.Event()
 
@@ -265,7 +265,7 @@ def test_an_error_of_the_thread_is_raised_by_the_next_call(make_run, make_traini
     writer.__exit__(KeyError, KeyError("an error of the training goes first"), None)
 
 
-def test_what_cannot_be_saved_leaves_nothing(make_run, make_training):
+def test_failed_save_leaves_nothing(make_run, make_training):
     run, training = make_run(), make_training()
     with CheckpointWriter(run.folder, 2) as writer:
         with pytest.raises(ValueError, match=r"state\.guard is a object, which a checkpoint"):
@@ -276,7 +276,7 @@ def test_what_cannot_be_saved_leaves_nothing(make_run, make_training):
     assert list((run.folder / "checkpoints").iterdir()) == []
 
 
-def test_the_last_and_the_best_are_kept(make_run, make_training):
+def test_newest_and_best_checkpoints_are_kept(make_run, make_training):
     run, training = make_run(), make_training()
     losses = {10: 3.0, 20: 1.0, 30: 2.0, 40: None, 50: 2.5}
     with CheckpointWriter(run.folder, 2) as writer:
@@ -286,7 +286,7 @@ def test_the_last_and_the_best_are_kept(make_run, make_training):
     assert run.checkpoint().step == 20
 
 
-def test_a_damaged_one_is_replaced(make_run, make_training):
+def test_damaged_checkpoint_is_replaced(make_run, make_training):
     run, training = make_run(), make_training()
     checkpoint = save(run, training)
     (checkpoint.folder / "model.safetensors").write_bytes(b"")
@@ -297,10 +297,10 @@ def test_a_damaged_one_is_replaced(make_run, make_training):
     assert list((run.folder / "checkpoints").iterdir()) == [checkpoint.folder]
 
 
-# --- what does not come back ----------------------------------------------------------------------
+# --- rejected states ------------------------------------------------------------------------------
 
 
-def test_a_state_that_does_not_fit_changes_nothing(make_run, make_training, config):
+def test_mismatched_state_changes_nothing(make_run, make_training, config):
     run, training = make_run(), make_training()
     checkpoint = save(run, training)
     model, optimizer = make_training(1)
@@ -318,7 +318,7 @@ def test_a_state_that_does_not_fit_changes_nothing(make_run, make_training, conf
         load_state(checkpoint, checkpoint.state(), torch.nn.Linear(2, 2))
 
 
-def test_a_flipped_bit_of_a_weight_is_refused(make_run, make_training):
+def test_flipped_bit_is_detected(make_run, make_training):
     checkpoint = save(make_run(), make_training())
     path = checkpoint.folder / "model.safetensors"
     content = bytearray(path.read_bytes())
@@ -334,7 +334,7 @@ def test_a_flipped_bit_of_a_weight_is_refused(make_run, make_training):
 @pytest.mark.parametrize(
     "packed", [None, {}, [], {"optimizer": {"$tensor": "missing"}}, {"optimizer": {"$tuple": 3}}]
 )
-def test_a_state_that_was_never_one(make_run, make_training, packed):
+def test_invalid_packed_state_is_rejected(make_run, make_training, packed):
     checkpoint = save(make_run(), make_training())
     rewrite(checkpoint, packed=packed)
     with pytest.raises(FileError, match=r"has an invalid state .*choose another"):
@@ -343,8 +343,8 @@ def test_a_state_that_was_never_one(make_run, make_training, packed):
 
 @pytest.mark.parametrize("of", ["model.safetensors", "optimizer.safetensors", "state.json"])
 @pytest.mark.parametrize("missing", [1, "all"])
-def test_a_full_disk_keeps_the_last_checkpoint(make_run, make_training, of, missing):
-    """Full in the midst of each of the three files."""
+def test_full_disk_keeps_the_last_checkpoint(make_run, make_training, of, missing):
+    """The disk becomes full while each of the three files is written."""
     run, training = make_run(), make_training()
     padding = {"padding": "x" * 200_000} if of == "state.json" else {}  # the largest of the three
     checkpoint = save(run, training, content=padding)
@@ -364,7 +364,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(make_run, make_training, of, miss
     save(run, training, 8)
 
 
-# --- killed at any moment -------------------------------------------------------------------------
+# --- crashes --------------------------------------------------------------------------------------
 
 # Each line that it reads is the step with which a child begins to write.
 WRITERS = """
@@ -396,7 +396,7 @@ for line in sys.stdin:
 
 
 def kill_writers(run, moments):
-    """Kill a writer at each moment, look at what it leaves, and return the newest step.
+    """Kill a writer at each moment, check the checkpoints, and return the newest step.
 
     A moment of 0 is that at which there is a checkpoint.
     """
@@ -433,17 +433,17 @@ def kill_writers(run, moments):
     return newest
 
 
-def test_a_writer_that_is_killed_leaves_whole_checkpoints(make_run):
+def test_killed_writer_leaves_complete_checkpoints(make_run):
     assert kill_writers(make_run(), [*(0.2 * random.random() for _ in range(8)), 0]) > 0
 
 
 @pytest.mark.slow
-def test_a_writer_that_is_killed_often_leaves_whole_checkpoints(make_run):
+def test_writer_killed_200_times_leaves_complete_checkpoints(make_run):
     assert kill_writers(make_run(), [0.5 * random.random() for _ in range(200)]) > 0
 
 
-def test_a_writer_that_ends_between_any_two_calls(make_run, make_training, monkeypatch):
-    """Stop before each call that changes the disk: all that is listed is whole."""
+def test_writer_stopped_before_any_system_call(make_run, make_training, monkeypatch):
+    """Stop before each call that changes the disk: all listed checkpoints are intact."""
     run, training = make_run(), make_training()
     save(run, training, 1, keep=1)
     damaged = save(run, training, 2, keep=2)
@@ -488,7 +488,7 @@ def test_a_writer_that_ends_between_any_two_calls(make_run, make_training, monke
 # --- the model of a run ---------------------------------------------------------------------------
 
 
-def test_the_model_of_a_run(make_run, make_training):
+def test_load_model(make_run, make_training):
     run = make_run()
     with pytest.raises(FileError, match="run has no checkpoint yet; train it first"):
         load_model(run)
@@ -503,7 +503,7 @@ def test_the_model_of_a_run(make_run, make_training):
         load_model(run, 15)
 
 
-def test_to_load_a_model_moves_no_generator(make_run, make_training):
+def test_load_model_does_not_change_random_state(make_run, make_training):
     run = make_run()
     save(run, make_training())
     state = random_state()
@@ -513,10 +513,10 @@ def test_to_load_a_model_moves_no_generator(make_run, make_training):
     assert draw() == expected
 
 
-# --- states from elsewhere, with checksums that agree ---------------------------------------------
+# --- untrusted states with valid checksums --------------------------------------------------------
 
 
-def test_moments_of_another_shape_are_refused(make_run, make_training):
+def test_moments_of_another_shape_are_rejected(make_run, make_training):
     checkpoint = save(make_run(), make_training())
     rewrite(checkpoint, {"optimizer.safetensors": first_row})
     checkpoint.check()  # every byte is as its checksum says
@@ -532,7 +532,7 @@ def test_moments_of_another_shape_are_refused(make_run, make_training):
 @pytest.mark.parametrize(
     ("option", "value"), [("betas", 1), ("betas", "ab"), ("lr", "x"), ("eps", True), ("fused", 1)]
 )
-def test_options_of_another_type_are_refused(make_run, make_training, option, value):
+def test_options_of_another_type_are_rejected(make_run, make_training, option, value):
     checkpoint = save(make_run(), make_training())
     packed = checkpoint.state().packed
     packed["optimizer"]["param_groups"][0][option] = value
@@ -541,7 +541,7 @@ def test_options_of_another_type_are_refused(make_run, make_training, option, va
         load_state(checkpoint, checkpoint.state(), *make_training(1))
 
 
-def test_a_group_of_another_kind_is_refused(make_run, make_training):
+def test_group_of_another_kind_is_rejected(make_run, make_training):
     """Muon would orthogonalize a vector."""
     model, _ = make_training()
     run = make_run()
@@ -554,8 +554,8 @@ def test_a_group_of_another_kind_is_refused(make_run, make_training):
         load_state(checkpoint, checkpoint.state(), model, Muon(muon_groups(model, 0.1)))
 
 
-def test_a_config_of_many_layers_takes_no_memory(make_run, make_training, config):
-    """The weights of a checkpoint are compared with the config before a model is made."""
+def test_huge_config_allocates_no_model(make_run, make_training, config):
+    """Weights are compared with the config before a model is built."""
     run = make_run()
     save(run, make_training())
     many = dataclasses.replace(config.model, num_layers=MAX_LAYERS)
@@ -577,7 +577,7 @@ def test_a_config_of_many_layers_takes_no_memory(make_run, make_training, config
         ),
     ],
 )
-def test_weights_that_the_config_does_not_demand(make_run, make_training, change, problem):
+def test_mismatched_weights_are_rejected(make_run, make_training, change, problem):
     run = make_run()
     rewrite(save(run, make_training()), {"model.safetensors": change})
     with pytest.raises(
@@ -587,7 +587,7 @@ def test_weights_that_the_config_does_not_demand(make_run, make_training, change
 
 
 @pytest.mark.parametrize("place", [-1, 625, 2**31, 1.5, None])
-def test_a_place_behind_the_numbers_of_a_generator_is_refused(place):
+def test_out_of_range_generator_index_is_rejected(place):
     """NumPy would read there."""
     name, keys, _, *rest = random_state()["numpy"]
     expected = random_state()

@@ -1,4 +1,4 @@
-"""Weights on disk: every float is read, and a file that does not fit its config is refused."""
+"""Reading weights, and comparing a file with its config."""
 
 import doctest
 import os
@@ -21,7 +21,7 @@ def test_docstring():
     assert doctest.testmod(module).failed == 0
 
 
-def test_weights_of_every_float_are_read(tmp_path):
+def test_every_float_type_is_read(tmp_path):
     exact = torch.tensor([[1.5, -2.25], [0.0, 1024.0]])  # the same in each of them
     for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
         safetensors.torch.save_file({"w": exact.to(dtype)}, tmp_path / "w.safetensors")
@@ -38,14 +38,14 @@ def test_weights_of_every_float_are_read(tmp_path):
             read(tmp_path / "w.safetensors")
 
 
-def test_a_pipe_is_not_opened(tmp_path):
+def test_pipe_is_not_opened(tmp_path):
     os.mkfifo(tmp_path / "w.safetensors")
     for path in (tmp_path / "w.safetensors", tmp_path / "none.safetensors", tmp_path):
         with pytest.raises(FileError, match="does not exist or is not a regular file"):
             tensor_infos(path)
 
 
-def test_a_file_is_compared_with_its_config(tmp_path):
+def test_file_is_compared_with_its_config(tmp_path):
     path = tmp_path / "model.safetensors"
     safetensors.torch.save_file(TransformerLM(CONFIG).state_dict(), path)
     check_model_file(path, CONFIG)

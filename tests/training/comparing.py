@@ -1,4 +1,4 @@
-"""Whether two runs are equal to the last bit."""
+"""Bitwise comparison of two runs."""
 
 import safetensors.torch
 import torch
@@ -8,7 +8,7 @@ from tilth.runs.run import open_run
 
 
 def losses_of(folder):
-    """What is logged, but for times: they differ between any two runs."""
+    """Return the logged records without times, which differ between runs."""
     times = {"seconds", "step_seconds", "tokens_per_second", "utilisation"}
     return [
         {name: value for name, value in record.items() if name not in times}
@@ -17,7 +17,7 @@ def losses_of(folder):
 
 
 def final_state(folder):
-    """Every tensor of the last checkpoint, and all else that training depends on."""
+    """Return the tensors of the last checkpoint and its other state."""
     checkpoint = open_run(folder).checkpoints()[-1]
     tensors = {}
     for name in ("model.safetensors", "optimizer.safetensors"):
@@ -30,7 +30,7 @@ def final_state(folder):
 
 
 def difference(folder, other):
-    """The first thing in which two runs differ; None if they are equal to the last bit."""
+    """Return the name of the first difference between two runs; None if all bits are equal."""
     if losses_of(folder) != losses_of(other):
         return "losses"
     if read_log(folder / "samples.jsonl") != read_log(other / "samples.jsonl"):

@@ -1,4 +1,4 @@
-"""A data folder and a config that train in a moment."""
+"""Fixtures: data and a config that train in a second."""
 
 from dataclasses import replace
 
@@ -44,10 +44,7 @@ def config(data):
 
 @pytest.fixture
 def change(config):
-    """Make a changed copy of the config, open if a value is None.
-
-    Values of its tables are given as dicts.
-    """
+    """Return a function that changes the config; None leaves a value open."""
 
     def changed(**values):
         base = config

@@ -1,8 +1,8 @@
-"""Train a run while killing its process again and again, each time at another moment.
+"""Train a run while its process is killed repeatedly, each time at another moment.
 
-Called as `python killing.py CONFIG.json OUT NUMBER_OF_KILLS SEED`. Torch is loaded once; each life
-is a fork. Half of the lives end at a random moment, half at a random file event (so inside of a
-save or of a resume); prints how many ended in which way. The last life is left alone.
+Called as `python killing.py CONFIG.json OUT NUMBER_OF_KILLS SEED`. Torch is imported once; each
+process is a fork. Half of them are killed at a random time, half at a random file event, which is
+during a save or a resume. Prints the number of both. The last process is not killed.
 """
 
 import json
@@ -22,7 +22,7 @@ FILE_EVENTS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.tru
 
 
 def live(config, out, event_number):
-    """Train to the end; with an event number, die there."""
+    """Train to the end; with an event number, kill the process at that file event."""
     events = 0
 
     def hook(event, arguments):

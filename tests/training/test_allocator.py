@@ -1,4 +1,4 @@
-"""That freed memory stays: each time in a process of its own, as malloc is told for good."""
+"""Each test runs in a separate process, as the setting of malloc is permanent."""
 
 import subprocess
 import sys
@@ -35,18 +35,18 @@ def python(*arguments):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc alone can be told")
-def test_pages_are_not_asked_for_again():
+def test_freed_pages_are_reused():
     kept, usual = (python("-c", STEPS, mode) for mode in ("keep", "usual"))
     assert int(kept) < 100  # those of the interpreter
     assert int(usual) > 2 * 160_000_000 / 4096  # or there is nothing left to keep
 
 
-def test_elsewhere_nothing_is_done(monkeypatch):
+def test_without_glibc_nothing_changes(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     assert allocator.keep_freed_memory.__wrapped__() is False
 
 
 def test_docstring():
-    """In a process of its own, as malloc is told for good."""
+    """In a separate process, as the setting is permanent."""
     program = "import doctest, tilth.training.allocator as a; print(doctest.testmod(a))"
     assert python("-c", program) == "TestResults(failed=0, attempted=2)\n"

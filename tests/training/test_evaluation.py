@@ -16,7 +16,7 @@ def model(config):
 
 
 def expected_nats(model, ids, context):
-    """Each token but the first, predicted once, in windows that do not overlap."""
+    """Return the loss summed over windows that do not overlap."""
     total = 0.0
     with torch.no_grad():
         for start in range(0, len(ids) - 1, context):
@@ -28,7 +28,7 @@ def expected_nats(model, ids, context):
 
 @pytest.mark.parametrize("num_tokens", [2, 16, 17, 18, 33, 500])
 @pytest.mark.parametrize("batch_size", [1, 5])
-def test_every_token_counts_once(model, config, data, num_tokens, batch_size):
+def test_every_token_is_predicted_once(model, config, data, num_tokens, batch_size):
     ids = data.valid[:num_tokens]
     found = evaluate(model, ids, data.tokenizer(), batch_size=batch_size)
     nats = expected_nats(model, ids, config.model.context_length)
@@ -37,7 +37,7 @@ def test_every_token_counts_once(model, config, data, num_tokens, batch_size):
     assert found.perplexity == pytest.approx(math.exp(found.loss))
 
 
-def test_bits_per_byte_are_over_the_bytes_of_the_text(model, config, data):
+def test_bits_per_byte_divide_by_bytes_of_text(model, config, data):
     found = evaluate(model, data.valid, data.tokenizer())
     first = len(data.tokenizer().decode([int(data.valid[0])]).encode())
     text_bytes = data.text_bytes("valid") - first  # the first token is never predicted
@@ -45,7 +45,7 @@ def test_bits_per_byte_are_over_the_bytes_of_the_text(model, config, data):
     assert found.bits_per_byte == pytest.approx(nats / math.log(2) / text_bytes, rel=1e-6)
 
 
-def test_a_part_is_the_beginning(model, data):
+def test_max_tokens_evaluates_the_beginning(model, data):
     tokenizer = data.tokenizer()
     assert evaluate(model, data.valid, tokenizer, max_tokens=100) == evaluate(
         model, data.valid[:101], tokenizer
@@ -54,7 +54,7 @@ def test_a_part_is_the_beginning(model, data):
     assert evaluate(model, data.valid, tokenizer, max_tokens=10**9) == everything
 
 
-def test_it_leaves_no_trace(model, data):
+def test_evaluation_changes_nothing(model, data):
     model.train()
     before = torch.get_rng_state(), np.random.get_state()[1].copy()
     evaluate(model, data.valid[:50], data.tokenizer())
@@ -64,13 +64,13 @@ def test_it_leaves_no_trace(model, data):
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_nothing_to_predict(model, data):
+def test_one_token_is_rejected(model, data):
     with pytest.raises(ValueError, match="at least two tokens"):
         evaluate(model, data.valid[:1], data.tokenizer())
 
 
-def test_a_validation_set_that_is_cut_is_an_error(model, data, tmp_path):
-    """The system would end the process by SIGBUS."""
+def test_truncated_validation_set_is_an_error(model, data, tmp_path):
+    """Reading it would end the process by SIGBUS."""
     path = tmp_path / "valid.npy"
     np.save(path, np.tile(np.asarray(data.valid), 20))
     tokens = np.load(path, mmap_mode="r")
@@ -84,7 +84,7 @@ def test_a_validation_set_that_is_cut_is_an_error(model, data, tmp_path):
     assert model.training
 
 
-def test_progress_ends_at_the_last_token(model, data):
+def test_progress_counts_to_the_last_token(model, data):
     told = []
     evaluate(
         model, data.valid[:100], data.tokenizer(), batch_size=2, progress=lambda *x: told.append(x)

@@ -3,7 +3,7 @@ import math
 from tilth.training.guards import Guard
 
 
-def test_steps_that_are_not_finite_are_counted_and_end_the_run():
+def test_non_finite_steps_are_counted_and_end_the_run():
     guard = Guard(max_skipped=3)
     assert guard.see(2.0, 1.0)
     assert not guard.see(math.nan, 1.0)
@@ -17,7 +17,7 @@ def test_steps_that_are_not_finite_are_counted_and_end_the_run():
     assert guard.is_over
 
 
-def test_a_loss_that_runs_away_is_flagged_and_one_that_shakes_is_not():
+def test_divergence_is_flagged_and_noise_is_not():
     guard = Guard(max_skipped=3)
     for step in range(300):
         guard.see(3.0 + (-1) ** step, 1.0)
@@ -27,8 +27,8 @@ def test_a_loss_that_runs_away_is_flagged_and_one_that_shakes_is_not():
     assert guard.is_diverging
 
 
-def test_a_spike_is_flagged_while_it_lasts():
-    """As a model of three layers without a norm had it, which then learned on."""
+def test_spike_is_flagged_while_it_lasts():
+    """Losses of a model of three layers without norms, which recovered."""
     losses = [7.82, 7.70, 7.47, 6.96, 65.24, 37.86, 10.0, 6.83, 6.28, 6.19, 6.12, 5.95, 5.66, 5.83]
     guard, flagged = Guard(max_skipped=3), []
     for loss in losses:
@@ -37,7 +37,7 @@ def test_a_spike_is_flagged_while_it_lasts():
     assert flagged == [loss >= 10 for loss in losses]
 
 
-def test_its_memory_goes_through_a_checkpoint():
+def test_guard_round_trip():
     guard = Guard(max_skipped=5)
     for loss in (4.0, 3.0, math.nan, 2.5):
         guard.see(loss, 1.0)

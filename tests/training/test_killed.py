@@ -1,4 +1,4 @@
-"""SIGKILL at any moment, and resumed: the run is the one that was never killed."""
+"""A run that is killed at any moment and resumed equals an uninterrupted run."""
 
 import json
 import subprocess
@@ -34,7 +34,7 @@ def check_killed(config, tmp_path, num_kills, seed):
     return ends
 
 
-def test_killed_some_times(change, tmp_path):
+def test_killed_8_times(change, tmp_path):
     config = change(steps=40, watch={"save_every": 2}).resolve()
     ends = check_killed(config, tmp_path, num_kills=8, seed=0)
     assert min(ends.values()) > 0
@@ -42,15 +42,15 @@ def test_killed_some_times(change, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
-def test_killed_two_hundred_times(change, tmp_path, seed):
+def test_killed_200_times(change, tmp_path, seed):
     config = change(steps=300, watch={"save_every": 2}).resolve()
     ends = check_killed(config, tmp_path, num_kills=20, seed=seed)
     print(ends)
 
 
 @pytest.mark.slow
-def test_a_compiled_run_is_repeated_too(change, tmp_path):
-    """In processes of their own: what one compiled, the next one reads from torch's cache."""
+def test_killed_compiled_run(change, tmp_path):
+    """In separate processes, which share the compile cache of torch."""
     config = change(machine={"compile": True})
     (tmp_path / "whole").mkdir()
     assert kill_again_and_again(config, tmp_path / "whole", 0, 0) == {

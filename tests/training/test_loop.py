@@ -1,4 +1,4 @@
-"""A run: what it leaves, and that stopping it at any step changes nothing."""
+"""Training runs: files, resuming to the same bits, errors, extension."""
 
 import json
 import logging
@@ -43,14 +43,14 @@ def stop_after(records, steps):
 
 @pytest.fixture(scope="module")
 def whole(config, tmp_path_factory):
-    """The run that was never interrupted."""
+    """An uninterrupted run."""
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("whole") / "run"
     run_all(train(config, folder))
     return folder
 
 
-def test_what_a_run_leaves(whole, config):
+def test_finished_run(whole, config):
     run = open_run(whole)
     assert run.is_finished
     assert not run.is_running
@@ -70,7 +70,7 @@ def test_what_a_run_leaves(whole, config):
     assert not list(whole.rglob("*.partial"))
 
 
-def test_the_loss_is_that_of_the_model_before_the_step(whole, config, data):
+def test_loss_is_measured_before_the_update(whole, config, data):
     torch.manual_seed(config.seed)
     model = TransformerLM(config.model)
     x, y = Batches(data.train, 4, 16, config.seed, config.order)[0]
@@ -78,14 +78,14 @@ def test_the_loss_is_that_of_the_model_before_the_step(whole, config, data):
     assert losses_of(whole)[0]["loss"] == pytest.approx(expected, rel=1e-6)
 
 
-def test_it_learns(change, tmp_path):
+def test_loss_decreases(change, tmp_path):
     records = run_all(train(change(steps=60).resolve(), tmp_path / "run"))
     assert records[0].loss > 5.6  # log(300) is 5.7
     assert records[-1].evaluation.loss < 5.0
 
 
 @pytest.mark.parametrize("stop", [1, 4, 5, 11, 12])
-def test_stopped_and_resumed_is_as_never_stopped(whole, config, tmp_path, stop):
+def test_resumed_run_equals_uninterrupted_run(whole, config, tmp_path, stop):
     folder = tmp_path / "run"
     stop_after(train(config, folder), stop)
     assert open_run(folder).checkpoints()[-1].step == stop
@@ -94,7 +94,7 @@ def test_stopped_and_resumed_is_as_never_stopped(whole, config, tmp_path, stop):
     assert difference(folder, whole) is None
 
 
-def test_stopped_at_every_single_step(whole, config, tmp_path):
+def test_run_stopped_at_every_step(whole, config, tmp_path):
     folder = tmp_path / "run"
     stop_after(train(config, folder), 1)
     for step in range(2, config.steps):
@@ -103,7 +103,7 @@ def test_stopped_at_every_single_step(whole, config, tmp_path):
     assert difference(folder, whole) is None
 
 
-def test_a_run_that_was_never_saved_begins_again(whole, config, tmp_path):
+def test_run_without_checkpoints_starts_again(whole, config, tmp_path):
     folder = tmp_path / "run"
     records = train(config, folder)
     next(records)
@@ -113,12 +113,12 @@ def test_a_run_that_was_never_saved_begins_again(whole, config, tmp_path):
     assert difference(tmp_path / "killed", whole) is None
 
 
-# --- the state holds everything: each of these, dropped, is seen ----------------------------------
+# --- completeness of the checkpoint: dropping any part changes the run ----------------------------
 
 
 @contextmanager
 def noise(monkeypatch):
-    """A model that draws random numbers as it learns, as one with dropout would."""
+    """Make the forward pass draw random numbers, as dropout would."""
     hidden = TransformerLM.hidden
 
     def noisy(self, ids, positions=None):
@@ -173,7 +173,7 @@ def nothing_dropped(_monkeypatch):
         dropped_optimizer,
     ],
 )
-def test_everything_that_a_step_depends_on_is_in_the_state(config, tmp_path, monkeypatch, drop):
+def test_checkpoint_holds_all_state(config, tmp_path, monkeypatch, drop):
     with noise(monkeypatch):
         run_all(train(config, tmp_path / "whole"))
         stop_after(train(config, tmp_path / "run"), 5)
@@ -198,9 +198,7 @@ def test_logs_are_cut_back_to_the_checkpoint(whole, config, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
-def test_a_damaged_newest_checkpoint_is_named_and_passed_over(
-    whole, config, tmp_path, caplog, name
-):
+def test_damaged_newest_checkpoint_is_reported_and_skipped(whole, config, tmp_path, caplog, name):
     folder = tmp_path / "run"
     stop_after(train(config, folder), 6)
     damaged = folder / "checkpoints" / "step-000006" / name
@@ -215,7 +213,7 @@ def test_a_damaged_newest_checkpoint_is_named_and_passed_over(
     assert difference(folder, whole) is None
 
 
-def test_a_finished_run_whose_last_checkpoint_is_damaged_is_finished_again(whole, tmp_path):
+def test_finished_run_with_damaged_last_checkpoint_is_resumed(whole, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
     (folder / "checkpoints" / "step-000012" / "model.safetensors").write_bytes(b"")
@@ -241,8 +239,8 @@ assert not list(out.glob("*/checkpoints/*"))
 """
 
 
-def test_a_program_that_ends_in_the_midst_has_saved(config, tmp_path):
-    """Also where iterators have names, and so live until the interpreter is taken apart."""
+def test_program_exit_saves_a_checkpoint(config, tmp_path):
+    """Also if variables hold the iterators until the interpreter shuts down."""
     words = [
         sys.executable,
         "-W",
@@ -261,7 +259,7 @@ def test_a_program_that_ends_in_the_midst_has_saved(config, tmp_path):
     run_all(resume(tmp_path / "a"))
 
 
-def test_ctrl_c_while_the_last_state_is_saved_does_not_lose_it(config, tmp_path, monkeypatch):
+def test_interrupt_during_the_last_save_keeps_it(config, tmp_path, monkeypatch):
     write, main = CheckpointWriter._write, threading.get_ident()
 
     def interrupted(*arguments):
@@ -276,7 +274,7 @@ def test_ctrl_c_while_the_last_state_is_saved_does_not_lose_it(config, tmp_path,
     assert [each.step for each in open_run(tmp_path / "run").checkpoints()] == [2]
 
 
-def test_no_whole_checkpoint_at_all(config, tmp_path):
+def test_no_intact_checkpoint(config, tmp_path):
     folder = tmp_path / "run"
     stop_after(train(config, folder), 2)
     (folder / "checkpoints" / "step-000002" / "model.safetensors").write_bytes(b"")
@@ -284,7 +282,7 @@ def test_no_whole_checkpoint_at_all(config, tmp_path):
         run_all(resume(folder))
 
 
-def test_a_full_disk_keeps_the_last_checkpoint(whole, config, tmp_path):
+def test_full_disk_keeps_the_last_checkpoint(whole, config, tmp_path):
     folder = tmp_path / "run"
     records = train(config, folder)
     for record in records:
@@ -302,7 +300,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(whole, config, tmp_path):
     assert difference(folder, whole) is None
 
 
-def test_a_disk_without_space_is_refused_before_the_first_step(config, tmp_path, monkeypatch):
+def test_disk_space_is_checked_before_the_first_step(config, tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=1_000_000))
     with pytest.raises(OSError, match=r"the disk has 1 MB left; free some"):
@@ -310,11 +308,11 @@ def test_a_disk_without_space_is_refused_before_the_first_step(config, tmp_path,
     assert not (tmp_path / "run").exists()
 
 
-# --- what is not finite ---------------------------------------------------------------------------
+# --- numbers that are not finite ------------------------------------------------------------------
 
 
 def broken_at(monkeypatch, steps):
-    """Losses that are not finite at some steps."""
+    """Make the losses of some steps NaN."""
     accumulate = session.accumulate_gradients
     taken = iter(range(1, 10**6))
 
@@ -325,7 +323,7 @@ def broken_at(monkeypatch, steps):
     monkeypatch.setattr(session, "accumulate_gradients", broken)
 
 
-def test_each_step_has_its_own_time(config, tmp_path, monkeypatch):
+def test_step_seconds_are_of_single_steps(config, tmp_path, monkeypatch):
     accumulate = session.accumulate_gradients
 
     def slow_at_three(*arguments):
@@ -340,7 +338,7 @@ def test_each_step_has_its_own_time(config, tmp_path, monkeypatch):
     assert 0 < sum(record.step_seconds for record in records) < records[-1].seconds
 
 
-def test_a_step_without_a_finite_loss_is_skipped_and_counted(config, tmp_path, monkeypatch):
+def test_non_finite_steps_are_skipped_and_counted(config, tmp_path, monkeypatch):
     broken_at(monkeypatch, {3, 7})
     records = run_all(train(config, tmp_path / "run"))
     assert [record.step for record in records if record.was_skipped] == [3, 7]
@@ -349,7 +347,7 @@ def test_a_step_without_a_finite_loss_is_skipped_and_counted(config, tmp_path, m
     assert "NaN" not in (tmp_path / "run" / "metrics.jsonl").read_text()
 
 
-def test_too_many_of_them_end_the_run_with_the_last_good_checkpoint(change, tmp_path, monkeypatch):
+def test_too_many_skipped_steps_end_the_run(change, tmp_path, monkeypatch):
     broken_at(monkeypatch, range(6, 100))
     write = CheckpointWriter._write
 
@@ -369,7 +367,7 @@ def test_too_many_of_them_end_the_run_with_the_last_good_checkpoint(change, tmp_
         assert all(weight.isfinite().all() for weight in weights.values())
 
 
-def test_a_run_that_diverges_beside_a_full_disk_has_diverged(change, tmp_path, monkeypatch):
+def test_divergence_is_reported_before_a_full_disk(change, tmp_path, monkeypatch):
     broken_at(monkeypatch, range(6, 100))
 
     def fail_late(*_arguments):
@@ -382,7 +380,7 @@ def test_a_run_that_diverges_beside_a_full_disk_has_diverged(change, tmp_path, m
         run_all(train(config, tmp_path / "run"))
 
 
-def test_weights_that_are_not_finite_are_never_saved(change, tmp_path):
+def test_non_finite_weights_are_never_saved(change, tmp_path):
     config = change(optimizer={"lr": 1e38, "min_lr": 1e38, "warmup_steps": 0}, max_skipped=100)
     with pytest.raises(
         ValueError, match=r"are not finite, so it is not saved; .* no checkpoint yet"
@@ -393,7 +391,7 @@ def test_weights_that_are_not_finite_are_never_saved(change, tmp_path):
     assert last.keys().isdisjoint({"evaluation", "saved", "sample"})
 
 
-def test_a_run_that_diverges_says_so(change, tmp_path, monkeypatch):
+def test_diverging_steps_are_flagged(change, tmp_path, monkeypatch):
     accumulate = session.accumulate_gradients
     taken = iter(range(1, 10**6))
 
@@ -407,10 +405,10 @@ def test_a_run_that_diverges_says_so(change, tmp_path, monkeypatch):
     assert [bool(record.get("is_diverging")) for record in losses_of(tmp_path / "run")][6:]
 
 
-# --- what is refused ------------------------------------------------------------------------------
+# --- extension and rejected runs ------------------------------------------------------------------
 
 
-def test_a_finished_run_is_extended_by_its_own_schedule(config, tmp_path):
+def test_extension_has_a_complete_schedule(config, tmp_path):
     folder = tmp_path / "run"
     run_all(train(config, folder))
     with pytest.raises(ValueError, match=r"is finished, after 12 steps.*--steps"):
@@ -429,7 +427,7 @@ def test_a_finished_run_is_extended_by_its_own_schedule(config, tmp_path):
     assert difference(tmp_path / "other", folder) is None
 
 
-def test_a_damaged_end_of_an_extended_run_is_trained_again(whole, tmp_path, caplog):
+def test_damaged_checkpoint_before_an_extension_is_trained_again(whole, tmp_path, caplog):
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
     loop.prepare_extension(folder, 6).make_run()  # the config says so, and no step was taken
@@ -441,7 +439,7 @@ def test_a_damaged_end_of_an_extended_run_is_trained_again(whole, tmp_path, capl
     assert open_run(folder).config == open_run(whole).config
 
 
-def test_an_extended_run_without_checkpoints_is_refused(whole, tmp_path):
+def test_extension_without_checkpoints_is_rejected(whole, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
     loop.prepare_extension(folder, 6).make_run()
@@ -454,16 +452,14 @@ def test_an_extended_run_without_checkpoints_is_refused(whole, tmp_path):
     )
 
 
-def test_the_readme_of_an_extended_run_knows_its_length(whole, tmp_path):
+def test_readme_of_an_extended_run_has_its_length(whole, tmp_path):
     shutil.copytree(whole, tmp_path / "run")
     loop.prepare_extension(tmp_path / "run", 6).make_run()
     assert "18 steps of" in (tmp_path / "run" / "README.md").read_text()
 
 
-def test_a_compiler_that_fails_is_done_without_from_the_start(
-    change, monkeypatch, tmp_path, caplog
-):
-    """Of a config that leaves nothing open; a run that was compiled is not extended."""
+def test_failing_compiler_is_not_used(change, monkeypatch, tmp_path, caplog):
+    """With a resolved config; a compiled run is then not extended."""
 
     def refuse(_machine):
         raise ValueError("the model cannot be compiled here.")
@@ -480,7 +476,7 @@ def test_a_compiler_that_fails_is_done_without_from_the_start(
     assert open_run(run.folder).config == compiled_one
 
 
-def test_a_damaged_end_is_not_extended(whole, tmp_path):
+def test_run_with_damaged_last_checkpoint_is_not_extended(whole, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
     before = (folder / "config.toml").read_bytes()
@@ -493,7 +489,7 @@ def test_a_damaged_end_is_not_extended(whole, tmp_path):
     assert difference(folder, whole) is None
 
 
-def test_the_config_of_an_extended_run_is_not_begun_in_the_middle(whole, tmp_path):
+def test_config_of_an_extension_does_not_start_a_run(whole, tmp_path):
     shutil.copytree(whole, tmp_path / "run")
     run_all(extend(tmp_path / "run", 3))
     with pytest.raises(ValueError, match=r"begin_step is 12.*extended"):
@@ -501,7 +497,7 @@ def test_the_config_of_an_extended_run_is_not_begun_in_the_middle(whole, tmp_pat
     assert not (tmp_path / "again").exists()
 
 
-def test_a_prompt_is_measured_as_it_is_sampled(change, tmp_path):
+def test_special_tokens_in_the_sample_prompt_are_text(change, tmp_path):
     # As text each of them is several tokens, and sampling takes it for text.
     with pytest.raises(ValueError, match=r"watch.sample_prompt has"):
         train(change(watch={"sample_prompt": "<|endoftext|>" * 8}), tmp_path / "run")
@@ -510,13 +506,13 @@ def test_a_prompt_is_measured_as_it_is_sampled(change, tmp_path):
 @pytest.mark.parametrize(
     "machine", [{"device": "cuda:99"}, {"dtype": "float16"}, {"threads": 1_000}]
 )
-def test_a_machine_that_is_not_here_is_refused_in_a_sentence(change, whole, tmp_path, machine):
+def test_unavailable_machine_is_rejected(change, whole, tmp_path, machine):
     with pytest.raises(ValueError, match=r"(take|use) (cpu|float32|\d+ at most)"):
         train(change(machine=machine), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_a_changed_config_is_refused_with_the_difference(config, tmp_path):
+def test_changed_config_is_rejected(config, tmp_path):
     folder = tmp_path / "run"
     stop_after(train(config, folder), 2)
     text = (folder / "config.toml").read_text()
@@ -529,7 +525,7 @@ def test_a_changed_config_is_refused_with_the_difference(config, tmp_path):
     run_all(resume(folder))  # how it is watched may change
 
 
-def test_other_data_is_refused(config, data, tmp_path):
+def test_other_data_is_rejected(config, data, tmp_path):
     folder = tmp_path / "run"
     stop_after(train(config, folder), 2)
     text = tmp_path / "other.txt"
@@ -541,7 +537,7 @@ def test_other_data_is_refused(config, data, tmp_path):
     run_all(resume(folder, data=tmp_path / "moved"))
 
 
-def test_two_processes_do_not_train_one_run(config, tmp_path):
+def test_run_is_trained_by_one_process(config, tmp_path):
     folder = tmp_path / "run"
     records = train(config, folder)
     next(records)
@@ -552,7 +548,7 @@ def test_two_processes_do_not_train_one_run(config, tmp_path):
     assert not open_run(folder).is_running
 
 
-def test_a_run_is_never_overwritten(whole, config, tmp_path):
+def test_existing_run_is_not_overwritten(whole, config, tmp_path):
     with pytest.raises(FileExistsError, match="is a run already; continue it with `tilth resume"):
         train(config, whole)
     (tmp_path / "notes.txt").write_text("mine")
@@ -560,18 +556,18 @@ def test_a_run_is_never_overwritten(whole, config, tmp_path):
         train(config, tmp_path)
 
 
-def test_a_vocabulary_that_is_not_the_data_s(change, tmp_path):
+def test_other_vocabulary_size_is_rejected(change, tmp_path):
     with pytest.raises(ValueError, match=r"model.vocab_size is 301, .* has 300 tokens"):
         train(change(model={"vocab_size": 301}), tmp_path / "run")
 
 
-def test_a_prompt_that_is_longer_than_the_context(change, tmp_path):
+def test_sample_prompt_longer_than_the_context_is_rejected(change, tmp_path):
     with pytest.raises(ValueError, match=r"watch.sample_prompt has .* the context length is 16"):
         train(change(watch={"sample_prompt": "zzz " * 20}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_an_error_of_the_one_who_looks_leaves_a_run_that_resumes(whole, config, tmp_path):
+def test_error_of_the_caller_saves_a_checkpoint(whole, config, tmp_path):
     folder = tmp_path / "run"
 
     def look():
@@ -585,22 +581,22 @@ def test_an_error_of_the_one_who_looks_leaves_a_run_that_resumes(whole, config, 
     assert difference(folder, whole) is None
 
 
-def test_the_settings_of_torch_are_put_back(config, tmp_path):
+def test_settings_of_torch_are_restored(config, tmp_path):
     before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     run_all(train(config, tmp_path / "run"))
     assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before
 
 
-def test_records_are_lines_of_json(whole):
+def test_metrics_are_standard_json(whole):
     for line in (whole / "metrics.jsonl").read_text().splitlines():
         json.loads(line, parse_constant=pytest.fail)
 
 
-# --- a run from elsewhere -------------------------------------------------------------------------
+# --- untrusted runs -------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_whose_moments_do_not_fit_is_passed_over(config, tmp_path, caplog):
-    """Its checksums agree, and a fused kernel would write past the end of the moments."""
+def test_checkpoint_with_mismatched_moments_is_skipped(config, tmp_path, caplog):
+    """Its checksums agree, but a fused kernel would write beyond the moments."""
     folder = tmp_path / "run"
     stop_after(train(config, folder), 6)
     newest = open_run(folder).checkpoints()[-1]
@@ -612,8 +608,8 @@ def test_a_checkpoint_whose_moments_do_not_fit_is_passed_over(config, tmp_path, 
     assert "trying the previous checkpoint" in caplog.text
 
 
-def test_a_checkpoint_with_a_huge_number_is_passed_over(config, tmp_path, caplog):
-    """NumPy has no room for it in the state of its generator."""
+def test_checkpoint_with_a_huge_number_is_skipped(config, tmp_path, caplog):
+    """It overflows the state of NumPy's generator."""
     folder = tmp_path / "run"
     stop_after(train(config, folder), 6)
     newest = open_run(folder).checkpoints()[-1]
@@ -644,7 +640,7 @@ def test_a_checkpoint_with_a_huge_number_is_passed_over(config, tmp_path, caplog
         {"packed": {"optimizer": {}, "random": [], "scaler": {}}},
     ],
 )
-def test_a_state_from_elsewhere_is_passed_over(config, tmp_path, caplog, changes):
+def test_invalid_state_is_skipped(config, tmp_path, caplog, changes):
     folder = tmp_path / "run"
     stop_after(train(config, folder), 6)
     rewrite(open_run(folder).checkpoints()[-1], **changes)
@@ -655,7 +651,7 @@ def test_a_state_from_elsewhere_is_passed_over(config, tmp_path, caplog, changes
 # --- nothing before the first step ----------------------------------------------------------------
 
 
-def test_a_discarded_iterator_leaves_nothing_behind(config, tmp_path):
+def test_discarded_iterator_leaves_nothing_behind(config, tmp_path):
     steps = train(config, tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
     steps.close()
@@ -663,7 +659,7 @@ def test_a_discarded_iterator_leaves_nothing_behind(config, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_checks_run_at_the_call(config, tmp_path, change):
+def test_preflight_checks_run_at_the_call(config, tmp_path, change):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes").write_text("mine")
     with pytest.raises(FileExistsError, match="full is not empty"):
@@ -673,7 +669,7 @@ def test_checks_run_at_the_call(config, tmp_path, change):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_that_was_filled_before_the_first_step_is_refused(config, tmp_path):
+def test_folder_filled_before_the_first_step_is_rejected(config, tmp_path):
     steps = train(config, tmp_path / "run")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "notes").write_text("mine")
@@ -681,7 +677,7 @@ def test_a_folder_that_was_filled_before_the_first_step_is_refused(config, tmp_p
         next(steps)
 
 
-def test_the_folder_is_the_one_of_the_call(config, tmp_path, monkeypatch):
+def test_relative_folder_is_resolved_at_the_call(config, tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
     steps = train(config, "run")
@@ -692,7 +688,7 @@ def test_the_folder_is_the_one_of_the_call(config, tmp_path, monkeypatch):
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_a_discarded_extension_changes_nothing(whole, tmp_path):
+def test_discarded_extension_changes_nothing(whole, tmp_path):
     folder = shutil.copytree(whole, tmp_path / "run")
     before = (folder / "config.toml").read_bytes()
     extend(folder, 5)

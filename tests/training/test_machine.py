@@ -8,7 +8,7 @@ from tilth.training import machine as machine_module
 from tilth.training.machine import machine_settings, measured_peak, resolve_device, resolve_dtype
 
 
-def test_a_device_that_is_not_there():
+def test_unavailable_device_is_rejected():
     with pytest.raises(ValueError, match=r"the device tpu cannot be used \(.*\); use cpu"):
         resolve_device("tpu")
     if not torch.cuda.is_available():
@@ -18,7 +18,7 @@ def test_a_device_that_is_not_there():
     assert resolve_device("cpu") == "cpu"
 
 
-def test_precision_follows_the_device(monkeypatch):
+def test_dtype_depends_on_the_device(monkeypatch):
     assert resolve_dtype(None, "cpu") == "float32"
     assert resolve_dtype("float32", "cpu") == "float32"
     with pytest.raises(ValueError, match="float16 is not supported on a CPU; use float32"):
@@ -32,7 +32,7 @@ def test_precision_follows_the_device(monkeypatch):
     assert resolve_dtype("bfloat16", "cpu") == "bfloat16"
 
 
-def test_settings_hold_inside_and_are_put_back():
+def test_settings_are_restored():
     before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     with machine_settings(
         ResolvedMachine(device="cpu", dtype="float32", compile=False, threads=2)
@@ -45,7 +45,7 @@ def test_settings_hold_inside_and_are_put_back():
     assert torch.utils.deterministic.fill_uninitialized_memory
 
 
-def test_the_peak_is_the_speed_of_the_fastest_product(monkeypatch):
+def test_peak_is_the_speed_of_the_fastest_product(monkeypatch):
     """By a clock that only products advance."""
     now, products = 0.0, []
     took = [1 / 16, 1 / 32, 1 / 16, 1 / 4]
@@ -73,7 +73,7 @@ def test_the_peak_is_the_speed_of_the_fastest_product(monkeypatch):
     assert measured_peak(torch.device("cpu"), "float32") == 2 * 1024**3
 
 
-def test_a_peak_is_within_reach_of_a_product_timed_here():
+def test_peak_is_close_to_a_timed_product():
     machine_module._measure_peak.cache_clear()
     peak = measured_peak(torch.device("cpu"), "float32")
     left = torch.ones(1024, 1024)
@@ -86,13 +86,15 @@ def test_a_peak_is_within_reach_of_a_product_timed_here():
 
 
 @pytest.mark.parametrize("name", ["meta", "privateuseone", "mtia", "xla", "hpu", "", "cpu:x"])
-def test_devices_that_hold_no_numbers_are_one_sentence(name):
-    with pytest.raises(ValueError, match=r"^the device .*; use cpu, or omit the device\.$") as raised:
+def test_devices_without_storage_are_rejected(name):
+    with pytest.raises(
+        ValueError, match=r"^the device .*; use cpu, or omit the device\.$"
+    ) as raised:
         resolve_device(name)
     assert len(str(raised.value)) < 400
 
 
-def test_a_mode_that_only_warns_is_put_back():
+def test_warn_only_mode_is_restored():
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
         with machine_settings(

@@ -1,4 +1,4 @@
-"""Norms are the root mean squares of what the layers compute."""
+"""Norms equal root mean squares computed by NumPy."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from tilth.training.norms import measure_norms
 
 
 def root_mean_square(tensor):
-    """In float64, by NumPy."""
+    """Compute in float64."""
     return float(np.sqrt(np.mean(np.square(tensor.detach().numpy().astype(np.float64)))))
 
 
@@ -24,8 +24,8 @@ def ids():
     return torch.arange(16).reshape(2, 8)
 
 
-def test_activations_are_those_of_the_layers(model, ids):
-    """Against the block written out, part by part."""
+def test_activations_equal_an_explicit_forward_pass(model, ids):
+    """Compare with the sublayers called one by one."""
     stream = model.token_embeddings.weight[ids]
     expected = {"token_embeddings": root_mean_square(stream)}
     for number, block in enumerate(model.layers):
@@ -42,7 +42,7 @@ def test_activations_are_those_of_the_layers(model, ids):
     assert len({round(value, 6) for value in found.values()}) == len(found)  # none is another's
 
 
-def test_weights_and_gradients_are_those_of_the_parameters(model, ids):
+def test_weight_and_gradient_norms(model, ids):
     model(ids).square().mean().backward()
     del model.lm_head.weight.grad
     found = measure_norms(model, ids)
@@ -65,7 +65,7 @@ def test_measuring_changes_nothing(model, ids):
     assert not any(module._forward_hooks for module in model.modules())
 
 
-def test_gradients_are_measured_without_the_scale_of_float16(model, ids):
+def test_gradient_scale_is_removed(model, ids):
     model(ids).square().mean().backward()
     expected = {name: root_mean_square(p.grad) for name, p in model.named_parameters()}
     for parameter in model.parameters():

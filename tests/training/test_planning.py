@@ -17,7 +17,7 @@ def open_ended(config, **values):
     return replace(config.opened(), machine=UNDECIDED, **values)
 
 
-def test_a_plan_has_no_gaps_and_says_what_it_costs(config, data):
+def test_plan_resolves_the_config_and_its_cost(config, data):
     planned = plan(open_ended(config, steps=50), data)
     assert planned.config == planned.config.resolve()
     assert planned.config.machine == ResolvedMachine(
@@ -32,7 +32,7 @@ def test_a_plan_has_no_gaps_and_says_what_it_costs(config, data):
     )
 
 
-def test_a_budget_becomes_steps(config, data, monkeypatch):
+def test_budget_becomes_steps(config, data, monkeypatch):
     monkeypatch.setattr(planning, "_time_steps", lambda *_, **__: [(0.2, 0.1)])
     clock = iter([0.0, 0.3] * 2)  # what planning takes is taken from the budget
     monkeypatch.setattr(planning, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
@@ -50,8 +50,8 @@ def test_a_budget_becomes_steps(config, data, monkeypatch):
 
 
 @pytest.mark.parametrize("seconds", [2.0, 10.0, 60.0, 400.0])
-def test_a_budget_is_kept_however_short(config, data, monkeypatch, caplog, seconds):
-    """Evaluations and samples take as long in a short run as in a long one."""
+def test_short_budgets_are_kept(config, data, monkeypatch, caplog, seconds):
+    """Evaluations and samples take the same time in short and long runs."""
     monkeypatch.setattr(planning, "_time_steps", lambda *_, **__: [(0.02, 0.01)])
     monkeypatch.setattr(planning, "measured_peak", lambda *_: 1e9)
     monkeypatch.setattr(planning, "time", SimpleNamespace(perf_counter=lambda: 0.0))
@@ -63,13 +63,13 @@ def test_a_budget_is_kept_however_short(config, data, monkeypatch, caplog, secon
     assert ("of the budget goes to evaluations" in caplog.text) == (seconds < 5)
 
 
-def test_a_budget_that_is_too_short_is_one_step(config, data, monkeypatch, caplog):
+def test_too_short_budget_is_one_step(config, data, monkeypatch, caplog):
     monkeypatch.setattr(planning, "_time_steps", lambda *_, **__: [(2.0, 1.0)])
     assert plan(open_ended(config, steps=None, budget_seconds=0.1), data).config.steps == 1
     assert "all of the budget goes to evaluations" in caplog.text
 
 
-def test_no_length_at_all(config, data):
+def test_missing_length_is_rejected(config, data):
     with pytest.raises(ValueError, match="neither steps nor budget_seconds; give one"):
         plan(open_ended(config, steps=None), data)
 
@@ -79,7 +79,7 @@ def test_no_length_at_all(config, data):
     [(0.1, True), (0.198, True), (0.1995, False), (0.4, False)],
 )
 def test_compiling_is_decided_by_measurement(config, data, monkeypatch, compiled_step, compiles):
-    """Of 2,000 s, on a machine that has become slow; compiling itself takes 10 s."""
+    """A run of 2,000 s; the machine became slower; compiling takes 10 s."""
 
     def time_steps(_config, _machine, _data, *, use_compiler):
         return [(1.0, 0.2), (10.0, compiled_step)] if use_compiler else [(1.0, 0.1)]
@@ -90,7 +90,7 @@ def test_compiling_is_decided_by_measurement(config, data, monkeypatch, compiled
     assert planned.step_seconds == (compiled_step if compiles else 0.2)
 
 
-def test_a_short_run_does_not_try_to_compile(config, data, monkeypatch):
+def test_short_run_does_not_compile(config, data, monkeypatch):
     tried = []
 
     def time_steps(_config, _machine, _data, *, use_compiler):
@@ -103,7 +103,7 @@ def test_a_short_run_does_not_try_to_compile(config, data, monkeypatch):
 
 
 @pytest.mark.parametrize("asked", [None, True])
-def test_a_compiler_that_fails_is_said_and_done_without(config, data, monkeypatch, caplog, asked):
+def test_failing_compiler_is_reported_and_not_used(config, data, monkeypatch, caplog, asked):
     def time_steps(_config, _machine, _data, *, use_compiler):
         if use_compiler:
             raise RuntimeError("no C++ compiler found\nand so on, for pages")
@@ -117,7 +117,7 @@ def test_a_compiler_that_fails_is_said_and_done_without(config, data, monkeypatc
     assert "cannot be compiled (no C++ compiler found); it trains uncompiled" in caplog.text
 
 
-def test_evaluations_of_the_whole_set_and_those_of_saves_take_time_too(config):
+def test_expected_seconds_include_all_evaluations(config):
     def seconds(**watch):
         changed = replace(config, steps=100, watch=replace(config.watch, sample_every=0, **watch))
         return planning._expected_seconds(changed, 1.0, valid_tokens=6_400) - 100
@@ -130,14 +130,14 @@ def test_evaluations_of_the_whole_set_and_those_of_saves_take_time_too(config):
     assert seconds(evaluate_every=50, save_every=0, evaluation_tokens=65_536) == pytest.approx(100)
 
 
-def test_gradients_of_earlier_microbatches_are_counted(config, data):
+def test_memory_includes_accumulated_gradients(config, data):
     cut = plan(replace(config, microbatch_size=2), data)
     memory = account(replace(config, microbatch_size=2)).memory
     assert memory.accumulates
     assert cut.memory_bytes - planning.PROCESS_BYTES == memory.peak_bytes
 
 
-def test_the_batches_that_are_timed_have_the_order_of_the_run(config, data, monkeypatch):
+def test_timed_batches_have_the_order_of_the_run(config, data, monkeypatch):
     orders = []
 
     def batches(*arguments, **options):
@@ -151,7 +151,7 @@ def test_the_batches_that_are_timed_have_the_order_of_the_run(config, data, monk
     assert orders == ["random", "epoch"]
 
 
-def test_the_summary_says_what_a_run_costs(config, data):
+def test_summary(config, data):
     planned = replace(plan(config, data), flops=3 * 10**9, memory_bytes=2 * 10**9, seconds=90.0)
     lines = planned.summary().splitlines()
     assert [line.split()[0] for line in lines] == ["model", "length", "cost", "machine", "time"]

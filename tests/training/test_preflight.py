@@ -1,4 +1,4 @@
-"""What could not end well is refused before anything is written."""
+"""Preflight checks; nothing is written."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -20,12 +20,12 @@ from tilth.training.preflight import (
 )
 
 
-def test_a_config_that_fits(config, data, tmp_path):
+def test_matching_config_passes(config, data, tmp_path):
     check_new_run(config, data, data.tokenizer(), tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_data_that_do_not_fit(config, change, data):
+def test_mismatched_data_is_rejected(config, change, data):
     tokenizer = data.tokenizer()
     with pytest.raises(ValueError, match=r"model.vocab_size is 299, and .* has 300"):
         check_data(change(model={"vocab_size": 299}), data, tokenizer)
@@ -44,12 +44,12 @@ def test_data_that_do_not_fit(config, change, data):
 @pytest.mark.parametrize(
     "machine", [{"device": "meta"}, {"dtype": "float16"}, {"threads": 100_000}]
 )
-def test_a_machine_that_is_not_here(change, machine):
+def test_unavailable_machine_is_rejected(change, machine):
     with pytest.raises(ValueError, match=r"meta|float16|threads"):
         check_machine(change(machine=machine))
 
 
-def test_a_disk_holds_those_that_are_kept_the_best_and_the_next(config, tmp_path, monkeypatch):
+def test_disk_space_for_all_checkpoints(config, tmp_path, monkeypatch):
     model = TransformerLM(config.model)
     checkpoint_bytes = 3 * 4 * sum(parameter.numel() for parameter in model.parameters())
     needed = (config.watch.keep_checkpoints + 2) * checkpoint_bytes + (16 << 20)
@@ -63,13 +63,13 @@ def test_a_disk_holds_those_that_are_kept_the_best_and_the_next(config, tmp_path
                 check_space(tmp_path / "run", config)
 
 
-def test_space_for_a_large_model_is_counted_without_making_it(config, tmp_path):
+def test_disk_space_is_computed_without_a_model(config, tmp_path):
     large = ModelConfig(300, 16, d_model=16_384, num_layers=1_000, num_heads=2)
     with pytest.raises(OSError, match="MB, and the disk has"):
         check_space(tmp_path / "run", replace(config, model=large))
 
 
-def test_other_data_are_named(config, data, tmp_path):
+def test_other_fingerprints_are_rejected(config, data, tmp_path):
     run = create_run(tmp_path / "run", config, data.tokenizer(), data.fingerprint)
     assert open_same_data(run, None).fingerprint == data.fingerprint
     assert open_same_data(run, data.folder).fingerprint == data.fingerprint

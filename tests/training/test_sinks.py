@@ -1,4 +1,4 @@
-"""Sinks: what they are given, that resuming appends, and that none of them can end a run."""
+"""Sinks: logged values, resumed runs, failures."""
 
 import importlib.util
 import json
@@ -67,11 +67,11 @@ def test_scalars():
     assert skipped["train/was_skipped"] == 1.0
 
 
-# --- with libraries that only write down what they are told ---------------------------------------
+# --- with fake libraries --------------------------------------------------------------------------
 
 
 class Recorder:
-    """A sink's library: every call, by its name, in order."""
+    """A fake library of a sink that records its calls."""
 
     def __init__(self):
         self.calls = []
@@ -98,7 +98,7 @@ class Recorder:
 
 @pytest.fixture
 def library(monkeypatch):
-    """Put recorders in the place of all three libraries."""
+    """Replace all three libraries by recorders."""
     monkeypatch.delenv("WANDB_MODE", raising=False)
     monkeypatch.setenv("WANDB_ERROR_REPORTING", "")  # restored afterwards
     monkeypatch.delenv("WANDB_ERROR_REPORTING")
@@ -136,7 +136,7 @@ def test_tensorboard(tmp_path, library):
 
 
 @pytest.mark.parametrize("name", ["trackio", "wandb"])
-def test_values_reach_it(tmp_path, library, name):
+def test_values_are_logged(tmp_path, library, name):
     with open_sinks(make_run(tmp_path / "run", name), first_step=3) as sinks:
         sinks.write(FULL)
         sinks.write(record(4))
@@ -147,7 +147,7 @@ def test_values_reach_it(tmp_path, library, name):
     assert library[name].named("open")[0][0]["config"]["model"]["d_model"] == 16
 
 
-def test_trackio_tells_nothing_on_stdout(tmp_path, library, capsys):
+def test_trackio_prints_to_stderr(tmp_path, library, capsys):
     with open_sinks(make_run(tmp_path / "run", "trackio"), first_step=1):
         pass
     shown = capsys.readouterr()
@@ -156,7 +156,7 @@ def test_trackio_tells_nothing_on_stdout(tmp_path, library, capsys):
 
 
 @pytest.mark.parametrize("name", ["trackio", "wandb"])
-def test_resuming_is_the_same_run_and_a_copy_another(tmp_path, library, name):
+def test_resumed_run_keeps_its_id_and_a_copy_does_not(tmp_path, library, name):
     run = make_run(tmp_path / "run", name)
     again = open_run(tmp_path / "run")
     other = make_run(tmp_path / "other", name)
@@ -176,9 +176,7 @@ def test_resuming_is_the_same_run_and_a_copy_another(tmp_path, library, name):
     ("setting", "mode", "resume"),
     [(None, "offline", None), ("offline", "offline", None), ("online", "online", "allow")],
 )
-def test_wandb_is_offline_unless_the_user_says_online(
-    tmp_path, library, monkeypatch, setting, mode, resume
-):
+def test_wandb_is_offline_by_default(tmp_path, library, monkeypatch, setting, mode, resume):
     if setting is not None:
         monkeypatch.setenv("WANDB_MODE", setting)
     with open_sinks(make_run(tmp_path / "run", "wandb"), first_step=1):
@@ -190,7 +188,7 @@ def test_wandb_is_offline_unless_the_user_says_online(
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "trackio", "wandb"])
-def test_a_missing_library_is_one_sentence(tmp_path, monkeypatch, name):
+def test_missing_library_is_reported(tmp_path, monkeypatch, name):
     monkeypatch.setitem(sys.modules, name, None)
     sentence = rf"the sink {name} needs .* `pip install 'tilth\[{name}\]'`"
     with pytest.raises(ValueError, match=sentence):
@@ -202,7 +200,7 @@ def test_a_missing_library_is_one_sentence(tmp_path, monkeypatch, name):
         pytest.fail("it opened")
 
 
-def test_a_sink_that_fails_is_said_once_and_dropped(tmp_path, library, caplog):
+def test_failing_sink_is_reported_once_and_dropped(tmp_path, library, caplog):
     run = make_run(tmp_path / "run", "wandb", "trackio", "tensorboard")
     with caplog.at_level(logging.WARNING), open_sinks(run, first_step=1) as sinks:
         sinks.write(record(1))
@@ -217,7 +215,7 @@ def test_a_sink_that_fails_is_said_once_and_dropped(tmp_path, library, caplog):
     assert library["tensorboard"].calls[-1][0] == "close"
 
 
-def test_a_sink_that_cannot_finish_is_only_said(tmp_path, library, caplog):
+def test_failing_close_is_reported(tmp_path, library, caplog):
     run = make_run(tmp_path / "run", "wandb", "trackio")
     library["wandb"].failing = {"finish"}
     with caplog.at_level(logging.WARNING), open_sinks(run, first_step=1) as sinks:
@@ -226,7 +224,7 @@ def test_a_sink_that_cannot_finish_is_only_said(tmp_path, library, caplog):
     assert library["trackio"].calls[-1][0] == "finish"
 
 
-def test_a_sink_that_cannot_open_is_one_sentence_and_the_others_are_closed(tmp_path, library):
+def test_failing_open_closes_the_other_sinks(tmp_path, library):
     run = make_run(tmp_path / "run", "trackio", "wandb")
     library["wandb"].failing = {"open"}
     sentence = r"the sink wandb cannot be opened \(no open today\); .* watch\.sinks\."
@@ -235,7 +233,7 @@ def test_a_sink_that_cannot_open_is_one_sentence_and_the_others_are_closed(tmp_p
     assert library["trackio"].calls[-1][0] == "finish"
 
 
-def test_an_error_of_the_run_goes_through(tmp_path, library):
+def test_error_of_the_run_propagates(tmp_path, library):
     run = make_run(tmp_path / "run", "trackio")
     sinks = open_sinks(run, first_step=1)
     sinks.__enter__().write(record(1))
@@ -243,7 +241,7 @@ def test_an_error_of_the_run_goes_through(tmp_path, library):
     assert library["trackio"].calls[-1][0] == "finish"
 
 
-# --- with the libraries themselves, where they are installed --------------------------------------
+# --- with installed libraries ---------------------------------------------------------------------
 
 needs = {
     name: pytest.mark.skipif(importlib.util.find_spec(name) is None, reason=f"{name} is an extra")
@@ -253,7 +251,7 @@ needs = {
 
 @needs["tensorboard"]
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_tensorboard_itself_forgets_the_steps_that_are_done_again(tmp_path):
+def test_tensorboard_replaces_repeated_steps(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     run = make_run(tmp_path / "run", "tensorboard")
@@ -296,7 +294,7 @@ for steps in ((1, 2, 3), (3, 4)):  # a session, and another
 
 
 def run_alone(folder, tmp_path, after="", **environment):
-    """Write to the run's sinks in a process that may not connect to anything, helpers included."""
+    """Write to the sinks in a process that fails on network connections, also of subprocesses."""
     proxy = socket.create_server(("127.0.0.1", 0))
     connections = []
     threading.Thread(target=lambda: connections.append(proxy.accept()), daemon=True).start()
@@ -321,7 +319,7 @@ def run_alone(folder, tmp_path, after="", **environment):
 
 
 @needs["wandb"]
-def test_wandb_itself_offline_opens_no_connection(tmp_path):
+def test_offline_wandb_opens_no_connection(tmp_path):
     make_run(tmp_path / "run", "wandb")
     assert run_alone(tmp_path / "run", tmp_path) == ""
     first, *others = sorted((tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb"))
@@ -330,7 +328,7 @@ def test_wandb_itself_offline_opens_no_connection(tmp_path):
 
 
 @needs["trackio"]
-def test_trackio_itself_appends_to_one_run(tmp_path):
+def test_trackio_appends_to_one_run(tmp_path):
     make_run(tmp_path / "run", "trackio")
     after = (
         "import json\n"

@@ -1,4 +1,4 @@
-"""One update, compared with the same in plain torch."""
+"""One update, compared with plain torch."""
 
 import math
 from copy import deepcopy
@@ -35,7 +35,7 @@ def gradients(model, config, x, y, microbatch_size):
 
 @pytest.mark.parametrize("microbatch_size", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
-def test_a_batch_in_parts_has_the_gradient_of_the_whole(config, microbatch_size, dtype, tolerance):
+def test_microbatches_have_the_gradient_of_the_batch(config, microbatch_size, dtype, tolerance):
     torch.manual_seed(0)
     model = TransformerLM(config.model, dtype=dtype)
     x, y = batch(config, 7)  # 7 rows: parts of 2, 3 and 4 leave a smaller last one
@@ -49,7 +49,7 @@ def test_a_batch_in_parts_has_the_gradient_of_the_whole(config, microbatch_size,
 
 
 @pytest.mark.parametrize("name", ["adamw", "muon"])
-def test_steps_are_those_of_plain_torch(change, name):
+def test_updates_equal_plain_torch(change, name):
     config = change(optimizer={"name": name, "weight_decay": 0.1})
     torch.manual_seed(0)
     model = TransformerLM(config.model)
@@ -99,7 +99,7 @@ def test_steps_are_those_of_plain_torch(change, name):
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "warmup-stable-decay", "constant"])
-def test_the_schedule_begins_above_nothing_and_ends_with_the_last_step(change, schedule):
+def test_schedule_starts_above_0_and_ends_at_the_last_step(change, schedule):
     config = change(
         steps=100, optimizer={"schedule": schedule, "warmup_steps": 10, "decay_steps": 40}
     )
@@ -116,7 +116,7 @@ def test_the_schedule_begins_above_nothing_and_ends_with_the_last_step(change, s
         assert rates[79] == pytest.approx((top + low) / 2)
 
 
-def test_an_extended_run_has_the_whole_schedule_again(change):
+def test_extension_repeats_the_schedule(change):
     first = change(steps=50, optimizer={"warmup_steps": 5})
     more = change(steps=90, optimizer={"warmup_steps": 5, "begin_step": 50})
     alone = change(steps=40, optimizer={"warmup_steps": 5})
@@ -127,7 +127,7 @@ def test_an_extended_run_has_the_whole_schedule_again(change):
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("where", ["loss", "gradient"])
-def test_what_is_not_finite_is_not_applied(config, bad, where):
+def test_non_finite_updates_are_skipped(config, bad, where):
     torch.manual_seed(0)
     model = TransformerLM(config.model)
     optimizer, scaler = make_optimizer(model, config.optimizer), make_scaler(config.machine)
