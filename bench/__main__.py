@@ -7,7 +7,6 @@ error.
 
 import argparse
 import contextlib
-import difflib
 import re
 import signal
 import sys
@@ -19,6 +18,7 @@ from types import FrameType
 from bench.declaration import load_benchmark
 from bench.harness import PROJECT, measure
 from bench.report import has_failures, print_report, save_report
+from tilth.formatting import suggestion
 
 
 def find_benchmarks(folder: Path) -> dict[str, Path]:
@@ -80,8 +80,7 @@ def main() -> int:
 
     files = find_benchmarks(options.folder)
     if options.only is not None and options.only not in files:
-        near = difflib.get_close_matches(options.only, files, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(files)}."
+        hint = suggestion(options.only, files)
         print(f"There is no benchmark {options.only}; {hint}", file=sys.stderr)
         return 2
     chosen = [options.only] if options.only is not None else list(files)
