@@ -1,4 +1,4 @@
-"""How numbers are written and read."""
+"""Formatting and parsing of numbers and text."""
 
 import pytest
 from hypothesis import given
@@ -27,12 +27,12 @@ from tilth.formatting import (
         ("0.29MB", 290_000),
     ],
 )
-def test_sizes_are_read(text, size_bytes):
+def test_parse_bytes(text, size_bytes):
     assert parse_bytes(text) == size_bytes
 
 
 @pytest.mark.parametrize("text", ["", "MB", "-5", "5XB", "1e9", "5 5", "9" * 400, "1." + "0" * 400])
-def test_other_sizes_are_refused_in_a_sentence(text):
+def test_parse_bytes_errors(text):
     with pytest.raises(ValueError, match="is not a size; write 500kB"):
         parse_bytes(text)
 
@@ -40,19 +40,19 @@ def test_other_sizes_are_refused_in_a_sentence(text):
 @pytest.mark.parametrize(
     ("text", "seconds"), [("90s", 90), ("8m", 480), ("1h30m", 5400), ("1.5h", 5400), (".5s", 0.5)]
 )
-def test_durations_are_read(text, seconds):
+def test_parse_duration(text, seconds):
     assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize(
     "text", ["", "0s", "90", "m", "-5m", "1.2.3s", "5m1h", "9" * 400 + "h", "٣h", "nans"]
 )
-def test_other_durations_are_refused_in_a_sentence(text):
+def test_parse_duration_errors(text):
     with pytest.raises(ValueError, match="write it like 90s, 8m or 1h30m"):
         parse_duration(text)
 
 
-def test_numbers_are_written_in_the_unit_that_fits():
+def test_format_uses_the_unit_that_fits():
     assert [format_bytes(n) for n in (5, 19_000, 8.5e9, -2e6)] == [
         "5 bytes",
         "19.00 kB",
@@ -70,7 +70,7 @@ def test_numbers_are_written_in_the_unit_that_fits():
     assert scientific(4_513_336_524_800) == "4.513e12"
 
 
-def test_lists_in_a_sentence():
+def test_join_words():
     assert [join_words(["a", "b", "c"][:n]) for n in range(4)] == ["", "a", "a and b", "a, b and c"]
 
 
@@ -82,7 +82,7 @@ def test_suggestions():
 
 
 @given(st.text())
-def test_what_is_printed_is_printable(text):
+def test_printable(text):
     shown = printable(text, keep="\n")
     assert shown.replace("\n", "").isprintable()
     if text.isprintable():

@@ -1,4 +1,4 @@
-"""A recipe is a whole config: of the handout's shape where it has one, and turned by two dials."""
+"""Recipes: complete configs with a size and a length."""
 
 import subprocess
 import sys
@@ -54,7 +54,7 @@ def test_the_shapes_of_the_handout(data):
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_config_is_whole_and_its_vocabulary_is_the_data_s(data, name):
+def test_a_config_is_complete_and_has_the_vocabulary_size_of_the_data(data, name):
     config = RECIPES[name](data)
     assert isinstance(config, TrainingConfig)
     assert config.model.vocab_size == data.vocab_size
@@ -66,7 +66,7 @@ def test_a_config_is_whole_and_its_vocabulary_is_the_data_s(data, name):
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_one_dial_for_the_size(data, name):
+def test_size_sets_layers_width_and_learning_rate(data, name):
     recipe = RECIPES[name]
     usual = recipe(data)
     assert recipe(data, size=recipe.recipe.size) == usual
@@ -80,7 +80,7 @@ def test_one_dial_for_the_size(data, name):
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_one_dial_for_the_length(data, name):
+def test_length_as_steps_or_budget(data, name):
     recipe = RECIPES[name]
     by_steps, by_time = recipe(data, steps=7), recipe(data, budget_seconds=60.0)
     assert (by_steps.steps, by_steps.budget_seconds) == (7, None)
@@ -88,7 +88,7 @@ def test_one_dial_for_the_length(data, name):
     assert by_steps.model == by_time.model == recipe(data).model
 
 
-def test_dials_that_are_turned_too_far(data, tmp_path):
+def test_impossible_sizes_and_lengths(data, tmp_path):
     tiny = tilth.recipes.tiny
     for size in (0, -1, True, 2.0, "2"):
         with pytest.raises(ValueError, match=r"^size must be "):

@@ -1,4 +1,4 @@
-"""`tilth account` as a person would use it."""
+"""`tilth account`, called as a command."""
 
 import json
 import os
@@ -26,17 +26,17 @@ def values_of(*words):
     return json.loads(done.stdout)
 
 
-def test_the_report():
+def test_the_report_has_every_count():
     words = ["--batch-size", "1024", "--steps", "400000", "--hardware", "a100", "--mfu", "0.5"]
     done = account("gpt2-xl", *words)
     assert done.returncode == 0, done.stderr
     for part in ("2,127,057,600", "4,513,336,524,800", "15,517,753,344", "6,584 days", "1,557,611"):
         assert part in done.stdout
-    assert "\x1b" not in done.stdout  # no colours where nobody sees them
+    assert "\x1b" not in done.stdout  # no colors in a pipe
     assert done.stderr == ""
 
 
-def test_every_flag_counts():
+def test_every_option_changes_the_report():
     values = values_of(
         *("gpt2-small", "--context-length", "2048", "--num-kv-heads", "4", "--tie-embeddings"),
         *("--batch-size", "8", "--num-microbatches", "2", "--steps", "5", "--optimizer", "muon"),
@@ -102,7 +102,7 @@ def test_shares_as_tables_and_pictures(tmp_path):
         ([], "SHAPE requires an argument"),
     ],
 )
-def test_refused_in_one_sentence(words, part):
+def test_errors_are_one_sentence(words, part):
     done = account(*words)
     assert done.returncode == 2
     assert part in done.stderr
@@ -116,7 +116,7 @@ SHAPE = ["vocab-size", "context-length", "d-model", "num-layers", "num-heads", "
 
 @pytest.mark.parametrize("value", ["9" * 400, "9" * 5000, "-" + "9" * 400, "1e308", "1e-320"])
 @pytest.mark.parametrize("name", [*NUMBERS, *SHAPE])
-def test_numbers_of_any_size_end_in_a_sentence_or_a_finite_answer(name, value):
+def test_numbers_of_any_size_give_an_error_or_a_finite_result(name, value):
     done = tilth("account", "tiny", "--hardware", "a100", f"--{name}={value}", "--json")
     assert done.returncode in (0, 2), done.stderr
     if done.returncode == 2:
@@ -127,7 +127,7 @@ def test_numbers_of_any_size_end_in_a_sentence_or_a_finite_answer(name, value):
         assert "NaN" not in done.stdout
 
 
-def test_a_deeply_nested_file_ends_in_a_sentence(tmp_path):
+def test_a_deeply_nested_file_is_an_error(tmp_path):
     deep = tmp_path / "deep.toml"
     deep.write_text("x = " + "[" * 100_000)
     for words in (["account", str(deep)], ["account", "--config", str(deep)]):
@@ -154,7 +154,7 @@ def test_a_pipe_is_not_read(tmp_path):
         {"num_layers": 3, "vocab_size": 500},
     ],
 )
-def test_the_same_model_as_a_training_has(changes):
+def test_account_describes_the_model_that_train_builds(changes):
     words = [f"--{name.replace('_', '-')}={value}" for name, value in changes.items()]
     model = json.loads(tilth("account", "tinystories", *words, "--json").stdout)["model"]
     config = RECIPES["tinystories"](10_000, "data")

@@ -1,4 +1,4 @@
-"""How every verb ends: in a result, or in one sentence and an exit code."""
+"""Exit codes and errors of the command line."""
 
 import io
 import os
@@ -26,7 +26,7 @@ def assert_one_sentence(done, *parts):
 
 @pytest.mark.alone
 @pytest.mark.parametrize("flag", ["--help", "--version"])
-def test_quick_and_without_torch(flag, once_within, cpu_seconds):
+def test_help_and_version_are_fast_without_torch(flag, once_within, cpu_seconds):
     program = (
         f"import sys; sys.argv = ['tilth', {flag!r}]\n"
         "from tilth.cli import main\n"
@@ -53,7 +53,7 @@ def test_help_names_the_verbs():
         (["corpus", "info", "missing.txt"], ["missing.txt"]),
     ],
 )
-def test_wrong_words(words, parts):
+def test_unknown_words_get_a_suggestion(words, parts):
     assert_one_sentence(tilth(*words), *parts)
 
 
@@ -72,7 +72,7 @@ def test_config_file(tmp_path):
     assert before.returncode == 0, before.stderr
     assert (tmp_path / "before").read_text() == expected
 
-    # A flag wins over the file.
+    # A flag overrides the file.
     other = stories("other.txt", "--size", "5kB", "--seed", "4")
     assert stories("both.txt", "--config", str(config), "--seed", "4") == other != expected
 
@@ -85,7 +85,7 @@ def test_config_file_with_an_unknown_key(tmp_path):
 
 
 def test_a_key_may_be_named_like_a_verb(tmp_path):
-    """An option of the verb arrives, and anything else is unknown."""
+    """Options of the verb are read; other keys are unknown."""
     config = tmp_path / "tilth.toml"
     config.write_text("[train]\nseed = 3\n")
     done = tilth("corpus", "stories", "--out", str(tmp_path / "out"), "--config", str(config))
@@ -105,13 +105,13 @@ def test_a_key_may_be_named_like_a_verb(tmp_path):
         (["train", "tiny", "--data", "x", "--config", "a.toml"], "[batch_size]: 4.7"),
     ],
 )
-def test_a_fraction_is_no_whole_number(tmp_path, words, option):
+def test_a_fraction_is_not_an_integer(tmp_path, words, option):
     (tmp_path / "a.toml").write_text("batch_size = 4.7\n")
     done = tilth(*words, "--out", "out", cwd=tmp_path)
     assert_one_sentence(done, option, "not a whole number")
 
 
-def test_a_whole_number_with_a_point(tmp_path):
+def test_an_integer_may_have_a_decimal_point(tmp_path):
     words = ["corpus", "stories", "--size", "1kB", "--seed", "1.0", "--out", "out.txt"]
     assert tilth(*words, cwd=tmp_path).returncode == 0
 
@@ -130,14 +130,14 @@ def test_config_file_missing_or_broken(tmp_path):
 
 
 def test_debug_shows_the_traceback():
-    done = tilth("corpus", "info", "--debug", "missing.txt", timeout=60)  # a process of its own
+    done = tilth("corpus", "info", "--debug", "missing.txt", timeout=60)  # in a new process
     assert done.returncode != 0
     assert "Traceback" in done.stderr
     assert "FileNotFoundError" in done.stderr
 
 
 @pytest.mark.parametrize(("signal_number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_leaves_nothing_behind(tmp_path, signal_number, code):
+def test_a_signal_leaves_no_files(tmp_path, signal_number, code):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     out = tmp_path / "out" / "tokenizer.json"
@@ -152,14 +152,14 @@ def test_a_signal_leaves_nothing_behind(tmp_path, signal_number, code):
         writer.write("half a text")
         writer.flush()
         child.send_signal(signal_number)
-    # The pipe is closed by now: a signal that came just before the read began is seen after it.
+    # The pipe is closed now, so a signal from before the read is handled.
     _, errors = child.communicate(timeout=30)
     assert child.returncode == code
     assert errors == ("tilth: interrupted\n" if code == 130 else "")
     assert list(out.parent.iterdir()) == []
 
 
-def test_a_reader_that_stops_reading():
+def test_a_closed_pipe_on_stdout():
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
@@ -171,12 +171,12 @@ def test_a_reader_that_stops_reading():
 
 
 def test_control_characters_do_not_reach_the_terminal():
-    """Neither from an argument in an error, nor from a file's name on standard output."""
+    """Control characters of arguments and file names are escaped."""
     done = tilth("corpus", "info", "missing\x1b[31m\u202e.txt")
     assert_one_sentence(done, r"missing\x1b[31m\u202e.txt")
 
 
-def test_a_terminal_gets_escapes_and_rich_the_stream_itself():
+def test_terminal_text_is_escaped_and_rich_output_is_not():
     from rich.console import Console
 
     stream = io.StringIO()

@@ -1,4 +1,4 @@
-"""`tilth config schema`: one declaration gives the schema, the flags, the help and the file."""
+"""`tilth config schema`: the schema of the declared fields."""
 
 import json
 import tomllib
@@ -23,7 +23,7 @@ def printed(capsys):
     return json.loads(capsys.readouterr().out)
 
 
-def test_every_field_is_there_with_its_description(printed):
+def test_the_schema_describes_every_field(printed):
     assert printed["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     properties = printed["properties"]
     assert list(properties) == [each.name for each in fields(TrainingConfig)]
@@ -39,11 +39,11 @@ def test_every_field_is_there_with_its_description(printed):
 
 
 @pytest.mark.parametrize("config", [CONFIG, CONFIG.filled(), CONFIG.resolve(**MACHINE)])
-def test_config_files_satisfy_it(printed, config):
+def test_config_files_satisfy_the_schema(printed, config):
     assert accepts(printed, tomllib.loads(tomli_w.dumps(config.to_dict())))
 
 
-def test_a_part_satisfies_it_and_mistakes_do_not(printed):
+def test_partial_files_satisfy_the_schema_and_mistakes_do_not(printed):
     assert accepts(printed, {"model": {"d_model": 128}})
     for values in (
         {"stesp": 3},

@@ -1,4 +1,4 @@
-"""`tilth corpus` as a person would use it."""
+"""`tilth corpus`, called as a command."""
 
 import gzip
 import json
@@ -63,7 +63,7 @@ def test_info_as_json(folder):
     assert json.loads(separated.stdout)["documents"] == 2
 
 
-def test_info_of_nothing(tmp_path):
+def test_info_of_an_empty_corpus(tmp_path):
     (tmp_path / "a.txt").touch()
     done = tilth("info", tmp_path / "a.txt")
     assert done.returncode == 0
@@ -88,7 +88,7 @@ def test_info_of_nothing(tmp_path):
         (["stories", "--out", "x.txt", "--size", "much"], ["'much' is not a size; write 500kB"]),
     ],
 )
-def test_refused_in_one_sentence(folder, words, parts):
+def test_errors_are_one_sentence(folder, words, parts):
     done = tilth(*words, cwd=folder)
     assert done.returncode == 2
     assert done.stdout == ""
@@ -153,7 +153,7 @@ def test_sizes(text, size_bytes):
 
 
 @pytest.mark.parametrize("text", ["", "MB", "-1", "1.2.3MB", "1e6", "5 apples", "1 000", "٣MB"])
-def test_no_sizes(text):
+def test_invalid_sizes(text):
     with pytest.raises(ValueError, match="is not a size; write 500kB, 50MB"):
         parse_bytes(text)
 

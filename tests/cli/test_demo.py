@@ -1,4 +1,4 @@
-"""The demo, made very small: every stage, a second call, an interruption, a terminal."""
+"""A very small demo: every stage, a second call, an interruption, a terminal."""
 
 import contextlib
 import importlib.util
@@ -36,7 +36,7 @@ def _small():
 
 
 def run_demo(folder, **options):
-    """What it prints, called as from `folder`."""
+    """Run the demo in `folder`; return stdout and stderr."""
     out, err = io.StringIO(), io.StringIO()
     with (
         contextlib.chdir(folder),
@@ -49,7 +49,7 @@ def run_demo(folder, **options):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A demo, and what it printed."""
+    """A demo folder, and its stdout and stderr."""
     folder = tmp_path_factory.mktemp("made")
     return folder / "demo-quick", *run_demo(folder)
 
@@ -62,7 +62,7 @@ def losses(folder):
     return [record.loss for record in tilth.open_run(folder / "run").metrics()]
 
 
-def test_every_stage_says_what_it_does_and_how_long_it_took(made):
+def test_every_stage_prints_a_title_a_result_and_a_time(made):
     _, out, err = made
     stages = re.findall(rf"^(\d)\. .+\.\n(?:(?:   .*)?\n)*?   .+ {TIME}$", out, re.M)
     assert stages == list("12345678")
@@ -71,7 +71,7 @@ def test_every_stage_says_what_it_does_and_how_long_it_took(made):
     assert out.splitlines()[-1] == "Wrote demo-quick"
 
 
-def test_its_numbers_are_those_of_the_files(made):
+def test_printed_numbers_equal_those_of_the_files(made):
     folder, out, _ = made
     text = (folder / "stories.txt").read_text()
     assert text.startswith(story(0))
@@ -88,14 +88,14 @@ def test_its_numbers_are_those_of_the_files(made):
     model = tilth.TransformerLM(run.config.model)
     assert f"{sum(p.numel() for p in model.parameters()):,} parameters" in out
     assert f"{STEPS} steps of {8 * 128:,} tokens" in out
-    # The training's own last evaluation had room for the whole validation set.
+    # The last evaluation during training read the whole validation set.
     evaluation = run.metrics()[-1].evaluation
     assert evaluation.tokens == len(valid) - 1
     assert f"perplexity {np.exp(evaluation.loss):.2f}: " in out
     assert f"loss {evaluation.loss:.3f} nats per token" in out
 
 
-def test_a_sentence_is_cut_into_the_tokens_that_were_learned(made):
+def test_the_sentence_is_split_into_tokens_of_the_tokenizer(made):
     folder, out, _ = made
     tokenizer = tilth.Tokenizer.load(folder / "tokenizer.json")
     assert tokenizer.vocab_size == 1000
@@ -103,7 +103,7 @@ def test_a_sentence_is_cut_into_the_tokens_that_were_learned(made):
     assert "   " + "|".join(tokens) in out.splitlines()
 
 
-def test_the_stories_are_the_models_and_the_beginnings_are_given(made):
+def test_stories_are_generated_from_the_prompts(made):
     folder, out, _ = made
     printed = " ".join(out.split())
     for beginning in module.BEGINNINGS:
@@ -111,7 +111,7 @@ def test_the_stories_are_the_models_and_the_beginnings_are_given(made):
             beginning, temperature=0.4, max_tokens=400, seed=0
         )
         paragraphs = (beginning + "".join(rest)).split("\n")
-        # As Python writes what cannot be printed.
+        # Control characters as Python escapes.
         shown = ("".join(c if c.isprintable() else repr(c)[1:-1] for c in p) for p in paragraphs)
         assert " ".join(" ".join(shown).split()) in printed
 
@@ -123,7 +123,7 @@ def test_a_plain_log_has_a_line_for_each_evaluation(made):
     assert len(re.findall(r"^   Once upon a time", err, re.M)) == 5
 
 
-def test_a_dumb_terminal_gets_the_lines_of_a_plain_log(made, monkeypatch):
+def test_a_dumb_terminal_gets_plain_lines(made, monkeypatch):
     terminal = io.StringIO()
     terminal.isatty = lambda: True
     monkeypatch.setattr(sys, "stderr", terminal)
@@ -143,7 +143,7 @@ def test_a_dumb_terminal_gets_the_lines_of_a_plain_log(made, monkeypatch):
     assert len(second) <= 80
 
 
-def test_a_second_call_makes_nothing_again(made):
+def test_a_second_call_changes_no_file(made):
     folder, out, _ = made
     before = files(folder)
     again, err = run_demo(folder.parent)
@@ -167,7 +167,7 @@ main()
 
 
 def run_on_a_terminal(folder):
-    """What a terminal of 80 columns shows that knows no more than ASCII, and the exit code."""
+    """Run on an ASCII terminal of 80 columns; return its output and the exit code."""
     controller, terminal = pty.openpty()
     environment = {"TERM": "xterm-256color", "COLUMNS": "80", "PYTHONIOENCODING": "ascii"}
     child = subprocess.Popen(
@@ -179,14 +179,14 @@ def run_on_a_terminal(folder):
     )
     os.close(terminal)
     seen = b""
-    with contextlib.suppress(OSError):  # how a terminal ends whose last process is gone
+    with contextlib.suppress(OSError):  # the terminal is closed
         while part := os.read(controller, 65536):
             seen += part
     os.close(controller)
     return seen.decode("ascii"), child.wait()
 
 
-def test_an_interrupted_training_goes_on_to_the_same_bits(made, tmp_path, monkeypatch):
+def test_an_interrupted_demo_resumes_to_the_same_bits(made, tmp_path, monkeypatch):
     def interrupt(record):
         if record.step == 7:
             os.kill(os.getpid(), signal.SIGINT)
@@ -196,7 +196,7 @@ def test_an_interrupted_training_goes_on_to_the_same_bits(made, tmp_path, monkey
     with pytest.raises(SystemExit) as ended:
         run_demo(tmp_path / "here")
     assert ended.value.code == 128 + signal.SIGINT
-    # A run remembers the path of its data; it may move all the same.
+    # A run stores the path of its data, but the folder may move.
     folder = (tmp_path / "here").rename(tmp_path / "there") / "demo-quick"
     assert tilth.open_run(folder / "run").checkpoints()[-1].step == 7
     before = files(folder)
@@ -214,13 +214,13 @@ def test_an_interrupted_training_goes_on_to_the_same_bits(made, tmp_path, monkey
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen)
     assert f"step {STEPS} of {STEPS} ###" in text  # the panel
     lines = [line for line in re.split(r"[\r\n]+", text) if line]
-    # What the model writes beyond ASCII becomes escapes, and their line longer than it was meant.
+    # Text beyond ASCII is escaped, which lengthens its line.
     assert max(len(line) for line in lines if "\\" not in line) <= 80
     assert lines[-1] == "Wrote demo-quick"
 
 
-def test_a_finished_run_that_was_trained_further(made, tmp_path):
-    """The report is made again, as it is older than the last step; nothing else is."""
+def test_an_extended_run_gets_a_new_report(made, tmp_path):
+    """Only the report, older than the last step, is written again."""
     folder = tmp_path / "demo-quick"
     shutil.copytree(made[0], folder)
     list(tilth.extend(folder / "run", 2, data=folder / "data"))
@@ -231,7 +231,7 @@ def test_a_finished_run_that_was_trained_further(made, tmp_path):
     assert changed - {folder.name} == {"report.html", "report.md", "report-curves.png"}
 
 
-def test_another_demo_is_refused_in_one_sentence(made, tmp_path):
+def test_the_folder_of_another_demo_is_an_error(made, tmp_path):
     folder = made[0]
     before = files(folder)
     with pytest.raises(FileExistsError, match=r"with another --seed or --quick; name another"):
@@ -249,7 +249,7 @@ def test_another_demo_is_refused_in_one_sentence(made, tmp_path):
     assert [path.name for path in tmp_path.rglob("*")] == ["mine", "precious.txt"]
 
 
-def test_without_the_extra_there_is_no_report_and_a_sentence(made, tmp_path, monkeypatch):
+def test_without_the_extra_the_report_is_skipped(made, tmp_path, monkeypatch):
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "plotly" else find_spec(name)
@@ -260,7 +260,7 @@ def test_without_the_extra_there_is_no_report_and_a_sentence(made, tmp_path, mon
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_the_next_commands_can_be_typed(made, monkeypatch):
+def test_the_suggested_commands_parse(made, monkeypatch):
     folder = made[0]
     demo = module.Demo(folder, module.QUICK, 0, None)
     monkeypatch.setattr(sys, "argv", [".venv/bin/tilth", "demo"])
@@ -281,5 +281,5 @@ def test_quick_learns_to_write_in_about_a_minute(tmp_path):
     began = time.monotonic()
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert time.monotonic() - began < 180  # a minute, on a machine with nothing else to do
+    assert time.monotonic() - began < 180  # a minute on an idle machine
     assert float(re.search(r"perplexity ([\d.]+)", done.stdout)[1]) < 20

@@ -1,4 +1,4 @@
-"""`tilth generate` as a person would use it."""
+"""`tilth generate`, called as a command."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def tilth(*words, **options):
 
 
 def make_run(folder, tokens):
-    """A run that has learnt nothing, with these tokens and an end token."""
+    """An untrained run with these tokens and an end token."""
     tokenizer = Tokenizer(dict(enumerate(tokens)), [], special_tokens=["<|endoftext|>"])
     vocab_size = len(tokens) + 1
     model = ModelConfig(vocab_size, context_length=32, d_model=32, num_layers=2, num_heads=4)
@@ -37,14 +37,14 @@ def make_run(folder, tokens):
     run = create_run(folder, config, tokenizer, "none")
     torch.manual_seed(0)
     with CheckpointWriter(run.folder, keep=1) as writer:
-        optimizer = SimpleNamespace(state_dict=dict)  # a real one takes seconds to begin
+        optimizer = SimpleNamespace(state_dict=dict)  # a real one takes seconds to import
         writer.save(5, TransformerLM(model), optimizer, {"valid_loss": 1.0}, {})
     return run
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """One whose every token is a printable character."""
+    """A run whose tokens are printable characters."""
     return make_run(tmp_path_factory.mktemp("runs") / "first", [bytes([i]) for i in range(32, 127)])
 
 
@@ -53,7 +53,7 @@ def expected(run, prompt, **options):
     return "".join(model.generate(prompt, **options))
 
 
-def test_text_goes_to_stdout_and_why_it_ended_to_stderr(run):
+def test_text_goes_to_stdout_and_the_stop_reason_to_stderr(run):
     done = tilth(run.folder, "--prompt", "Once", "--max-tokens", 20, "--seed", 3)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"Once{expected(run, 'Once', max_tokens=20, seed=3)}\n"
@@ -61,7 +61,7 @@ def test_text_goes_to_stdout_and_why_it_ended_to_stderr(run):
     assert done.stderr.endswith(" tokens/s\n")
 
 
-def test_every_option_arrives(run):
+def test_every_option_reaches_the_model(run):
     options = {
         "max_tokens": 30,
         "temperature": 0.7,
@@ -92,7 +92,7 @@ def test_stop_strings_and_a_full_context(run):
     assert done.stderr.startswith("stopped as the context is full after 32 tokens")
 
 
-def test_prompts_from_stdin_are_data(run):
+def test_prompts_from_stdin_are_plain_text(run):
     for line_end in ("", "\n", "\r\n"):
         done = tilth(
             run.folder, "--prompt", "-", "--max-tokens", 5, input=f"<|endoftext|>{line_end}"
@@ -106,7 +106,7 @@ def test_prompts_from_stdin_are_data(run):
 
 
 def test_a_terminal_gets_no_control_characters(tmp_path):
-    """Of the prompt or of the text: they are shown as escapes, but for line ends and tabs."""
+    """In prompt and text, all but line ends and tabs are escaped."""
     run = make_run(tmp_path / "run", [bytes([i]) for i in range(128)])
     text = expected(run, "a\x1b]0;t\x07", max_tokens=99)
     assert any(letter < " " for letter in text)
@@ -125,7 +125,7 @@ def test_a_terminal_gets_no_control_characters(tmp_path):
     )
 
 
-def test_json_holds_every_token(run):
+def test_json_has_every_token(run):
     done = tilth(run.folder, "--prompt", "Hi", "--max-tokens", 6, "--json", "--alternatives", 3)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -142,7 +142,7 @@ def test_json_holds_every_token(run):
         assert values == sorted(values, reverse=True)
 
 
-def test_interactive_asks_until_the_input_ends(run):
+def test_interactive_reads_prompts_until_the_input_ends(run):
     lines = f"Hi\n{'x' * 40}\n\né\n\udcff\nHo"
     done = tilth(
         run.folder, "--interactive", "--max-tokens", 5, input=lines, errors="surrogateescape"
@@ -155,14 +155,14 @@ def test_interactive_asks_until_the_input_ends(run):
     assert done.stderr.count("tilth: ") == 3
 
 
-def test_bad_values_are_refused_before_it_asks(run):
+def test_bad_options_are_errors_before_the_first_prompt(run):
     done = tilth(run.folder, "--interactive", "--temperature", "-1", input="Hi\nHo\n")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "tilth: temperature is -1; it must be at least 0.\n"
 
 
 def test_a_prompt_is_utf8_in_every_locale(run):
-    words = ["--prompt", "caf\udcc3\udca9"]  # what Python makes of é where it knows ASCII alone
+    words = ["--prompt", "caf\udcc3\udca9"]  # é, as Python decodes it in an ASCII locale
     for locale in ("C.UTF-8", "C"):
         variables = {**os.environ, "LC_ALL": locale, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
         assert "byte 0xC3 at offset 3 has" in tilth(run.folder, *words, env=variables).stderr
@@ -178,7 +178,7 @@ def test_a_closed_stdin_is_an_empty_prompt(run):
     assert done.stdout == f"{expected(run, '', max_tokens=5)}\n"
 
 
-def test_int8_on_request(run):
+def test_int8(run):
     done = tilth(run.folder, "--prompt", "Hi", "--max-tokens", 5, "--quantize", "int8")
     assert done.returncode == 0, done.stderr
     int8 = load(run, quantize="int8")
@@ -207,7 +207,7 @@ def test_int8_on_request(run):
         (["--temprature", "1"], "Did you mean --temperature?"),
     ],
 )
-def test_mistakes_end_in_one_sentence(run, words, sentence):
+def test_mistakes_are_one_sentence(run, words, sentence):
     done = tilth(run.folder, *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("tilth: ")
@@ -215,13 +215,13 @@ def test_mistakes_end_in_one_sentence(run, words, sentence):
     assert sentence in done.stderr
 
 
-def test_a_folder_that_is_no_run(tmp_path):
+def test_a_folder_that_is_not_a_run(tmp_path):
     done = tilth(tmp_path)
     assert done.returncode == 2
     assert "is not a run" in done.stderr
 
 
-def test_no_torch_and_a_first_token_soon(run, once_within, cpu_seconds):
+def test_first_token_within_a_second_without_torch(run, once_within, cpu_seconds):
     program = (
         f"import sys; sys.argv = ['tilth', 'generate', {str(run.folder)!r}, '--max-tokens', '1']\n"
         "from tilth.cli import main\n"
@@ -231,7 +231,7 @@ def test_no_torch_and_a_first_token_soon(run, once_within, cpu_seconds):
     once_within(1, lambda: cpu_seconds(program))
 
 
-def test_ctrl_c_ends_it(run):
+def test_ctrl_c_ends_generation(run):
     command = [*TILTH, "generate", run.folder, "--samples", "100000000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         child.stdout.read(10)

@@ -1,4 +1,4 @@
-"""`tilth lab` as a person would use it."""
+"""`tilth lab`, called as a command."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def test_sgd_as_json():
     assert found["runs"][1]["losses"][-1] is None  # beyond float32
 
 
-def test_sgd_refuses_in_one_sentence():
+def test_sgd_errors_are_one_sentence():
     for words, part in (
         (["--lr=-1"], "lr is -1.0"),
         (["--steps", "0"], "steps must be at least 1"),
@@ -96,12 +96,12 @@ def _one_thread():
 
 
 def here(capsys, *words):
-    """The verb in this process, which has torch already."""
+    """Run the verb in this process, which has imported torch."""
     app([*map(str, ("lab", *words))])
     return capsys.readouterr()
 
 
-def test_a_dry_run_prints_what_it_would_cost_and_writes_nothing(data, tmp_path, capsys):
+def test_a_dry_run_prints_the_cost_and_writes_nothing(data, tmp_path, capsys):
     out = tmp_path / "lab"
     words = ("lr", "--data", data.folder, *SMALL, "--steps", 5, "--out", out, "--dry-run")
     lines = here(capsys, *words).out.splitlines()
@@ -112,7 +112,7 @@ def test_a_dry_run_prints_what_it_would_cost_and_writes_nothing(data, tmp_path, 
     assert not out.exists()
 
 
-def test_another_number_of_workers_goes_on_with_the_same_lab(data, tmp_path, capsys):
+def test_a_lab_resumes_with_another_number_of_workers(data, tmp_path, capsys):
     place = SMALL.index("--machine.threads")
     few = SMALL[2:place] + SMALL[place + 2 :]
     mine = tmp_path / "mine.toml"
@@ -122,15 +122,13 @@ def test_another_number_of_workers_goes_on_with_the_same_lab(data, tmp_path, cap
     assert here(capsys, *words, "--workers", 2).out == first.out
 
 
-def test_a_warm_up_may_be_given_beside_a_budget(data, tmp_path, capsys):
+def test_warm_up_steps_with_a_time_budget(data, tmp_path, capsys):
     words = ("lr", "--data", data.folder, *SMALL, "--budget", "60s", "--dry-run")
     done = here(capsys, *words, "--optimizer.warmup-steps", 5, "--out", tmp_path / "lab")
     assert "7 trials" in done.out
 
 
-def test_a_budget_of_time_becomes_steps_for_all_trials_together(
-    data, tmp_path, capsys, monkeypatch
-):
+def test_a_time_budget_is_converted_to_steps_of_all_trials(data, tmp_path, capsys, monkeypatch):
     module = "tilth.training.planning"
     monkeypatch.setattr(f"{module}._time_steps", lambda *_, **__: [(0.01, 0.01)])
 
@@ -140,7 +138,7 @@ def test_a_budget_of_time_becomes_steps_for_all_trials_together(
         return int(lines[3].split()[1].replace(",", ""))
 
     assert 4 < steps_of("1000s") / steps_of("200s") < 6
-    # 90% of it, over some ten trials, at 10 ms a step; evaluations and samples take their part.
+    # 90% of it for about ten trials at 10 ms per step, minus evaluations and samples.
     assert 0.5 < steps_of("1000s") * 10.5 * 0.01 / 900 <= 1
 
 
@@ -169,14 +167,14 @@ def test_shape_is_three_labs_and_one_report(data, tmp_path, capsys):
     out = tmp_path / "shape"
     words = ("shape", "--data", data.folder, *SMALL, "--steps", 3, "--out", out)
     done = here(capsys, *words, "--max-bytes", 20_000)
-    assert len(done.out.splitlines()) == 4  # an answer each, and what was written
+    assert len(done.out.splitlines()) == 4  # three answers and the written files
     assert {path.name for path in out.iterdir() if path.is_dir()} == {
         *("depth", "context", "vocabulary")
     }
     assert (out / "report.html").exists()
 
 
-def test_a_question_of_ones_own_and_names_that_are_none(data, tmp_path, capsys):
+def test_a_custom_question_and_unknown_names(data, tmp_path, capsys):
     mine = tmp_path / "mine.toml"
     base = "[base]\noptimizer.weight_decay = 0.0\n"
     mine.write_text(f'recipe = "tiny"\n{base}[grid]\noptimizer.lr = [1e-3, 1e-2]\n')
@@ -190,12 +188,12 @@ def test_a_question_of_ones_own_and_names_that_are_none(data, tmp_path, capsys):
         here(capsys, mine, *words, "--workers", 0)
 
 
-def test_stopped_by_a_signal_it_says_how_to_go_on_and_does(data, tmp_path):
+def test_a_stopped_lab_prints_how_to_continue(data, tmp_path):
     out = tmp_path / "lab"
     words = ["lr", "--data", data.folder, *SMALL, "--steps", 40_000, "--out", out]
     command = [*TILTH, *map(str, words)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    # The second step: from the first event on, a signal is noted.
+    # Signals are handled from the first event on.
     while not any(path.read_text().count("\n") > 1 for path in out.glob("runs/*/metrics.jsonl")):
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.1)
@@ -221,7 +219,7 @@ def test_a_signal_before_the_first_step_acts_at_once(capsys):
     assert capsys.readouterr().err == "tilth: stopped; continue with `tilth lab 'a b'`\n"
 
 
-def test_a_worker_that_a_signal_ended_is_no_lack_of_memory(capsys, monkeypatch):
+def test_a_worker_ended_by_a_signal_is_not_reported_as_out_of_memory(capsys, monkeypatch):
     monkeypatch.setattr("tilth.cli.lab_view._lines", lambda: lambda event: None)
 
     def losing(*, signalled):
@@ -238,14 +236,14 @@ def test_a_worker_that_a_signal_ended_is_no_lack_of_memory(capsys, monkeypatch):
         watch(losing(signalled=False), ("tilth", "lab"))
 
 
-def test_ctrl_c_while_workers_start_ends_it_well(data, tmp_path):
+def test_ctrl_c_while_workers_start(data, tmp_path):
     out = tmp_path / "lab"
     words = ["lr", "--data", data.folder, *SMALL, "--steps", 40_000, "--out", out, "--workers", 2]
     command = [*TILTH, *map(str, words)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
 
-    def is_importing():  # what the server of workers does first, for seconds
+    def is_importing():  # the fork server first imports torch, for seconds
         folders = [Path("/proc", pid) for pid in children.read_text().split()]
         workers = [each for each in folders if b"forkserver" in (each / "cmdline").read_bytes()]
         return any("libtorch" in (each / "maps").read_text() for each in workers)
@@ -266,7 +264,9 @@ def test_ctrl_c_while_workers_start_ends_it_well(data, tmp_path):
     [(("--steps", 0), "steps"), (("--steps", 4, "--seeds", 0), "seeds must be at least 1")],
 )
 @pytest.mark.parametrize("question", ["lr", "batch-size", "ablations", "shape"])
-def test_nothing_at_all_is_refused(data, tmp_path, capsys, monkeypatch, question, words, said):
+def test_zero_steps_and_zero_seeds_are_errors(
+    data, tmp_path, capsys, monkeypatch, question, words, said
+):
     monkeypatch.setattr("tilth.training.planning._time_steps", lambda *_, **__: [(0.01, 0.01)])
     monkeypatch.setattr(
         "tilth.lab.planning.run_question", lambda *_, **__: pytest.fail("it trains")
@@ -278,7 +278,7 @@ def test_nothing_at_all_is_refused(data, tmp_path, capsys, monkeypatch, question
 
 
 @pytest.mark.parametrize("question", ["lr", "corpora", "shape", "tokenizers", "sgd"])
-def test_a_folder_of_others_is_refused_and_stays_as_it_was(data, tmp_path, capsys, question):
+def test_a_folder_that_is_not_a_lab_is_an_error_and_unchanged(data, tmp_path, capsys, question):
     (tmp_path / "report.md").write_text("theirs")
     words = {
         "sgd": (),
@@ -291,7 +291,7 @@ def test_a_folder_of_others_is_refused_and_stays_as_it_was(data, tmp_path, capsy
     assert (tmp_path / "report.md").read_text() == "theirs"
 
 
-def test_steps_are_varied_or_follow_from_a_budget_but_not_both(data, tmp_path, capsys):
+def test_varied_steps_and_a_budget_are_an_error(data, tmp_path, capsys):
     mine = tmp_path / "mine.toml"
     words = ("--data", data.folder, *SMALL[2:], "--out", tmp_path / "lab", "--dry-run")
     for text in ("[grid]\nsteps = [2, 3]\n", "[[trials]]\nlabel = 'long'\nsteps = 3\n"):
@@ -304,7 +304,7 @@ def test_steps_are_varied_or_follow_from_a_budget_but_not_both(data, tmp_path, c
         here(capsys, mine, *words, "--steps", 5)
 
 
-def test_tokenizers_needs_no_training(data, tmp_path, capsys):
+def test_tokenizers_trains_no_model(data, tmp_path, capsys):
     other = tmp_path / "other"
     shutil.copytree(data.folder, other)
     out = tmp_path / "lab"

@@ -1,4 +1,4 @@
-"""`tilth lab search` as a person would use it."""
+"""`tilth lab search`, called as a command."""
 
 import signal
 import subprocess
@@ -34,12 +34,12 @@ def data(stories):
     return stories.folder
 
 
-def test_stopped_it_goes_on_with_the_trial_that_it_was_in(data, tmp_path):
+def test_a_stopped_search_resumes_its_trial(data, tmp_path):
     out = tmp_path / "search"
     words = ("--data", data, *LR, "--trials", 2, "--steps", 600, "--out", out)
     process = start(*words)
     metrics = out / "runs" / "trial-0000" / "metrics.jsonl"
-    # The second step: from the first event on, a signal is noted.
+    # Signals are handled from the first event on.
     while process.poll() is None and not (metrics.exists() and metrics.read_text().count("\n") > 1):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
@@ -64,7 +64,7 @@ def test_stopped_it_goes_on_with_the_trial_that_it_was_in(data, tmp_path):
     assert config.steps == 600
 
 
-def test_dry_run_says_what_it_costs_and_leaves_nothing(data, tmp_path):
+def test_dry_run_prints_the_cost_and_writes_nothing(data, tmp_path):
     layers = ("--vary", "model.num_layers=1,2")
     words = ("--data", data, *LR, *layers, "--trials", 4, "--budget", "2m", "--dry-run")
     code, stdout, stderr = run(*words, "--out", tmp_path / "search")
@@ -79,7 +79,7 @@ def test_dry_run_says_what_it_costs_and_leaves_nothing(data, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_mistake_is_one_sentence_and_leaves_nothing(data, tmp_path):
+def test_a_mistake_is_one_sentence_and_writes_nothing(data, tmp_path):
     out = tmp_path / "search"
     code, _, stderr = run("--data", data, "--out", out, "--vary", "optimizer.lt=1e-3..1e-1")
     assert code == 2

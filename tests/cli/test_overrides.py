@@ -1,4 +1,4 @@
-"""A config's fields as flags and tables: the same names, types and docstrings, all optional."""
+"""Config fields as flags and tables: same names, types and docstrings, all optional."""
 
 from dataclasses import dataclass, fields
 from io import StringIO
@@ -18,7 +18,7 @@ ModelOverrides, OptimizerOverrides, MachineOverrides, WatchOverrides = map(overr
 
 
 def parse(*words, toml=None):
-    """What a verb with these overrides is given."""
+    """Return the overrides that a verb receives, or the help."""
     app = App(
         result_action="return_value",
         print_error=False,
@@ -46,7 +46,7 @@ def parse(*words, toml=None):
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_the_fields_are_the_configs_own(config):
+def test_the_fields_equal_those_of_the_config(config):
     overrides = overrides_of(config)
     assert [each.name for each in fields(overrides)] == [each.name for each in fields(config)]
     assert changes(overrides()) == {}
@@ -54,7 +54,7 @@ def test_the_fields_are_the_configs_own(config):
         overrides(nonsense=1)
 
 
-def test_nothing_given():
+def test_no_overrides():
     assert changes(None) == {}
     assert parse("tiny") == {}
 
@@ -71,7 +71,7 @@ def test_nothing_given():
             "--machine.no-compile --machine.device cpu",
             {"machine": {"compile": False, "device": "cpu"}},
         ),
-        # "none" is a name here, and not Python's None, which would mean "not given".
+        # "none" is a choice here, not None.
         (
             "--model.norm none --model.position none",
             {"model": {"norm": "none", "position": "none"}},
@@ -89,13 +89,13 @@ def test_flags(words, expected):
     assert parse(*words.split(), "tiny") == expected
 
 
-def test_a_config_takes_what_was_given():
+def test_a_config_accepts_the_overrides():
     given = parse("tiny", "--optimizer.betas", "0.8", "0.9", "--optimizer.schedule", "constant")
     config = OptimizerConfig(**given["optimizer"])
     assert config == OptimizerConfig(betas=(0.8, 0.9), schedule="constant")
 
 
-def test_a_table_of_a_file_and_flags_over_it():
+def test_flags_override_the_tables_of_a_file():
     toml = {
         "model": {"d_model": 256, "qk_norm": True, "norm": "none"},
         "optimizer": {"betas": [0.9, 0.99]},
@@ -161,13 +161,13 @@ def test_help_is_the_docstring_of_the_field():
     assert flat.count("--model.qk-norm") == 1
 
 
-def test_a_field_without_a_docstring_is_our_mistake():
+def test_a_field_without_a_docstring_is_an_assertion_error():
     with pytest.raises(AssertionError, match="seed"):
         overrides_of(Undocumented)
 
 
 @dataclass
 class Undocumented:
-    """A config that somebody forgot to finish."""
+    """A config with an undocumented field."""
 
     seed: int = 0

@@ -1,4 +1,4 @@
-"""`tilth report`: says the answer, names what it wrote, and needs no torch."""
+"""`tilth report`: prints the answer and the written files, without torch."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ pytest.importorskip("plotly")
 pytest.importorskip("matplotlib")
 
 
-def test_what_it_says(tmp_path, capsys):
+def test_output(tmp_path, capsys):
     make_run(tmp_path / "first", [record(1, 5.0, bits=2.0)])
     out = tmp_path / "page.html"
     report([tmp_path / "first"], out=out, title="Mine")

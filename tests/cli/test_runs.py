@@ -1,4 +1,4 @@
-"""`tilth runs`: what stands in the table is what stands in the run directories."""
+"""`tilth runs`: the table equals the run directories."""
 
 import json
 import math
@@ -23,7 +23,7 @@ STEPS = 1200
 
 @pytest.fixture
 def lines_of(capsys):
-    """What the verb prints about a folder."""
+    """Return the lines printed for a folder."""
 
     def lines_of(folder, **options):
         runs(folder, **options)
@@ -34,7 +34,7 @@ def lines_of(capsys):
 
 @pytest.fixture
 def rows_of(lines_of):
-    """The same as JSON, by name."""
+    """Return the rows of the JSON output, by name."""
 
     def rows_of(folder):
         (line,) = lines_of(folder, json=True)
@@ -62,12 +62,12 @@ def record(step, loss, **more):
 
 
 def line(**changes):
-    """A line of metrics.jsonl, with other values."""
+    """A line of metrics.jsonl with changed values."""
     return json.dumps({**record(1, 6.5).to_dict(), **changes}).encode() + b"\n"
 
 
 def manifest(**changes):
-    """The manifest of a run, with other values."""
+    """The manifest of a run with changed values."""
     values = {"format": "run", "version": 1, "data_fingerprint": "0", "tokenizer_fingerprint": "0"}
     return json.dumps({**values, **changes}).encode()
 
@@ -100,7 +100,7 @@ def test_rows(tmp_path, rows_of, lines_of):
         "step": 5,
         "steps": STEPS,
         "checkpoint_step": 3,
-        "loss": 4.5,  # the last that was finite
+        "loss": 4.5,  # the last finite one
         "valid_loss": 4.875,
         "best_valid_loss": 4.75,
         "bits_per_byte": 2.375,
@@ -117,12 +117,12 @@ def test_rows(tmp_path, rows_of, lines_of):
     assert len({len(line) for line in [heading, *lines]}) == 1, "columns end together"
 
 
-def test_one_run_by_its_own_name(tmp_path, rows_of):
+def test_a_run_directory_lists_itself(tmp_path, rows_of):
     make_run(tmp_path / "first", RECORDS)
     assert list(rows_of(tmp_path / "first")) == ["first"]
 
 
-def test_running_is_whoever_holds_the_lock(tmp_path, rows_of):
+def test_a_locked_run_is_running(tmp_path, rows_of):
     run = make_run(tmp_path / "first", RECORDS)
     with run.locked():
         assert rows_of(tmp_path)["first"]["state"] == "running"
@@ -159,7 +159,7 @@ def test_age_is_the_time_since_the_last_step(tmp_path, lines_of):
         ("manifest.json", manifest(checksums={"tokenizer.json": None}), "checksums"),
     ],
 )
-def test_a_damaged_run_is_a_row_that_says_so(tmp_path, rows_of, lines_of, file, content, part):
+def test_a_damaged_run_is_listed_with_its_problem(tmp_path, rows_of, lines_of, file, content, part):
     make_run(tmp_path / "a", RECORDS)
     make_run(tmp_path / "b", RECORDS)
     (tmp_path / "a" / file).write_bytes(content)
@@ -173,21 +173,21 @@ def test_a_damaged_run_is_a_row_that_says_so(tmp_path, rows_of, lines_of, file, 
     assert whole.startswith("b     stopped ")
 
 
-def test_a_torn_last_line_is_no_damage(tmp_path, rows_of):
+def test_a_torn_last_line_is_ignored(tmp_path, rows_of):
     make_run(tmp_path / "a", RECORDS)
     with (tmp_path / "a" / "metrics.jsonl").open("ab") as file:
         file.write(b'{"step": 6, "lo')
     assert rows_of(tmp_path)["a"]["step"] == 5
 
 
-def test_nothing_to_list(tmp_path, rows_of, lines_of):
+def test_no_runs(tmp_path, rows_of, lines_of):
     assert lines_of(tmp_path) == [f"There are no runs in {tmp_path}; `tilth train` creates them."]
     assert rows_of(tmp_path) == {}
     with pytest.raises(FileNotFoundError, match=r"no folder .*missing; name the folder"):
         runs(tmp_path / "missing")
 
 
-def test_names_cannot_speak_to_the_terminal(tmp_path, lines_of):
+def test_control_characters_in_names_are_escaped(tmp_path, lines_of):
     make_run(tmp_path / "a\x1b[2Jb\n")
     make_run(tmp_path / "c\x1b[2Jd\n")
     (tmp_path / "c\x1b[2Jd\n" / "config.toml").write_bytes(b"?")
@@ -209,15 +209,15 @@ def test_as_a_command_without_torch(tmp_path):
     assert json.loads(done.stdout)["runs"][0]["checkpoint_step"] == 3
 
 
-def test_a_validation_set_without_text_is_no_damage(tmp_path, rows_of, lines_of):
-    evaluation = Evaluation(5.0, 148.41, float("inf"), 1)  # bits over no bytes: null in the log
+def test_a_validation_set_without_text(tmp_path, rows_of, lines_of):
+    evaluation = Evaluation(5.0, 148.41, float("inf"), 1)  # no bytes: null in the log
     make_run(tmp_path / "run", [record(1, 5.0, evaluation=evaluation)])
     row = rows_of(tmp_path)["run"]
     assert (row["state"], row["valid_loss"], row["bits_per_byte"]) == ("stopped", 5.0, None)
     assert "damaged" not in "".join(lines_of(tmp_path))
 
 
-def test_what_was_not_finite_is_null(tmp_path, rows_of, lines_of):
+def test_non_finite_values_are_null(tmp_path, rows_of, lines_of):
     make_run(
         tmp_path / "a", [record(1, 6.5, evaluation=Evaluation(math.inf, math.inf, math.inf, 9))]
     )

@@ -1,4 +1,4 @@
-"""Live displays on a real terminal: rich draws them, and foreign text is still escaped."""
+"""Live displays on a terminal are drawn; untrusted text is escaped."""
 
 import os
 import pty

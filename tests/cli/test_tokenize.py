@@ -1,4 +1,4 @@
-"""`tilth tokenize` and `tilth verify` as a person would use them."""
+"""`tilth tokenize` and `tilth verify`, called as commands."""
 
 import json
 import signal
@@ -53,7 +53,7 @@ def test_tokenize_then_verify(folder, tmp_path):
     assert json.loads(again.stdout)["splits"]["valid"]["tokens"] == 0
 
 
-def test_verify_names_what_is_damaged(folder, tmp_path):
+def test_verify_names_the_damaged_file(folder, tmp_path):
     tokenize(folder, tmp_path / "data")
     damaged = bytearray((tmp_path / "data" / "valid.npy").read_bytes())
     damaged[-1] ^= 1
@@ -87,7 +87,7 @@ def test_bad_options(folder, tmp_path, words, sentence):
     assert not (tmp_path / "data").exists()
 
 
-def test_what_is_not_there(folder, tmp_path):
+def test_missing_files(folder, tmp_path):
     done = tilth(
         "tokenize", folder / "storys.txt", "--tokenizer", folder / "tokenizer.json", "--out", "x"
     )
@@ -98,11 +98,11 @@ def test_what_is_not_there(folder, tmp_path):
     assert "is not a data folder" in done.stderr
 
 
-def test_ctrl_c_and_on(folder, tmp_path):
-    """Interrupted in the middle, it ends with one line, and the same command finishes the work."""
+def test_resume_after_ctrl_c(folder, tmp_path):
+    """An interrupted command prints one line; the same command resumes."""
     with (tmp_path / "long.jsonl").open("w") as file:
         line = json.dumps({"text": " ".join(STORIES)}) + "\n"
-        file.write(line * 20_000)  # a second or more: time enough to be in the middle
+        file.write(line * 20_000)  # takes a second or more
     command = [sys.executable, "-m", "tilth", "tokenize", tmp_path / "long.jsonl", "--threads", "1"]
     command += ["--tokenizer", folder / "tokenizer.json", "--out", tmp_path / "data"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

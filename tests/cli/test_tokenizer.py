@@ -1,4 +1,4 @@
-"""`tilth tokenizer` as a person would use it."""
+"""`tilth tokenizer`, called as a command."""
 
 import gzip
 import io
@@ -65,7 +65,7 @@ def test_train(folder):
     assert theirs.encode(TEXT).ids == trained.encode(TEXT)
 
 
-def test_train_refuses_and_explains(folder):
+def test_train_errors(folder):
     out = ["--out", folder / "tokenizer.json"]
     existing = tilth("train", folder / "text.txt", *out)
     assert existing.returncode == 2
@@ -108,11 +108,11 @@ def test_train_on_a_pipe(folder):
     words = ["--special", END, "--vocab-size", 280, "--out", out]
     done = tilth("train", "/dev/stdin", *words, input=TEXT.encode())
     assert done.returncode == 0, done.stderr
-    assert b"bytes per token" not in done.stdout  # there is nothing left to measure on
+    assert b"bytes per token" not in done.stdout  # a pipe is read once
     assert Tokenizer.load(out) == Tokenizer.load(folder / "tokenizer.json")
 
 
-def test_train_notes_an_early_end(folder):
+def test_train_notes_a_vocabulary_that_is_not_full(folder):
     done = tilth(
         "train", folder / "text.txt", "--vocab-size", 9000, "--out", folder / "early.json", "--json"
     )
@@ -198,7 +198,7 @@ def test_encode_and_decode_on_pipes(folder):
     assert b"five" in tilth("decode", folder / "tokenizer.json", input=b"five").stderr
 
 
-def test_convert_there_and_back(folder):
+def test_convert_round_trips(folder):
     source = Tokenizer.load(folder / "tokenizer.json")
     gpt2, ranks = folder / "gpt2", folder / "ranks.tiktoken"
     assert tilth("convert", folder / "tokenizer.json", "--out", gpt2).returncode == 0
@@ -230,7 +230,7 @@ def test_damaged_file(folder):
 
 
 def test_arguments_are_utf8_in_every_locale(folder):
-    """Python hides what its locale cannot decode in surrogates, which would become U+FFFD."""
+    """Python decodes other bytes to surrogates, which would become U+FFFD."""
     environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"}
     words = ["inspect", folder / "tokenizer.json", "--json", "--text", "naïve"]
     expected = Tokenizer.load(folder / "tokenizer.json").encode("naïve")
@@ -248,10 +248,10 @@ def test_arguments_are_utf8_in_every_locale(folder):
         (["train", "text.txt", "--vocab-size", "9" * 23], b"vocab_size is too large"),
         (["train", "text.txt", "--threads", str(2**64)], b"and this machine has"),
         (["compare", "tokenizer.json", "german.json", "--text", "pipe"], b"pipe is a pipe or a de"),
-        (["compare", "tokenizer.json", "german.json", "--text", "empty"], b"empty; name a file"),
+        (["compare", "tokenizer.json", "german.json", "--text", "empty"], b"empty; give a file"),
     ],
 )
-def test_odd_arguments_end_in_a_sentence(folder, words, said):
+def test_odd_arguments_are_one_sentence(folder, words, said):
     if not (folder / "pipe").exists():
         os.mkfifo(folder / "pipe")
         (folder / "empty").touch()
@@ -265,7 +265,7 @@ def test_odd_arguments_end_in_a_sentence(folder, words, said):
     assert not (folder / "odd.json").exists()
 
 
-def test_control_characters_of_a_tokenizer_are_shown(folder):
+def test_control_characters_of_a_tokenizer_are_escaped(folder):
     hostile = Tokenizer({0: b"a"}, [], ["<\x1b]0;owned\x07>"])
     hostile.save(folder / "hostile.json", overwrite=True)
     done = tilth("inspect", folder / "hostile.json")

@@ -1,4 +1,4 @@
-"""`tilth train`, `resume` and `evaluate` as a person would use them."""
+"""`tilth train`, `resume` and `evaluate`, called as commands."""
 
 import fcntl
 import json
@@ -60,7 +60,7 @@ def trained(data, tmp_path_factory):
     return out, stdout, stderr
 
 
-def test_train_says_what_it_costs_shows_it_and_writes_it(trained):
+def test_train_prints_the_cost_and_progress_and_writes_a_run(trained):
     out, stdout, stderr = trained
     lines = stderr.splitlines()
     assert lines[0].startswith("model    ")
@@ -101,7 +101,7 @@ def test_evaluate(trained):
     assert printed.splitlines()[-1].startswith("bits per byte  ")
 
 
-def test_evaluate_starts_no_more_threads_than_the_machine_bears(trained, tmp_path, monkeypatch):
+def test_evaluate_limits_the_number_of_threads(trained, tmp_path, monkeypatch):
     out, _, _ = trained
     folder = shutil.copytree(out, tmp_path / "run")
     config = tomllib.loads((folder / "config.toml").read_text())
@@ -120,7 +120,7 @@ def test_evaluate_starts_no_more_threads_than_the_machine_bears(trained, tmp_pat
     assert asked[0] == 32
 
 
-def test_evaluate_writes_null_for_what_is_not_finite(trained, monkeypatch):
+def test_evaluate_writes_null_for_non_finite_values(trained, monkeypatch):
     out, _, _ = trained
     checkpoint = open_run(out).checkpoint()
     found = Evaluation(math.nan, math.nan, math.inf, 5)
@@ -141,7 +141,7 @@ def test_verify(trained):
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "sigterm"]
 )
-def test_a_signal_finishes_the_step_and_saves(data, tmp_path, number, code):
+def test_a_signal_finishes_the_step_and_saves_a_checkpoint(data, tmp_path, number, code):
     out = tmp_path / "run"
     process = start(
         "train", "tiny", "--data", data.folder, "--out", out, "--steps", 100_000, *SMALL
@@ -158,8 +158,8 @@ def test_a_signal_finishes_the_step_and_saves(data, tmp_path, number, code):
     assert open_run(out).metrics()[-1].step == stopped
 
 
-def test_a_terminal_that_is_closed_saves(data, tmp_path):
-    """What the end of an ssh connection does: SIGHUP, and stderr gives errors from then on."""
+def test_a_closed_terminal_saves_a_checkpoint(data, tmp_path):
+    """As at the end of an ssh connection: SIGHUP, and writes to stderr fail."""
     out = tmp_path / "run"
     words = ["train", "tiny", "--data", data.folder, "--out", out, "--steps", 100_000, *SMALL]
     program = (
@@ -177,8 +177,8 @@ def test_a_terminal_that_is_closed_saves(data, tmp_path):
     assert open_run(out).checkpoints()[-1].step == open_run(out).metrics()[-1].step
 
 
-def test_a_signal_that_also_ends_the_reader_of_stderr_saves(data, tmp_path):
-    """What Ctrl-C does to `tilth train ... 2>&1 | tee log`: it reaches both processes."""
+def test_a_signal_that_also_ends_the_reader_of_stderr_saves_a_checkpoint(data, tmp_path):
+    """As Ctrl-C in `tilth train ... 2>&1 | tee log`: it reaches both processes."""
     out = tmp_path / "run"
     process = start(
         "train", "tiny", "--data", data.folder, "--out", out, "--steps", 100_000, *SMALL
@@ -193,11 +193,11 @@ def test_a_signal_that_also_ends_the_reader_of_stderr_saves(data, tmp_path):
     assert open_run(out).checkpoints()[-1].step == open_run(out).metrics()[-1].step
 
 
-def test_a_signal_in_the_midst_of_a_line_saves(data, tmp_path):
-    """Behind a pager that stands still: the line waits, and so does everything else."""
+def test_a_signal_during_a_blocked_print_saves_a_checkpoint(data, tmp_path):
+    """As before a stopped pager: writing a line blocks."""
     out = tmp_path / "run"
     environment = {name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    every_step = ["--watch.evaluate-every", 1]  # a line each
+    every_step = ["--watch.evaluate-every", 1]  # one line per step
     process = start(
         *("train", "tiny", "--data", data.folder, "--out", out, "--steps", 100_000),
         *(*SMALL, *every_step),
@@ -206,7 +206,7 @@ def test_a_signal_in_the_midst_of_a_line_saves(data, tmp_path):
     capacity = fcntl.fcntl(process.stderr, fcntl.F_GETPIPE_SZ)
     while process.poll() is None and unread_bytes(process.stderr) < capacity - 4096:
         time.sleep(0.1)
-    time.sleep(0.5)  # it waits in the midst of a line now
+    time.sleep(0.5)  # it blocks while printing now
     process.send_signal(signal.SIGINT)
     time.sleep(0.2)
     _, stderr = process.communicate(timeout=60)
@@ -216,7 +216,7 @@ def test_a_signal_in_the_midst_of_a_line_saves(data, tmp_path):
 
 
 @pytest.mark.parametrize("closed", ["1>&-", "2>&-"])
-def test_a_closed_stream_is_no_reason_to_fail(data, tmp_path, closed):
+def test_closed_streams_are_ignored(data, tmp_path, closed):
     words = [sys.executable, "-m", "tilth", "train", "tiny", "--data", str(data.folder), *SMALL]
     command = shlex.join([*words, "--out", str(tmp_path / "run"), "--steps", "2"])
     subprocess.run(["sh", "-c", f"{command} {closed}"], check=True, capture_output=True)
@@ -252,7 +252,7 @@ def test_values_come_from_flags_over_the_file_over_the_recipe(data, tmp_path):
         (["tiny", "--microbatch-size", "99"], "microbatch_size 99 is more than batch_size"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_leaves_nothing(data, tmp_path, words, sentence):
+def test_a_mistake_is_one_sentence_and_writes_nothing(data, tmp_path, words, sentence):
     code, _, stderr = run("train", *words, "--data", data.folder, "--out", tmp_path / "run")
     assert code == 2
     assert sentence in stderr
@@ -260,7 +260,7 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(data, tmp_path, words, sen
     assert not list(tmp_path.iterdir())
 
 
-def test_resume_of_what_cannot_be_resumed(trained, tmp_path):
+def test_resume_errors(trained, tmp_path):
     code, _, stderr = run("resume", trained[0])
     assert code == 2
     assert "is finished, after 10 steps" in stderr
@@ -272,11 +272,11 @@ def test_resume_of_what_cannot_be_resumed(trained, tmp_path):
 @pytest.mark.parametrize(
     ("text", "seconds"), [("90s", 90), ("8m", 480), ("1h30m", 5400), ("1.5h", 5400), ("2h5s", 7205)]
 )
-def test_times(text, seconds):
+def test_durations(text, seconds):
     assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "8", "m", "-8m", "8m8m", "1.2.3s", "0s"])
-def test_what_is_no_time(text):
+def test_invalid_durations(text):
     with pytest.raises(ValueError, match="is not a duration"):
         parse_duration(text)

@@ -1,4 +1,4 @@
-"""A training as it goes: what is said, when, and that no text of a model can do harm."""
+"""Training progress: the panel, the lines, and escaped text."""
 
 import contextlib
 import io
@@ -49,7 +49,7 @@ EVALUATION = Evaluation(3.25, 25.790, 1.4123, 65_536)
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Time that goes on when the test says so."""
+    """A clock that the test advances."""
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now))
     return clock
@@ -57,7 +57,7 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def lines(capsys, clock):
-    """Show records where there is no terminal; each call returns the new lines."""
+    """Show records without a terminal; return the new lines."""
     with training_view(CONFIG) as show:
 
         def lines(*records):
@@ -68,7 +68,7 @@ def lines(capsys, clock):
         yield lines
 
 
-def test_a_line_at_once_then_every_five_seconds_then_at_the_end(lines, clock):
+def test_a_line_at_the_start_every_five_seconds_and_at_the_end(lines, clock):
     assert lines(record(1)) == [
         "step 1 of 400 (0%): loss 3.0000, learning rate 1.00e-03, gradient norm 0.812, "
         "4,096 tokens/s, utilisation 77.1%, 0:00:00 gone, 0:03:20 left"
@@ -84,7 +84,7 @@ def test_a_line_at_once_then_every_five_seconds_then_at_the_end(lines, clock):
     assert line.endswith("0:03:20 gone, 0:00:00 left")
 
 
-def test_each_event_is_a_line_of_its_own(lines):
+def test_each_event_is_one_line(lines):
     lines(record(1))
     assert lines(record(100, evaluation=EVALUATION, saved="step-000100", sample="Once.")) == [
         "step 100: validation loss 3.2500, perplexity 25.79, 1.4123 bits per byte",
@@ -117,32 +117,32 @@ def test_skipped_steps_and_divergence(lines, clock):
     ]
 
 
-def test_a_run_that_has_never_been_finite(lines):
+def test_a_run_without_a_finite_loss(lines):
     line, skipped = lines(record(1, loss=None, grad_norm=None, was_skipped=True))
     assert "loss not finite, learning rate 1.00e-03, gradient norm not finite" in line
     assert "skipped" in skipped
 
 
-def test_the_loss_is_smoothed(lines, clock):
+def test_the_loss_is_a_moving_average(lines, clock):
     losses = [6.0, 5.0, 4.0, 9.0]
     lines(*(record(n, loss=loss) for n, loss in enumerate(losses, start=1)))
     clock.now += 10
     (line,) = lines(record(5, loss=1.0))
     assert "loss 5.0000" in line, "of the first steps it is the mean"
-    # Far from the beginning, one step counts a fiftieth.
+    # After 50 steps, one step has a weight of 1/50.
     lines(*(record(n, loss=2.0) for n in range(6, 1000)))
     clock.now += 10
     assert "loss 3.0000" in lines(record(399, loss=52.0))[0]
 
 
-def test_time_left_does_not_count_the_first_step(lines, clock):
-    """The first of a session compiles; a resumed one has taken none of the earlier seconds."""
+def test_time_left_excludes_the_first_step(lines, clock):
+    """The first step may compile; a resumed session counts only its own steps."""
     lines(record(100, seconds=5000.0))
     clock.now += 10
     assert lines(record(110, seconds=5010.0))[0].endswith("1:23:30 gone, 0:04:50 left")
 
 
-def test_samples_are_cut_and_harmless(lines):
+def test_samples_are_shortened_and_escaped(lines):
     lines(record(1))
     (line,) = lines(record(2, sample=NASTY))
     assert line == (
@@ -155,7 +155,7 @@ def test_samples_are_cut_and_harmless(lines):
 
 
 @given(st.text(st.characters(exclude_categories=())))
-def test_nothing_that_a_terminal_obeys_is_left(text):
+def test_printable_text_has_no_control_characters(text):
     shown = printable(text)
     shown.encode("utf-8")
     assert all(unicodedata.category(c)[0] not in "C" for c in shown)
@@ -187,7 +187,7 @@ def test_the_panel_in_80_columns(clock):
     ]
     standing.see(record(1))
     standing.see(record(100, evaluation=EVALUATION))
-    clock.now += 10  # within a long step the clock goes on
+    clock.now += 10  # the clock advances within a long step
     assert drawing(standing).splitlines() == [
         "╭─ tiny ───────────────────────────────────────────────────────────────────────╮",
         "│ step 100 of 400 █████████████░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░  25% │",
@@ -231,7 +231,7 @@ def test_the_panel_fits(clock, width):
 def test_the_panel_in_ascii(clock):
     standing = module._Standing(CONFIG)
     standing.see(record(100))
-    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")  # strict: anything else is an error
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")  # strict: other characters raise
     console = Console(file=file, width=80, force_terminal=True)
     console.print(module._drawing(standing, console))
     file.flush()
@@ -240,7 +240,7 @@ def test_the_panel_in_ascii(clock):
 
 @contextlib.contextmanager
 def terminal(monkeypatch, term):
-    """Stand stderr on a pseudoterminal; yields what returns all that was written to it."""
+    """Set stderr to a pseudo-terminal; yield a function that returns the output."""
     ours, theirs = pty.openpty()
     monkeypatch.setenv("TERM", term)
     monkeypatch.setenv("COLUMNS", "80")
@@ -248,11 +248,11 @@ def terminal(monkeypatch, term):
         monkeypatch.delenv(name, raising=False)
     with os.fdopen(theirs, "w", encoding="utf-8", errors="backslashreplace") as stderr:
         monkeypatch.setattr(sys, "stderr", stderr)
-        # Read as it comes: a terminal takes 16 kB, and then whoever writes has to wait.
+        # Read all the time: a terminal buffers 16 kB, then writers block.
         parts = []
 
         def read():
-            with contextlib.suppress(OSError):  # which is how its end is told
+            with contextlib.suppress(OSError):  # the end of the terminal
                 while part := os.read(ours, 1 << 16):
                     parts.append(part)
 
@@ -304,7 +304,7 @@ def test_a_dumb_terminal_gets_lines(monkeypatch):
         assert re.fullmatch(r"step 1 of 400 .* left\r\n", written())
 
 
-def test_an_error_leaves_the_terminal_as_it_was(monkeypatch):
+def test_an_error_restores_the_terminal(monkeypatch):
     with terminal(monkeypatch, "xterm") as written:
         plain = sys.stderr
         view = training_view(CONFIG)

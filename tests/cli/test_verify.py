@@ -1,4 +1,4 @@
-"""`tilth verify`: what it says of a run is what lies on disk, to the byte."""
+"""`tilth verify`: integrity of runs."""
 
 import json
 import subprocess
@@ -60,13 +60,13 @@ def test_a_damaged_run(run, capsys):
     }
 
 
-def test_a_run_that_does_not_open(run):
+def test_a_run_without_a_manifest(run):
     (run.folder / "manifest.json").unlink()
     with pytest.raises(FileError, match=r"manifest\.json does not exist"):
         verify(run.folder)
 
 
-def test_what_is_neither_a_run_nor_data(tmp_path):
+def test_a_folder_that_is_neither_a_run_nor_data(tmp_path):
     with pytest.raises(ValueError, match=r"manifest\.json"):
         verify(tmp_path)
 

@@ -1,4 +1,4 @@
-"""The limits of configs: those of the native core where it has them."""
+"""Limits of configs equal those of the native core."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from tilth.config import MachineConfig, ModelConfig, limits
 MODEL = ModelConfig(300, context_length=16, d_model=16, num_layers=1, num_heads=2)
 
 
-def test_they_are_those_of_the_native_core():
+def test_limits_equal_those_of_the_native_core():
     assert limits.MAX_VOCAB_SIZE == tilth.tokenizer._core.MAX_VOCAB_SIZE
     for core in (tilth.tokenizer._core, tilth.generation._core):
         assert limits.MAX_THREADS == core.MAX_THREADS
@@ -29,7 +29,7 @@ def test_they_are_those_of_the_native_core():
         ("d_ff", 4 * limits.MAX_WIDTH),
     ],
 )
-def test_a_shape_ends_at_its_limits(name, limit):
+def test_shapes_beyond_the_limits_are_errors(name, limit):
     assert getattr(replace(MODEL, **{name: limit}), name) == limit
     for value in (limit + 1, 2**61, 10**400):
         with pytest.raises(

@@ -1,4 +1,4 @@
-"""A model config is complete and possible when it is made, and never changes."""
+"""ModelConfig: validation, derived widths, round trips."""
 
 import ast
 import dataclasses
@@ -58,7 +58,7 @@ def test_defaults_are_filled_in():
 
 
 def test_default_width_is_the_nearest_multiple_of_64():
-    for d_model in range(13, 3000):  # the nearest to a smaller width would be 0
+    for d_model in range(13, 3000):  # smaller widths would round to 0
         exact = Fraction(8 * d_model, 3)
         assert abs(default_d_ff(d_model, "swiglu") - exact) <= 32, d_model
         assert default_d_ff(d_model, "swiglu") % 64 == 0
@@ -66,7 +66,7 @@ def test_default_width_is_the_nearest_multiple_of_64():
 
 
 def test_field_docstrings():
-    """Each field is followed by one sentence."""
+    """Each field has a docstring of one sentence."""
     body = ast.parse(inspect.getsource(ModelConfig)).body[0].body
     for field, after in pairwise(body):
         if isinstance(field, ast.AnnAssign):
@@ -114,11 +114,11 @@ def test_impossible_values(changes, sentence):
         ModelConfig(**{**SHAPE, **changes})
 
 
-def test_an_odd_head_needs_no_rotation():
+def test_odd_head_widths_without_rope():
     assert ModelConfig(**{**SHAPE, "d_model": 60}, position="none").d_head == 15
 
 
-def test_numpy_numbers_become_plain():
+def test_numpy_numbers_become_python_numbers():
     numpy = ModelConfig(
         **{name: np.int64(value) for name, value in SHAPE.items()}, rope_theta=np.float32(500)
     )
@@ -126,7 +126,7 @@ def test_numpy_numbers_become_plain():
     assert {type(value) for value in numpy.to_dict().values()} == {int, float, str, bool}
 
 
-def test_files_bring_it_back():
+def test_round_trip_through_files():
     config = ModelConfig(**SHAPE, d_ff=7, rope_theta=500, norm="post", num_kv_heads=2, qk_norm=True)
     assert ModelConfig.from_dict(config.to_dict()) == config
     assert ModelConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
@@ -168,7 +168,7 @@ def test_names_load_when_used():
         _ = tilth.model.LayerNorm
 
 
-def test_a_width_of_numpy_derives_the_same_shape():
+def test_a_numpy_width_derives_the_same_shape():
     config = ModelConfig(1000, context_length=64, d_model=512, num_layers=4, num_heads=16)
     assert config.changed({"d_model": np.int64(256)}) == config.changed({"d_model": 256})
     with pytest.raises(ValueError, match=r"d_model must be a whole number, not 2.5"):

@@ -1,4 +1,4 @@
-"""Changes by dotted name: the same values, whoever says them."""
+"""Changes by dotted name."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def test_no_change_is_the_same_config():
     assert changed(CONFIG, {}) == CONFIG
 
 
-def test_what_follows_from_the_width_follows_again_unless_it_was_given():
+def test_dependent_widths_are_derived_again_unless_given():
     wider = changed(CONFIG, {"model.d_model": 128}).model
     assert (wider.num_heads, wider.num_kv_heads) == (4, 4)
     assert wider.d_ff == ModelConfig(500, 32, 128, 2, 4).d_ff
@@ -37,7 +37,7 @@ def test_what_follows_from_the_width_follows_again_unless_it_was_given():
     assert (given.num_heads, given.num_kv_heads, given.d_ff) == (2, 2, 10)
 
 
-def test_what_does_not_follow_from_a_change_stays():
+def test_independent_values_stay():
     grouped = changed(CONFIG, {"model.num_kv_heads": 1, "model.d_ff": 100})
     for change in ({"model.norm": "none"}, {"model.vocab_size": 9}, {"model.num_layers": 3}):
         model = changed(grouped, change).model
@@ -45,7 +45,7 @@ def test_what_does_not_follow_from_a_change_stays():
     assert changed(grouped, {"model.ffn": "silu"}).model.d_ff == 4 * 96
 
 
-def test_a_width_that_is_no_multiple_of_a_head_keeps_the_number_of_heads():
+def test_a_width_that_is_not_a_multiple_of_a_head_keeps_the_number_of_heads():
     assert changed(CONFIG, {"model.d_model": 60}).model.num_heads == 3
 
 
@@ -53,12 +53,12 @@ def test_a_width_that_is_no_multiple_of_a_head_keeps_the_number_of_heads():
     ("name", "hint"),
     [("optimizer.lt", "optimizer.lr"), ("model.dmodel", "model.d_model"), ("stepz", "steps")],
 )
-def test_an_unknown_name_is_refused_with_the_nearest_one(name, hint):
+def test_an_unknown_name_is_an_error_with_a_suggestion(name, hint):
     with pytest.raises(ValueError, match=f"no {name} in a training config; did you mean {hint}"):
         changed(CONFIG, {name: 1})
 
 
-def test_an_impossible_value_is_refused_by_the_config_itself():
+def test_the_config_checks_changed_values():
     with pytest.raises(ValueError, match=r"optimizer\.lr"):
         changed(CONFIG, {"optimizer.lr": -1.0})
     with pytest.raises(ValueError, match="num_heads"):

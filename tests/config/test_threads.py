@@ -1,4 +1,4 @@
-"""One limit for threads, in every part that has them."""
+"""The limit of threads."""
 
 import doctest
 import os
@@ -13,7 +13,7 @@ def test_docstring():
     assert doctest.testmod(module).failed == 0
 
 
-def test_threads_are_what_was_asked_for_or_the_cores(monkeypatch):
+def test_threads_default_to_the_cores(monkeypatch):
     assert checked_threads(None) == usable_cores() >= 1
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     assert [checked_threads(number) for number in (1, 32)] == [1, 32]

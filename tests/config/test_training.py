@@ -1,4 +1,4 @@
-"""A training config is complete, comes back from its file, and refuses what cannot be."""
+"""TrainingConfig: defaults, round trips, validation."""
 
 import json
 import tomllib
@@ -49,15 +49,15 @@ def make(**values):
 
 
 def with_value(table, name, value):
-    """A config of a file in which one value is another."""
+    """A config dict with one changed value."""
     values = make().to_dict()
     (values[table] if table else values)[name] = value
     return TrainingConfig.from_dict(values)
 
 
 def refusal(table, name, value):
-    """The sentence with which a value is refused; it names the value."""
-    with pytest.raises(ValueError) as caught:  # noqa: PT011, the sentence is looked at here
+    """Return the error of a bad value; it must name the value."""
+    with pytest.raises(ValueError) as caught:  # noqa: PT011, checked below
         with_value(table, name, value)
     sentence = str(caught.value)
     assert sentence.startswith(f"{table}.{name}".lstrip("."))
@@ -144,19 +144,19 @@ def configs(draw):
 
 @settings(max_examples=50)
 @given(configs())
-def test_a_config_comes_back_from_toml_and_json(config):
+def test_round_trip_through_toml_and_json(config):
     values = config.to_dict()
     assert TrainingConfig.from_dict(values) == config
     for again in (tomllib.loads(tomli_w.dumps(values)), json.loads(json.dumps(values))):
         assert again == values
         assert TrainingConfig.from_dict(again) == config
-        assert repr(TrainingConfig.from_dict(again)) == repr(config)  # the types too: 1.0, not 1
+        assert repr(TrainingConfig.from_dict(again)) == repr(config)  # including types: 1.0, not 1
         assert not differences(config, TrainingConfig.from_dict(again))
 
 
 @settings(max_examples=50)
 @given(configs())
-def test_a_resolved_config_is_complete_and_keeps_what_was_said(config):
+def test_a_resolved_config_is_complete_and_keeps_given_values(config):
     if config.steps is None:
         with pytest.raises(ValueError, match="no number of steps; give steps, or a budget"):
             config.resolve(**MACHINE)
@@ -179,7 +179,7 @@ def test_a_resolved_config_is_complete_and_keeps_what_was_said(config):
                     assert value == getattr(then, each.name)
 
 
-def test_what_is_left_open_follows_from_the_length():
+def test_defaults_follow_from_the_number_of_steps():
     resolved = make(steps=4000, batch_size=6, optimizer=OptimizerConfig(lr=0.02)).filled()
     assert resolved.microbatch_size == 6
     optimizer, watch = resolved.optimizer, resolved.watch
@@ -205,15 +205,15 @@ def test_what_is_left_open_follows_from_the_length():
         make().resolve()
 
 
-def test_an_extended_run_has_the_schedule_of_its_own_length():
+def test_the_schedule_of_an_extended_run():
     optimizer = OptimizerConfig(begin_step=3000)
     extended = make(steps=4000, optimizer=optimizer).filled()
     assert (extended.optimizer.warmup_steps, extended.optimizer.decay_steps) == (50, 500)
 
 
 @given(st.integers(1, 60), st.data())
-def test_a_default_leaves_room_for_what_was_given(steps, data):
-    """Whatever part of the schedule is said, the other fits beside it."""
+def test_default_schedule_parts_fit_given_ones(steps, data):
+    """The default of one part of the schedule fits any value of the other."""
     given_part = data.draw(st.sampled_from(["warmup_steps", "decay_steps"]))
     length = data.draw(st.integers(0, steps))
     optimizer = OptimizerConfig(schedule="warmup-stable-decay", **{given_part: length})
@@ -222,7 +222,7 @@ def test_a_default_leaves_room_for_what_was_given(steps, data):
     assert resolved.warmup_steps + resolved.decay_steps <= steps
 
 
-def test_numbers_of_other_types_become_pythons():
+def test_numbers_of_other_types_become_python_numbers():
     config = make(
         steps=np.int64(50),
         seed=np.uint8(3),
@@ -241,11 +241,11 @@ def test_numbers_of_other_types_become_pythons():
     assert repr(config.budget_seconds) == "30.0"
 
 
-def test_a_path_is_its_text():
+def test_a_path_becomes_text():
     assert TrainingConfig(Path("data") / "stories", MODEL).data == "data/stories"
 
 
-def test_a_config_does_not_change():
+def test_a_config_is_frozen():
     with pytest.raises(FrozenInstanceError):
         make().steps = 3
 
@@ -254,7 +254,7 @@ def test_a_config_does_not_change():
 
 
 @pytest.mark.parametrize(("table", "name"), NUMBERS)
-def test_what_is_no_number(table, name):
+def test_values_that_are_not_numbers(table, name):
     for value in ("0.1", True, [0.1], {}):
         assert f"must be a number, not {value!r}" in refusal(table, name, value)
     for value in (float("nan"), float("inf"), -float("inf"), 10**400):
@@ -263,14 +263,14 @@ def test_what_is_no_number(table, name):
 
 
 @pytest.mark.parametrize(("table", "name"), COUNTS)
-def test_what_is_no_count(table, name):
+def test_values_that_are_not_counts(table, name):
     for value in ("8", True, 8.0, [8], float("nan")):
         assert f"must be a whole number, not {value!r}" in refusal(table, name, value)
     assert "must be at least" in refusal(table, name, -1)
 
 
 @pytest.mark.parametrize(("table", "name"), TEXTS)
-def test_what_is_no_text(table, name):
+def test_values_that_are_not_text(table, name):
     for value in (8, True, ["cpu"], {}):
         assert f"must be text, not {value!r}" in refusal(table, name, value)
     assert r"'a\udcff' is not Unicode" in refusal(table, name, "a\udcff")
@@ -281,7 +281,7 @@ def test_what_is_no_text(table, name):
     + [("optimizer", name) for name in ("lr", "eps", "momentum", "begin_step", "weight_decay")]
     + [("watch", name) for name in ("keep_checkpoints", "evaluation_tokens", "top_p")],
 )  # fmt: skip
-def test_only_what_is_none_by_default_may_be_none(table, name):
+def test_only_optional_fields_may_be_none(table, name):
     refusal(table, name, None)
 
 
@@ -354,7 +354,7 @@ def test_an_unknown_key_is_an_error_with_a_suggestion(table, key, hint):
 
 
 @pytest.mark.parametrize("name", ["data", "model"])
-def test_what_has_no_default_must_be_there(name):
+def test_required_keys(name):
     values = make().to_dict()
     del values[name]
     with pytest.raises(
@@ -363,7 +363,7 @@ def test_what_has_no_default_must_be_there(name):
         TrainingConfig.from_dict(values)
 
 
-def test_everything_else_has_one():
+def test_other_keys_are_optional():
     assert TrainingConfig.from_dict({"data": "data", "model": MODEL.to_dict()}) == TrainingConfig(
         "data", MODEL
     )
@@ -373,7 +373,7 @@ def test_a_schedule_that_does_not_fit():
     with pytest.raises(ValueError, match="101 steps of warm-up do not fit into 100 steps"):
         make(optimizer=OptimizerConfig(warmup_steps=101))
     long = {"warmup_steps": 60, "decay_steps": 41}
-    make(optimizer=OptimizerConfig(**long))  # a cosine has no such part
+    make(optimizer=OptimizerConfig(**long))  # cosine ignores decay steps
     schedule = "warmup-stable-decay"
     with pytest.raises(ValueError, match="60 steps of warm-up and 41 of decay do not fit into 100"):
         make(optimizer=OptimizerConfig(schedule=schedule, **long))

@@ -34,7 +34,7 @@ def account(
     price: float | None = None,
     memory: str | None = None,
     shares: bool = False,
-    plot: list[Path] | None = None,
+    plot: list[Path] = [],  # noqa: B006, cyclopts copies it
     overwrite: bool = False,
     model: Annotated[ModelOverrides | None, Parameter(group=Group("Model", sort_key=1))] = None,
     json: Json = False,
@@ -84,24 +84,23 @@ def account(
         recompute=recompute,
         **changes(model),
     )
-    plots = plot or []
-    for path in plots:
+    for path in plot:
         save_picture(path, result.name, result.config, overwrite=overwrite)
     by_size = across_sizes(result.name, result.config)
     by_context = across_contexts(result.config)
     values = result.to_dict()
-    if shares or plots:
+    if shares or plot:
         values["forward_flops"] = {"by_size": by_size, "by_context_length": by_context}
-        values["wrote"] = [str(path) for path in plots]
+        values["wrote"] = [str(path) for path in plot]
     if json:
         print_json(values)
         return
     # rich would truncate numbers in a narrow terminal; files and pipes have no width.
     console = Console(width=max(Console().width, WIDTH) if sys.stdout.isatty() else WIDTH)
-    if shares or plots:
+    if shares or plot:
         console.print(shares_table("Forward pass, by size", "shape", by_size))
         console.print(shares_table(f"{result.name}, by context length", "tokens", by_context))
     else:
         show(values, console)
-    for path in plots:
+    for path in plot:
         print(f"Wrote {path}")

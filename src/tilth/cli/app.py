@@ -19,7 +19,7 @@ import signal
 import sys
 from collections.abc import Iterable, Sequence
 from io import TextIOWrapper
-from itertools import takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, TextIO
@@ -51,29 +51,24 @@ VERBS = (
 )
 
 
-def _shown_default(value: object) -> str | None:
-    """Return the default as the help shows it: not for flags and empty values."""
-    return str(value) if value or type(value) in (int, float) else None
-
-
 app = App(
     name="tilth",
     help="Grow a language model from plain text.",
     version=__version__,
     # Importing rich's Markdown takes 45 ms of the 250 ms in which --help must answer.
     help_format="plaintext",
-    version_format="plaintext",
     # Errors are raised to run(), which prints one sentence.
     print_error=False,
     exit_on_error=False,
     suppress_keyboard_interrupt=False,
     result_action="return_value",
-    # Only the fields of a config have a --no- form: see overrides.py.
+    # Only the fields of a config have a --no- form: see overrides.py. The help shows no empty
+    # defaults.
     default_parameter=Parameter(
         converter=convert_exactly,
         negative_bool=(),
         negative_iterable=(),
-        show_default=_shown_default,
+        show_default=lambda value: str(value) if value or type(value) in (int, float) else None,
     ),
 )
 for _position, (_name, _path, _help) in enumerate(VERBS):
@@ -117,8 +112,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
     from tilth.files import read_toml
 
     if not path.exists():
-        siblings = [file.name for file in path.parent.glob("*")]
-        hint = _suggestion(path.name, siblings)
+        hint = _suggestion(path.name, (file.name for file in path.parent.glob("*")))
         raise FileNotFoundError(f"There is no config file {path}.{hint}")
     return read_toml(path)
 
@@ -238,9 +232,6 @@ def _first_line(error: Exception) -> str:
 def _unknown_key(error: UnknownOptionError) -> str:
     """Return the sentence for an unknown key of a config file; cyclopts would call it an option."""
     key = (error.token.keyword or error.token.value).strip("[]").replace("][", ".")
-    known = [
-        name.lstrip("-").replace("-", "_")
-        for argument in error.argument_collection
-        for name in argument.names
-    ]
+    names = chain.from_iterable(argument.names for argument in error.argument_collection)
+    known = [name.lstrip("-").replace("-", "_") for name in names]
     return f"Unknown key {key} in {error.token.source}.{_suggestion(key, known)}"

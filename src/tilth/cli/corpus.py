@@ -23,7 +23,7 @@ SAMPLE_LINES = 3
 SAMPLE_CHARACTERS = 100  # per line
 
 
-@app.command
+@app.command(sort_key=1)
 def stories(
     *,
     out: Path,
@@ -61,7 +61,7 @@ def stories(
     print_result({**results, "wrote": str(out)}, lines, as_json=json)
 
 
-@app.command
+@app.command(sort_key=2)
 def fetch(name: str, /, *, out: Path, json: Json = False) -> None:
     """Download a corpus from the Hugging Face hub. An interrupted download resumes.
 
@@ -79,7 +79,7 @@ def fetch(name: str, /, *, out: Path, json: Json = False) -> None:
     print_result({"wrote": paths}, [f"Wrote {path}" for path in paths], as_json=json)
 
 
-@app.command
+@app.command(sort_key=3)
 def info(
     paths: CorpusPaths, /, *, reading: CorpusOptions | None = None, json: Json = False
 ) -> None:
@@ -164,8 +164,6 @@ def _lines(results: dict[str, Any]) -> Iterator[str]:
 def _beginning(text: bytes) -> list[str]:
     """Return the first lines that are not blank, shortened."""
     # The cut may have split a character.
-    lines = text.decode("utf-8", "ignore").splitlines()
-    return [
-        printable(line[:SAMPLE_CHARACTERS] + "…" * (len(line) > SAMPLE_CHARACTERS))
-        for line in [line for line in lines if line.strip()][:SAMPLE_LINES]
-    ]
+    lines = [line for line in text.decode("utf-8", "ignore").splitlines() if line.strip()]
+    length = SAMPLE_CHARACTERS
+    return [printable(line[:length] + "…" * (len(line) > length)) for line in lines[:SAMPLE_LINES]]

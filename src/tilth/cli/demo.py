@@ -169,17 +169,13 @@ def train_model(demo: Demo) -> str:
     from tilth.cli.training_view import drive, training_view
     from tilth.training.loop import prepare, prepare_resume
 
-    if not demo.run.exists():
-        prepared = prepare(demo.config(), demo.run)
-    elif not tilth.open_run(demo.run).is_finished:
-        prepared = prepare_resume(demo.run, data=demo.data)
-    else:
-        prepared = None
-    if prepared is not None:
+    run, data = demo.run, demo.data
+    if not (run.exists() and tilth.open_run(run).is_finished):
+        prepared = prepare_resume(run, data=data) if run.exists() else prepare(demo.config(), run)
         view = training_view(prepared.config, _show_milestone)
         drive(prepared, view, "the same command continues")
-    config = tilth.open_run(demo.run).config
-    return f"{config.steps:,} steps of {config.tokens_per_step:,} tokens: {demo.run}"
+    config = tilth.open_run(run).config
+    return f"{config.steps:,} steps of {config.tokens_per_step:,} tokens: {run}"
 
 
 def evaluate_model(demo: Demo) -> str:
@@ -252,7 +248,6 @@ def _claim(folder: Path, sizes: Sizes, seed: int) -> bool:
 
 
 def _show_milestone(record: StepRecord) -> None:
-
     if record.evaluation is not None:
         gone = format_duration(round(record.seconds))
         loss = f"validation loss {record.evaluation.loss:.3f}"
@@ -274,10 +269,9 @@ def _print_story(console: Console, beginning: str, story: str) -> None:
 def _next_commands(demo: Demo) -> list[str]:
     """Return commands to try next, with the program name of this process."""
     called = sys.argv[0]
+    program = "tilth" if called == shutil.which("tilth") else shlex.quote(called)
     if Path(called).name == "__main__.py":
         program = "python -m tilth"
-    else:
-        program = "tilth" if called == shutil.which("tilth") else shlex.quote(called)
     run, data = (shlex.quote(str(path)) for path in (demo.run, demo.data))
     return [
         f'{program} generate {run} --prompt "One day" --temperature 0.4',

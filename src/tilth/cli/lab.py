@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from tilth.lab.planning import Options as PlanOptions
 
 app = App(name="lab", help="Experiments that explain training.")
-app.command(
-    "tilth.cli.lab_search:search", help="Search for the best values of any fields, with Optuna."
-)
+app.command("tilth.cli.lab_search:search", help="Search hyperparameters with Optuna.", sort_key=7)
 
 DataFolders = Annotated[list[Path], Parameter(help="Data folder; once for each of two or more.")]
 
@@ -64,11 +62,10 @@ class Options:
         values = {name: value for name, value in vars(self).items() if value is not None}
         values["changes"] = changes(values.pop("base", None))
         del values["dry_run"]
-        options: PlanOptions = {**values, "command": this_command(), "tell": say}  # type: ignore[typeddict-item]
-        return options
+        return {**values, "command": this_command(), "tell": say}  # type: ignore[typeddict-item]
 
 
-@app.command(name=["learning-rate", "lr"])
+@app.command(name=["learning-rate", "lr"], sort_key=1)
 def learning_rate(*, data: DataFolder, options: Options | None = None) -> None:
     """Sweep the learning rate up to divergence, then refine around the best value.
 
@@ -79,7 +76,7 @@ def learning_rate(*, data: DataFolder, options: Options | None = None) -> None:
     _ask("learning-rate", data, options)
 
 
-@app.command
+@app.command(sort_key=2)
 def batch_size(*, data: DataFolder, options: Options | None = None) -> None:
     """Sweep the batch size, from 1 to the memory limit, at equal tokens and at equal time.
 
@@ -89,7 +86,7 @@ def batch_size(*, data: DataFolder, options: Options | None = None) -> None:
     _ask("batch-size", data, options)
 
 
-@app.command
+@app.command(sort_key=3)
 def ablations(*, data: DataFolder, options: Options | None = None) -> None:
     """Remove the parts of the model one by one; three seeds for each by default.
 
@@ -99,7 +96,7 @@ def ablations(*, data: DataFolder, options: Options | None = None) -> None:
     _ask("ablations", data, options)
 
 
-@app.command
+@app.command(sort_key=5)
 def corpora(*, data: DataFolders, options: Options | None = None) -> None:
     """Train one model on each corpus and evaluate it on all corpora.
 
@@ -109,7 +106,7 @@ def corpora(*, data: DataFolders, options: Options | None = None) -> None:
     _ask("corpora", data, options)
 
 
-@app.command
+@app.command(sort_key=4)
 def shape(*, data: DataFolder, max_bytes: int = 50_000_000, options: Options | None = None) -> None:
     """Compare depth and width, context lengths and vocabulary sizes, in three labs.
 
@@ -128,7 +125,7 @@ def shape(*, data: DataFolder, max_bytes: int = 50_000_000, options: Options | N
     _run(plan_shape(data, **given), options, options.out or Path("lab/shape"))
 
 
-@app.command
+@app.command(sort_key=6)
 def tokenizers(
     *,
     data: DataFolders,
@@ -189,7 +186,7 @@ def _run(plans: "Iterable[Plan]", options: Options, out: Path) -> None:
         report_labs(labs, out)
 
 
-@app.command
+@app.command(sort_key=8)
 def sgd(
     *,
     lr: list[float] = [1.0, 10.0, 100.0, 1000.0],  # noqa: B006, cyclopts copies it

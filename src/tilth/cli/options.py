@@ -46,8 +46,7 @@ def utf8(type_hint: Any, tokens: Sequence[Token]) -> str | list[str]:  # noqa: A
 UTF8 = Parameter(converter=utf8)
 
 CorpusPaths = Annotated[
-    list[Path],
-    Parameter(help="Text, JSON lines or Parquet files, also .gz or .zst, or folders of these."),
+    list[Path], Parameter(help="Text, JSON lines or Parquet files (also .gz, .zst), or folders.")
 ]
 DataFolder = Annotated[Path, Parameter(help="Data folder that `tilth tokenize` wrote.")]
 RunFolder = Annotated[Path, Parameter(help="Run directory.")]

@@ -43,19 +43,14 @@ def overrides_of(config_class: type[Any], names: Sequence[str] = ()) -> type[Any
         else:
             assert name in texts, f"{config_class.__name__}.{name} has no docstring"
             # --watch.no-sinks empties the list of a file; the two betas cannot be empty.
-            negative = "no-" if get_args(kind)[-1:] == (...,) else ()
-            flag = Parameter(
-                help=texts[name],
-                negative_bool="no-",
-                negative_iterable=negative,
-                converter=convert_exactly,
-            )
+            empty = "no-" if get_args(kind)[-1:] == (...,) else ()
+            flag = Parameter(help=texts[name], negative_iterable=empty, converter=convert_exactly)
         optional.append((name, Annotated[kind | None, flag], field(default=None)))
     name = config_class.__name__.removesuffix("Config") + "Overrides"
     overrides = make_dataclass(name, optional, frozen=True)
     # make_dataclass says `types`; cyclopts ignores the fields of classes of the standard library.
     overrides.__module__ = __name__
-    return Parameter(converter=_refuse_a_bare_value)(overrides)
+    return Parameter(converter=_refuse_a_bare_value, negative_bool="no-")(overrides)
 
 
 def changes(overrides: Any) -> dict[str, Any]:  # noqa: ANN401, an instance of such a class, or None

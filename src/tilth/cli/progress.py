@@ -4,12 +4,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.progress import Progress as Bars
-    from rich.progress import TaskID
+from rich.console import Console
+from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
 
 SECONDS_BETWEEN_LINES = 5.0
 
@@ -20,7 +19,7 @@ IN_BYTES = {"check", "count", "fetch", "read", "tokenize", "verify", "write"}
 class Progress:
     """The progress callback of long work; it records the start of each phase."""
 
-    def __init__(self, bars: "Bars | None" = None) -> None:
+    def __init__(self, bars: Bars | None = None) -> None:
         self.began: dict[str, tuple[float, int]] = {}
         """For each phase, the time of its first report and the amount done by then."""
         self._bars = bars
@@ -47,14 +46,12 @@ class Progress:
             print(f"{phase}: {amount}{share}", file=sys.stderr, flush=True)
 
 
-def stderr_console(**options: Any) -> "Console":  # noqa: ANN401, options of rich
+def stderr_console(**options: Any) -> Console:  # noqa: ANN401, options of rich
     """Return a rich console on stderr for live displays.
 
     rich removes one wrapper of a stream. A live display adds another, around `EscapedTerminal`,
     which would then escape the display itself. So the console gets the innermost stream.
     """
-    from rich.console import Console
-
     return Console(file=getattr(sys.stderr, "rich_proxied_file", sys.stderr), **options)
 
 
@@ -64,9 +61,6 @@ def progress() -> Iterator[Progress]:
     if not sys.stderr.isatty():
         yield Progress()
         return
-    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
     columns = (
         TextColumn("{task.description:<8}"),
         BarColumn(),

@@ -22,8 +22,7 @@ from tilth.tokenizer import Tokenizer, inspection
 app = App(name="tokenizer", help="Train, inspect, compare, use or convert a tokenizer.")
 
 TokenizerPath = Annotated[
-    Path,
-    Parameter(help="tokenizer.json, folder with vocab.json and merges.txt, or .tiktoken file."),
+    Path, Parameter(help="tokenizer.json, folder with vocab.json and merges.txt, or .tiktoken.")
 ]
 
 
@@ -45,7 +44,7 @@ class Reading:
 AS_WRITTEN = Reading()
 
 
-@app.command
+@app.command(sort_key=1)
 def train(
     corpus: CorpusPaths,
     /,
@@ -122,7 +121,7 @@ def train(
     print_result(results, [*aligned(*rows), f"Wrote {out}"], as_json=json)
 
 
-@app.command
+@app.command(sort_key=2)
 def inspect(
     tokenizer: TokenizerPath,
     /,
@@ -165,7 +164,7 @@ def inspect(
         console.print(" ".join(map(str, ids)), markup=False)
 
 
-@app.command
+@app.command(sort_key=3)
 def compare(
     tokenizers: list[Path],
     /,
@@ -204,7 +203,7 @@ def compare(
     print_result(results, lines, as_json=json)
 
 
-@app.command
+@app.command(sort_key=4)
 def encode(
     tokenizer: TokenizerPath, /, *, allow_special: bool = False, reading: Reading = AS_WRITTEN
 ) -> None:
@@ -225,7 +224,7 @@ def encode(
     sys.stdout.write("\n")
 
 
-@app.command
+@app.command(sort_key=5)
 def decode(tokenizer: TokenizerPath, /, *, reading: Reading = AS_WRITTEN) -> None:
     """Decode the token ids on stdin, separated by white space; write the text to stdout.
 
@@ -244,7 +243,7 @@ def decode(tokenizer: TokenizerPath, /, *, reading: Reading = AS_WRITTEN) -> Non
     sys.stdout.buffer.flush()
 
 
-@app.command
+@app.command(sort_key=6)
 def convert(
     tokenizer: TokenizerPath,
     /,

@@ -105,8 +105,7 @@ def _drive(prepared: "PreparedRun", out: Path) -> None:
 
     view = training_view(prepared.config)
     record = drive(prepared, view, f"continue with `tilth resume {out}`")
-    if record is not None and record.evaluation is not None:
-        found = record.evaluation
+    if record is not None and (found := record.evaluation) is not None:
         print(
             f"validation loss {found.loss:.4f}, perplexity {found.perplexity:.2f}, "
             f"{found.bits_per_byte:.4f} bits per byte"
