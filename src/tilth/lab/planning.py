@@ -18,7 +18,7 @@ from tilth.config.training import TrainingConfig, differences
 from tilth.data import open_data
 from tilth.files import StrPath
 from tilth.formatting import format_duration, parse_duration, scientific, suggestion
-from tilth.lab.question import Question, Tell, relative_cost, run_flops
+from tilth.lab.question import Question, Tell, refuse_changes, relative_cost, run_flops
 from tilth.lab.runner import Event, run_question
 from tilth.recipes import recipe_named
 from tilth.report.lab_file import LAB, Lab, check_folder, load_lab
@@ -170,14 +170,13 @@ def _same_base(out: Path, base: TrainingConfig, options: Options) -> TrainingCon
     """Return the base of a lab that has begun, if it is the same."""
     old = TrainingConfig.from_dict(load_lab(out).base)
     steps = base.steps if "steps" in options else old.steps
-    for name, (then, now) in differences(old, replace(base, steps=steps)).items():
-        # The data may have moved; the machine is the first call's unless it was asked for.
-        is_machine = name.startswith("machine.") and name not in options.get("changes", {})
-        if name != "data" and not is_machine:
-            raise ValueError(
-                f"{out} was begun with {name} = {then}, not {now}; give the same settings, or "
-                "another --out."
-            )
+    changes = {
+        name: values
+        for name, values in differences(old, replace(base, steps=steps)).items()
+        # The machine is that of the first call, unless this one sets it.
+        if not name.startswith("machine.") or name in options.get("changes", {})
+    }
+    refuse_changes(f"{out} was begun with", changes)
     return replace(old, data=base.data)
 
 

@@ -143,6 +143,14 @@ def at_equal_flops(config: TrainingConfig, base: TrainingConfig) -> TrainingConf
     return replace(config, steps=max(1, round(steps)))
 
 
+def refuse_changes(begun: str, changes: Mapping[str, tuple[Any, Any]]) -> None:
+    """Raise a ValueError if settings differ: (old, new) by name. The data may have moved."""
+    for name, (old, new) in changes.items():
+        if name != "data":
+            hint = "give the same settings, or another --out"
+            raise ValueError(f"{begun} {name} = {old}, not {new}; {hint}.")
+
+
 def trial_config(config: TrainingConfig) -> TrainingConfig:
     """Return the config to train a trial with; it samples once, at the end."""
     return changed(config, {"watch.sample_every": config.steps}).filled()

@@ -15,7 +15,7 @@ from tilth.config.training import TrainingConfig, differences
 from tilth.data import open_data
 from tilth.errors import is_out_of_memory
 from tilth.files import StrPath, open_lock, try_lock
-from tilth.lab.question import Question, Tell, trial_config
+from tilth.lab.question import Question, Tell, refuse_changes, trial_config
 from tilth.lab.trials import PlannedTrial, Results, TrialResult, read_result
 from tilth.lab.workers import Progress, run_in_workers
 from tilth.report import lab_file
@@ -59,9 +59,7 @@ def run_question(
         results = _known_results(folder)
         base = question.base.to_dict()
         lab = Lab(question.name, question.asks, None, tuple(command), question.axis, base=base)
-        if not (
-            folder / lab_file.LAB
-        ).exists():  # first: it claims the folder
+        if not (folder / lab_file.LAB).exists():  # first: it claims the folder
             save_lab(folder, lab)
         question.prepare(folder, tell)
         for trial in question.trials(results):
@@ -185,9 +183,4 @@ def _check_same(folder: Path, config: TrainingConfig) -> None:
         )
     if run.manifest.data_fingerprint != open_data(config.data).fingerprint:
         raise ValueError(f"{folder} was trained on other data; give another --out.")
-    for name, (old, new) in differences(run.config, trial_config(config)).items():
-        if name != "data":  # it may have moved
-            raise ValueError(
-                f"{folder} was trained with {name} = {old}, not {new}; give the same settings, or "
-                "another --out."
-            )
+    refuse_changes(f"{folder} was trained with", differences(run.config, trial_config(config)))

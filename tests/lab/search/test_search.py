@@ -347,7 +347,7 @@ def test_another_search_in_the_same_folder_is_refused(whole, base):
 
 def test_a_folder_with_other_files_is_refused(base, tmp_path):
     (tmp_path / "mine.txt").touch()
-    with pytest.raises(FileExistsError, match="is not empty, and is not a search"):
+    with pytest.raises(FileExistsError, match="is not empty and not a lab directory"):
         list(Search(base, [LR], tmp_path).run())
     with pytest.raises(FileExistsError, match="is a file"):
         list(Search(base, [LR], tmp_path / "mine.txt").run())

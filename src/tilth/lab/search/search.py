@@ -26,13 +26,14 @@ from tilth.data import open_data
 from tilth.files import FileError, StrPath
 from tilth.formatting import format_duration, scientific
 from tilth.lab.planning import WATCH
+from tilth.lab.question import refuse_changes
 from tilth.lab.runner import Event, drive
 from tilth.lab.search.claims import locked, remove_claim, take_claim
 from tilth.lab.search.findings import SearchTrial, best_trial, lab_of
 from tilth.lab.search.journal import JOURNAL, Journal, SearchPlan
 from tilth.lab.search.space import Values, check_space, draw_values, fits, read_space
 from tilth.lab.trials import PlannedTrial, read_result
-from tilth.report.lab_file import LOCK, RUNS, Lab, State, load_lab, save_lab
+from tilth.report.lab_file import LOCK, RUNS, Lab, State, check_folder, load_lab, save_lab
 from tilth.runs.run import CONFIG, open_run
 from tilth.schema import check_int, flat
 from tilth.training import plan as plan_run
@@ -128,15 +129,8 @@ class Search:
         return load_lab(self.folder)
 
     def check_folder(self) -> None:
-        """Refuse a folder of something else."""
-        if self.folder.exists() and not self.folder.is_dir():
-            raise FileExistsError(f"{self.folder} is a file; give a folder for the search.")
-        # The lock and the jobs may exist before the journal does.
-        there = {path.name for path in self.folder.glob("*")} - {LOCK, JOBS}
-        if there and JOURNAL not in there:
-            raise FileExistsError(
-                f"{self.folder} is not empty, and is not a search; give a new folder."
-            )
+        """Refuse a folder with other files; jobs and the journal may exist before `lab.json`."""
+        check_folder(self.folder, "search", (JOBS, JOURNAL))
 
     # --- the loop ---------------------------------------------------------------------------------
 
@@ -169,12 +163,9 @@ class Search:
         del asked["data"]  # it may have moved; the runs know its fingerprint
         if (found := journal.begun()) is not None:
             then, plan = found
-            for name in sorted(then.keys() | asked.keys()):
-                if then.get(name) != asked.get(name):
-                    raise ValueError(
-                        f"{self.folder} is a search with {name} = {then.get(name)}, not "
-                        f"{asked.get(name)}; give the same settings, or another --out."
-                    )
+            pairs = {n: (then.get(n), asked.get(n)) for n in sorted(then.keys() | asked.keys())}
+            changes = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+            refuse_changes(f"{self.folder} is a search with", changes)
             return plan
         plan = self.plan()
         journal.begin(asked, plan, self._default_parameters(plan))
