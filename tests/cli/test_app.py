@@ -1,7 +1,9 @@
 """Exit codes and errors of the command line."""
 
 import io
+import itertools
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -10,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.command_line import tilth
-from tilth.cli.app import EscapedTerminal, run
+from tilth.cli.app import VERBS, EscapedTerminal, app, run
 
 TILTH = [sys.executable, "-m", "tilth"]
 
@@ -34,6 +36,31 @@ def test_help_and_version_are_fast_without_torch(flag, once_within, cpu_seconds)
         "finally: assert not {'torch', 'numpy'} & set(sys.modules)"
     )
     once_within(0.4, lambda: cpu_seconds(program))
+
+
+def verbs():
+    """Yield the words of each verb."""
+    for name, path, _ in VERBS:
+        if path.endswith(":app"):
+            yield from ((name, each) for each in app[name] if not each.startswith("-"))
+        else:
+            yield (name,)
+
+
+@pytest.mark.parametrize("words", list(verbs()), ids=" ".join)
+def test_help_ends_with_examples_that_parse(words):
+    done = tilth(*words, "--help")
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    _, _, examples = done.stdout.partition("\nExamples:\n")
+    assert examples
+    for line in examples.splitlines():
+        command = shlex.split(line)
+        if "|" in command:  # echo "a text" | tilth ...
+            command = command[command.index("|") + 1 :]
+        program, *arguments = itertools.takewhile(lambda word: word != ">", command)
+        assert (program, arguments[0]) == ("tilth", words[0])
+        assert app.parse_args(arguments, print_error=False, exit_on_error=False)
 
 
 def test_help_names_the_verbs():

@@ -201,10 +201,10 @@ def _prepare_help(words: Sequence[str]) -> None:
     verb = app.parse_commands(list(names))[1][-1]
     if verb.default_command is not None:
         docstring = inspect.getdoc(verb.default_command) or ""
-        text, _, examples = docstring.partition("Examples:")
+        text, heading, examples = docstring.partition("Examples:")
         text = re.sub(r"(?<=\S)\n *(?=\S)(?!\w+: )", " ", text)  # rich wraps paragraphs itself
-        verb.help = verb.default_command.__doc__ = text
-        verb.help_epilogue = f"Examples:{examples}"
+        verb.help = verb.default_command.__doc__ = text + heading + examples
+        verb.help_epilogue = heading + examples
 
 
 def _explained(error: Exception) -> tuple[str, int]:
