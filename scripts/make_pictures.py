@@ -9,6 +9,7 @@ named by TILTH_CHROMIUM). With `--work`, finished runs in that folder are used a
 """
 
 import argparse
+import io
 import os
 import pty
 import re
@@ -20,7 +21,6 @@ from pathlib import Path
 
 from PIL import Image
 from rich.console import Console
-from rich.terminal_theme import DEFAULT_TERMINAL_THEME, DIMMED_MONOKAI, TerminalTheme
 from rich.text import Text
 
 PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
@@ -33,22 +33,24 @@ WATCH = "--watch.evaluate-every 30 --watch.save-every 150 --watch.sample-every 1
 TRAIN = f"train tiny --data data --out runs/lr-0.02 {WATCH} --watch.sample-tokens 40"
 TRAIN_SLOWLY = f"{TRAIN.replace('lr-0.02', 'lr-0.002')} --optimizer.lr 0.002"
 REPORT = "report runs/lr-0.02 runs/lr-0.002 --out report.html --overwrite"
-SHOWN_PERCENT = 60
+SHOWN_PERCENT = 58
 """The panel is drawn as it was at this percentage of the run."""
-COLUMNS = 84
-REPORT_SIZE = (1120, 990)
-THEMES = {"light": DEFAULT_TERMINAL_THEME, "dark": DIMMED_MONOKAI}
+COLUMNS = 80
+REPORT_SIZE = (1120, 955)
+COLOURS = {"light": ("#ffffff", "#1b1f24"), "dark": ("#14171b", "#e6e9ed")}
+"""Background and foreground, those of the report; the panel has no other colours."""
 
-SVG = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {terminal_width} {terminal_height}">
+SVG = """<svg xmlns="http://www.w3.org/2000/svg"
+     viewBox="-14 -10 {terminal_width} {terminal_height}">
 <style>
   text {{ font: {char_height}px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; }}
-  {styles}
+  text {{ fill: FOREGROUND; }}
 </style>
-<rect width="100%" height="100%" rx="8" fill="BACKGROUND"/>
-<g transform="translate(12, 12)">{backgrounds}{matrix}</g>
+<rect x="-14" y="-10" width="100%" height="100%" rx="8" fill="BACKGROUND"/>
+{matrix}
 </svg>
 """
-"""The template of rich without its web fonts and its frame of a window."""
+"""The template of rich without its web fonts, its window and its colours."""
 
 
 class Screen:
@@ -105,13 +107,15 @@ def screen_of(line: str, folder: Path) -> list[str]:
     return shown
 
 
-def save_panel(screen: str, theme: TerminalTheme, file: Path) -> None:
+def save_panel(screen: str, scheme: str, file: Path) -> None:
     """Write the screen of a terminal as SVG."""
-    console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
-    console.print(Text.from_ansi(screen), soft_wrap=True)
-    svg = console.export_svg(theme=theme, code_format=SVG, unique_id="panel")
-    background = "#{:02x}{:02x}{:02x}".format(*theme.background_color)
-    file.write_text(svg.replace("BACKGROUND", background))
+    # Two columns and one line more than the panel, for a margin.
+    console = Console(record=True, width=COLUMNS + 2, file=io.StringIO())
+    console.print(Text.from_ansi(screen + "\n"), soft_wrap=True)
+    svg = console.export_svg(code_format=SVG, unique_id="panel")
+    background, foreground = COLOURS[scheme]
+    svg = svg.replace("BACKGROUND", background).replace("FOREGROUND", foreground)
+    file.write_text(re.sub(r' (class|clip-path)="[^"]*"', "", svg))
 
 
 def save_screenshot(page: Path, scheme: str, file: Path) -> None:
@@ -137,8 +141,8 @@ def make_pictures(folder: Path) -> None:
     if not (folder / "runs" / "lr-0.002").exists():
         tilth(TRAIN_SLOWLY, folder)
     tilth(REPORT, folder)
-    for scheme, theme in THEMES.items():
-        save_panel((folder / "screen.txt").read_text(), theme, PICTURES / f"panel-{scheme}.svg")
+    for scheme in COLOURS:
+        save_panel((folder / "screen.txt").read_text(), scheme, PICTURES / f"panel-{scheme}.svg")
         save_screenshot(folder / "report.html", scheme, PICTURES / f"report-{scheme}.png")
 
 
