@@ -7,7 +7,7 @@ from tilth.errors import import_extra
 from tilth.report import charts
 from tilth.report.comparing import groups_of
 from tilth.report.curves import downsampled, smoothed
-from tilth.report.lab_file import Chart
+from tilth.report.lab_file import Chart, Scale
 from tilth.report.reading import Section
 from tilth.report.tables import cell_text
 
@@ -61,10 +61,9 @@ def axis_png(section: Section) -> bytes | None:
         if point.is_diverged:
             place = {"xytext": (0, -16), "textcoords": "offset points", "ha": "center"}
             axes.annotate("diverged", (point.x, point.bits), fontsize=8, **place)
-    places = [point.x for point in points]
-    axes.set_xscale(charts.scale_of(places))
-    _set_ticks(axes.xaxis, charts.named_ticks(places, charts.scale_of(places), are_chosen=True))
-    axes.set(xlabel=_plain(section.axis), ylabel="validation bits per byte")
+    xs = [point.x for point in points]
+    _set_axis(axes, "x", section.axis, charts.scale_of(xs), xs)
+    axes.set_ylabel("validation bits per byte")
     return _png(figure)
 
 
@@ -76,18 +75,19 @@ def chart_png(section: Section, chart: Chart) -> bytes:
         marker = "o" if len(line.points) <= charts.MAX_MARKED else ""
         x, y = zip(*line.points, strict=True) if line.points else ((), ())
         axes.plot(x, y, lw=1.6, marker=marker, ms=4.5, **style)
-    axes.set(xscale=chart.x_scale, yscale=chart.y_scale)
     xs, ys = ([point[i] for line in chart.lines for point in line.points] for i in (0, 1))
-    _set_ticks(axes.xaxis, charts.named_ticks(xs, chart.x_scale, are_chosen=True))
-    _set_ticks(axes.yaxis, charts.named_ticks(ys, chart.y_scale, are_chosen=False))
-    axes.set(xlabel=_plain(chart.x_label), ylabel=_plain(chart.y_label))
+    _set_axis(axes, "x", chart.x_label, chart.x_scale, xs)
+    _set_axis(axes, "y", chart.y_label, chart.y_scale, ys)
     if len(chart.lines) > 1:
         _legend(figure, [line.name for line in chart.lines], styles)
     return _png(figure)
 
 
-def _set_ticks(axis: Any, ticks: dict[str, list[Any]] | None) -> None:  # noqa: ANN401
-    if ticks is not None:
+def _set_axis(axes: Any, name: str, label: str, scale: Scale, values: list[float]) -> None:  # noqa: ANN401
+    """Set label, scale and ticks of an axis; values on x were chosen, on y measured."""
+    axes.set(**{f"{name}label": _plain(label), f"{name}scale": scale})
+    if ticks := charts.named_ticks(values, scale, are_chosen=name == "x"):
+        axis = getattr(axes, f"{name}axis")
         axis.set_ticks(ticks["tickvals"], labels=ticks["ticktext"])
         axis.set_ticks([], minor=True)
 
