@@ -164,16 +164,12 @@ def check_space(space: Sequence[Varied], build: Build, seed: int = 0) -> float:
             # With the other values of the base; or else with some others that are searched.
             alone = {varied.name: value}
             if not any(fits({**values, **alone}, build) for values in ({}, *drawn)):
-                _refuse(alone, build)
+                try:
+                    build(alone)
+                except TypeError:  # for example text in place of a number
+                    hint = "give values of another kind"
+                    raise ValueError(f"{varied.name} cannot be {value!r}; {hint}.") from None
     return sum(fits(values, build) for values in drawn) / len(drawn)
-
-
-def _refuse(values: Values, build: Build) -> None:
-    try:
-        build(values)
-    except TypeError:  # for example text in place of a number
-        name, value = next(iter(values.items()))
-        raise ValueError(f"{name} cannot be {value!r}; give values of another kind.") from None
 
 
 def fits(values: Values, build: Build) -> bool:
