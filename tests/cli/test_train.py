@@ -249,7 +249,7 @@ def test_values_come_from_flags_over_the_file_over_the_recipe(data, tmp_path):
         (["tiny", "--machine.device", "abacus"], "the device abacus cannot be used"),
         (["tiny", "--machine.dtype", "float16"], "float16 is not supported on a CPU; use float32"),
         (["tiny", "--optimizer.lr", "-1"], "optimizer.lr is -1; it must be above 0"),
-        (["tiny", "--microbatch-size", "99"], "microbatch_size 99 is more than batch_size"),
+        (["tiny", "--microbatch-size", "99"], "microbatch_size 99 is above batch_size"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_writes_nothing(data, tmp_path, words, sentence):

@@ -90,8 +90,8 @@ def test_field_docstrings():
             )
         ],
         *[({name: None}, f"{name} must be a whole number, not None") for name in SHAPE],
-        ({"d_model": 66}, "d_model 66 is not a multiple of num_heads 4; every head"),
-        ({"d_model": 60}, "a head of width 15 .* has no pairs to rotate; make it even"),
+        ({"d_model": 66}, "d_model 66 is not a multiple of num_heads 4; all heads"),
+        ({"d_model": 60}, "the head width 15 .* is odd; make it even for RoPE"),
         ({"num_kv_heads": 3}, "num_heads 4 is not a multiple of num_kv_heads 3; query heads"),
         ({"num_kv_heads": 8}, "num_heads 4 is not a multiple of num_kv_heads 8; query heads"),
         ({"norm": "Pre"}, "norm 'Pre' is unknown; choose one of pre, post, none"),

@@ -158,7 +158,7 @@ def test_round_trip_through_toml_and_json(config):
 @given(configs())
 def test_a_resolved_config_is_complete_and_keeps_given_values(config):
     if config.steps is None:
-        with pytest.raises(ValueError, match="no number of steps; give steps, or a budget"):
+        with pytest.raises(ValueError, match="the number of steps is unknown; give steps or a time budget"):
             config.resolve(**MACHINE)
         return
     resolved = config.resolve(**MACHINE)
@@ -296,7 +296,7 @@ def test_only_optional_fields_may_be_none(table, name):
         ("optimizer", "max_grad_norm", 0.0, "must be above 0."),
         ("optimizer", "weight_decay", -0.5, "is -0.5; it must be at least 0."),
         ("optimizer", "momentum", 1.0, "is 1; it must be below 1."),
-        ("optimizer", "min_lr", 0.5, "0.5 is above optimizer.lr 0.001; the learning rate only"),
+        ("optimizer", "min_lr", 0.5, "0.5 is above optimizer.lr 0.001; the learning rate decays"),
         ("optimizer", "betas", 0.9, "must be a list, not 0.9."),
         ("optimizer", "betas", "ab", "must be a list, not 'ab'."),
         ("optimizer", "betas", [0.9], "must have 2 items, not 1."),
@@ -320,7 +320,7 @@ def test_only_optional_fields_may_be_none(table, name):
         ("", "order", "shuffled", "'shuffled' is unknown; choose one of epoch, random."),
         ("", "steps", 0, "must be at least 1, not 0."),
         ("", "batch_size", 0, "must be at least 1, not 0."),
-        ("", "microbatch_size", 33, "33 is more than batch_size 32; it is a part of it."),
+        ("", "microbatch_size", 33, "33 is above batch_size 32; it is a part of a batch."),
         ("", "max_skipped", 0, "must be at least 1, not 0."),
         ("", "seed", 2**63, f"must be at most {2**63 - 1}, not {2**63}."),
         ("", "budget_seconds", 0.0, "must be above 0."),

@@ -8,7 +8,7 @@ with one sentence on which value and why.
 (1344, 16, 32)
 >>> ModelConfig(10_000, context_length=256, d_model=512, num_layers=4, num_heads=15)
 Traceback (most recent call last):
-ValueError: d_model 512 is not a multiple of num_heads 15; every head gets an equal part of it.
+ValueError: d_model 512 is not a multiple of num_heads 15; all heads have the same width.
 >>> ModelConfig.from_dict(config.to_dict()) == config
 True
 """
@@ -92,12 +92,12 @@ class ModelConfig(PlainValues):
         if self.d_model % self.num_heads:
             raise ValueError(
                 f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}; "
-                "every head gets an equal part of it."
+                "all heads have the same width."
             )
         if self.position == "rope" and self.d_head % 2:
             raise ValueError(
-                f"a head of width {self.d_head} (d_model {self.d_model} / num_heads "
-                f"{self.num_heads}) has no pairs to rotate; make it even, or set position to none."
+                f"the head width {self.d_head} (d_model {self.d_model} / num_heads "
+                f"{self.num_heads}) is odd; make it even for RoPE, or set position to none."
             )
         if self.num_heads % self.num_kv_heads:
             raise ValueError(

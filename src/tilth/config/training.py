@@ -76,7 +76,7 @@ class OptimizerConfig:
         if self.min_lr is not None and self.min_lr > self.lr:
             raise ValueError(
                 f"optimizer.min_lr {self.min_lr:g} is above optimizer.lr {self.lr:g}; the "
-                "learning rate only falls after its warm-up."
+                "learning rate decays from lr to min_lr."
             )
 
 
@@ -164,8 +164,8 @@ class TrainingConfig(PlainValues):
         check(self)
         if self.microbatch_size is not None and self.microbatch_size > self.batch_size:
             raise ValueError(
-                f"microbatch_size {self.microbatch_size} is more than batch_size "
-                f"{self.batch_size}; it is a part of it."
+                f"microbatch_size {self.microbatch_size} is above batch_size {self.batch_size}; "
+                "it is a part of a batch."
             )
         if self.steps is not None:
             self._check_schedule(self.steps)
@@ -195,7 +195,7 @@ class TrainingConfig(PlainValues):
     def known_steps(self) -> int:
         """The number of steps. Raises ValueError if it is not known yet."""
         if self.steps is None:
-            raise ValueError("there is no number of steps; give steps, or a budget of time.")
+            raise ValueError("the number of steps is unknown; give steps or a time budget.")
         return self.steps
 
     @property
