@@ -1,4 +1,4 @@
-"""The command line in this process: to start Python and torch anew takes seconds a command."""
+"""Run the command line in this process: starting Python and torch takes seconds per command."""
 
 import io
 import logging
@@ -10,9 +10,9 @@ from tilth.cli.app import run
 
 
 def tilth(*words, cwd=None, text=True, **options):
-    """Run `tilth WORDS`; return what `subprocess.run` returns: exit code, stdout and stderr.
+    """Run `tilth WORDS`; return exit code, stdout and stderr as `subprocess.run` does.
 
-    With further options (`env`, `input`, ...) it is a process of its own.
+    With further options (`env`, `input`, ...) it runs in a separate process.
     """
     words = [str(word) for word in words]
     if options:

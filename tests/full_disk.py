@@ -1,4 +1,4 @@
-"""A disk that takes no more, for a while."""
+"""Simulate a full disk."""
 
 import resource
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def largest_file(size_bytes):
-    """As on a full disk: nothing can grow beyond a size."""
+    """Limit the size of files, as a full disk does."""
     usual = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, usual[1]))
     try:

@@ -1,7 +1,7 @@
-"""A pytest plugin: the native modules of another build, in place of those installed.
+"""A pytest plugin that replaces the installed native modules by those of another build.
 
 `make sanitize` builds both `_core` modules under ASan and UBSan and names their folder in
-TILTH_MODULES. They must be in place before a test imports them.
+TILTH_MODULES. The plugin imports them before any test does.
 """
 
 import importlib

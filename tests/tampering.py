@@ -1,4 +1,4 @@
-"""Change a checkpoint, and make every checksum agree again, as anyone who shares it could."""
+"""Change a checkpoint and recompute its checksums, as an attacker could."""
 
 from safetensors.torch import load_file, save_file
 
@@ -6,7 +6,7 @@ from tilth.files import checksum, checksum_of, load_manifest, save_manifest
 
 
 def rewrite(checkpoint, tensors=None, **changes):
-    """Replace values of the state, and the tensors of a file by what a function makes of them."""
+    """Replace values of the state, and apply functions to the tensors of files."""
     folder = checkpoint.folder
     for name, change in (tensors or {}).items():
         file = folder / name
@@ -20,6 +20,6 @@ def rewrite(checkpoint, tensors=None, **changes):
 
 
 def first_row(tensors):
-    """One row of the first moment of a matrix: a file that was made to crash a kernel."""
+    """Keep one row of the first moment of a matrix: a file made to crash a kernel."""
     name = next(name for name, value in tensors.items() if "exp_avg" in name and value.ndim == 2)
     return {**tensors, name: tensors[name][:1].clone()}

@@ -1,4 +1,4 @@
-"""The core's own C++ tests, which `make env` has built."""
+"""The C++ test programs, built by `make env`."""
 
 import subprocess
 from pathlib import Path

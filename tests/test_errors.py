@@ -10,7 +10,7 @@ import torch
 from tilth.errors import EXTRAS, import_extra, is_out_of_memory, missing_extra
 
 
-def test_out_of_memory_is_recognised_whoever_raised_it():
+def test_out_of_memory_is_recognised_from_any_library():
     with pytest.raises(RuntimeError) as allocator:
         torch.empty(1 << 55)
     for error in (allocator.value, MemoryError(), torch.OutOfMemoryError("CUDA out of memory.")):
@@ -19,7 +19,7 @@ def test_out_of_memory_is_recognised_whoever_raised_it():
     assert not is_out_of_memory(ValueError("out of memory"))
 
 
-def test_only_packages_of_extras_have_a_sentence():
+def test_only_packages_of_extras_have_a_message():
     error = ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn")
     assert missing_extra(error) == (
         "this needs torch, which is not installed; pip install 'tilth[train]'."
@@ -35,7 +35,7 @@ def test_every_package_of_an_extra_is_in_that_extra():
         assert any(requirement.startswith(package) for requirement in requirements)
 
 
-def test_an_extra_that_is_missing_is_named(monkeypatch):
+def test_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ValueError, match=r'^A file needs an extra: pip install "tilth\[parquet\]"'):
         import_extra("pyarrow", "A file")

@@ -1,6 +1,6 @@
-"""Folders that the first edition wrote (commit d627945) still open: every verb that reads one.
+"""Every verb opens the folders that the first edition (commit d627945) wrote.
 
-`editions/first.sh` says how they were made. They name paths that are gone, as a moved folder does.
+`editions/first.sh` made them. They contain paths that no longer exist, as moved folders do.
 """
 
 import contextlib
@@ -36,12 +36,12 @@ def unpacked(tmp_path_factory):
 
 @pytest.fixture
 def first(unpacked, tmp_path):
-    """The folders, in a copy that a test may write to."""
+    """A writable copy of the folders."""
     return Path(shutil.copytree(unpacked, tmp_path / "first"))
 
 
 def tilth(*words):
-    """Run a command line in this process; return what it prints."""
+    """Run a command line in this process; return its stdout."""
     stdout = io.StringIO()
     with contextlib.redirect_stdout(stdout):
         app([*map(str, words)])
@@ -63,13 +63,13 @@ def test_verify(first, name):
     assert tilth("verify", first / name).splitlines()[-1] == f"{first / name} is whole"
 
 
-def test_the_data_is_read(first):
+def test_data_is_read(first):
     import tilth as package
 
     data = package.open_data(first / "data")
     assert (data.vocab_size, data.end_token_id) == (270, 0)
     assert data.num_documents("train") + data.num_documents("valid") == 15
-    # What the tokenizer in it makes of the text is what it holds.
+    # Encoding the text with the stored tokenizer gives the stored ids.
     stories = (first / "stories.txt").read_text("utf-8").split("<|endoftext|>")
     encoded = {tuple(data.tokenizer().encode(story)) for story in stories}
     starts = data.documents("train")
@@ -85,7 +85,7 @@ def test_tokenizing_again_gives_the_same_bytes(first):
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "gpt2", "tokenizer.tiktoken"])
-def test_tokenizers_are_one(first, name):
+def test_tokenizers_of_all_formats_are_equal(first, name):
     words = () if name == "tokenizer.json" else ("--special", "<|endoftext|>")
     pattern = ("--pattern", "gpt2") if name.endswith(".tiktoken") else ()
     text = "Once upon a time, naïve."
@@ -113,7 +113,7 @@ def test_generate(first, name, options):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_evaluate_finds_the_loss_that_was_found(first, name):
+def test_evaluate_gives_the_stored_loss(first, name):
     run = first / "runs" / name
     words = ("--data", first / "data", "--max-tokens", 100, "--json")
     for record in records(run):
@@ -124,13 +124,13 @@ def test_evaluate_finds_the_loss_that_was_found(first, name):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_resume_goes_where_it_went(first, name):
-    """Without its last checkpoint a run goes on from the one before, to the same end."""
+def test_resume_reaches_the_stored_weights(first, name):
+    """Without its last checkpoint, a run resumes from the previous one to the same weights."""
     run, stored = first / "runs" / name, first / "stored"
     shutil.copytree(run, stored)
     shutil.rmtree(run / "checkpoints" / "step-000006")
     tilth("resume", run, "--data", first / "data")
-    # Of equal bits on the machine that wrote them; this one may be another.
+    # Bits are equal only on the machine that wrote them.
     expected = weights(stored / "checkpoints" / "step-000006")
     found = weights(run / "checkpoints" / "step-000006")
     assert found.keys() == expected.keys()
@@ -143,7 +143,7 @@ def test_resume_goes_where_it_went(first, name):
     tilth("verify", run)
 
 
-def test_a_finished_run_is_extended(first):
+def test_finished_run_is_extended(first):
     run = first / "runs" / "adamw"
     tilth("resume", run, "--data", first / "data", "--steps", 2)
     assert [record["step"] for record in records(run)] == list(range(1, 9))
@@ -158,7 +158,7 @@ def test_report(first, tmp_path):
         assert part.get("answer", Path(name).name) in page
 
 
-def test_a_lab_is_answered_without_training(first):
+def test_lab_is_answered_without_training(first):
     lab = first / "lab"
     before = {path: path.read_bytes() for path in (lab / "runs").rglob("metrics.jsonl")}
     words = ("--data", first / "data", "--out", lab, "--steps", 3, *SMALL, *WATCH)
@@ -168,7 +168,7 @@ def test_a_lab_is_answered_without_training(first):
     assert before == {path: path.read_bytes() for path in (lab / "runs").rglob("metrics.jsonl")}
 
 
-def test_a_search_is_answered_and_goes_on(first):
+def test_search_is_answered_and_continued(first):
     lab = first / "search"
     words = ("--data", first / "data", "--out", lab, "--recipe", "tiny", "--steps", 3)
     vary = ("--vary", "optimizer.lr=0.001..0.1")
@@ -179,7 +179,7 @@ def test_a_search_is_answered_and_goes_on(first):
     assert [trial["state"] for trial in found["trials"]] == ["finished"] * 3
 
 
-def test_the_account_of_a_run(first):
+def test_account_of_a_run(first):
     found = json.loads(tilth("account", first / "runs" / "muon", "--json"))
     assert (found["model"]["d_model"], found["training"]["steps"]) == (4, 6)
     assert found["training"]["optimizer"] == "muon"

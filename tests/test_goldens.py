@@ -1,8 +1,7 @@
-"""Results that depend on no processor are those of the first edition, byte by byte.
+"""Results that do not depend on the processor equal those of the first edition, byte by byte.
 
-`tests/goldens/*.json` were written by commit d627945. To write them anew, with the tilth of
-whatever Python runs it: `python tests/test_goldens.py`. A golden changes only with a reason, which
-CHANGELOG.md gives.
+Commit d627945 wrote `tests/goldens/*.json`. `python tests/test_goldens.py` regenerates them with
+the installed tilth. A changed golden needs a reason in CHANGELOG.md.
 """
 
 import contextlib
@@ -51,7 +50,7 @@ ACCOUNTS = (
 
 
 def tilth(*words):
-    """Run a command line in this process; return what it prints."""
+    """Run a command line in this process; return its stdout."""
     stdout = io.StringIO()
     with contextlib.redirect_stdout(stdout):
         app([*map(str, words)])
@@ -71,9 +70,9 @@ def stories():
 
 
 def write_corpus():
-    """The fixed corpus: text, compressed text and JSON lines, in many scripts."""
+    """Write a fixed corpus: text, compressed text and JSON lines, in many scripts."""
     Path("corpus").mkdir()
-    # Not our own stories: those have goldens of their own.
+    # Not the generated stories, which have separate goldens.
     words = [f"{'bcdfgh'[n % 6]}{'aeiou'[n % 5]}{'lmnrst'[n % 7 % 6]}" for n in range(0, 9000, 7)]
     lines = [" ".join(words[n : n + 12]) for n in range(0, len(words), 5)]
     Path("corpus/plain.txt").write_text("<|endoftext|>".join(lines), "utf-8")
@@ -114,7 +113,7 @@ def data_folder():
         out = Path(name)
         tilth("tokenize", "corpus", "--tokenizer", "own.json", "--out", out, *words)
         manifest = json.loads((out / "manifest.json").read_text())
-        del manifest["checksum"]  # of the paths too
+        del manifest["checksum"]  # it covers the paths
         for source in manifest["sources"]:
             source["path"] = Path(source["path"]).name
         files = sorted(path for path in out.iterdir() if path.name != "manifest.json")
@@ -144,13 +143,13 @@ MADE = {each.__name__: each for each in (stories, tokenizers, data_folder, batch
 
 
 def made(name):
-    """What this edition makes, in an empty folder, as JSON has it."""
+    """Return the results of this edition as JSON values, computed in an empty folder."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         return json.loads(json.dumps(MADE[name]()))
 
 
 def changed(golden, found, where=""):
-    """What differs; keys that were added do not count."""
+    """Yield the differences; added keys do not count."""
     if isinstance(golden, dict) and isinstance(found, dict):
         for key, value in golden.items():
             if key not in found:
@@ -165,12 +164,12 @@ def changed(golden, found, where=""):
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_results_are_those_of_the_first_edition(name):
+def test_results_equal_the_first_edition(name):
     golden = json.loads((GOLDENS / f"{name}.json").read_text())
     assert not list(changed(golden, made(name)))
 
 
-def test_a_change_is_found_and_an_addition_is_none():
+def test_changes_are_found_and_additions_ignored():
     golden = {"a": [1, {"b": 2}], "c": None}
     assert not list(changed(golden, {"a": [1, {"b": 2, "new": 3}], "c": None, "d": 4}))
     for other in ({"a": [1, {"b": 3}], "c": None}, {"a": [1], "c": None}, {"a": [1, {"b": 2}]}):
@@ -182,6 +181,6 @@ if __name__ == "__main__":
     for name in MADE:
         lines = [
             f"{json.dumps(key)}: {json.dumps(value)}" for key, value in made(name).items()
-        ]  # a line for each, so that a change is seen where it is
+        ]  # one line each, for readable diffs
         (GOLDENS / f"{name}.json").write_text("{" + ",\n".join(lines) + "}\n", "utf-8")
         print(f"Wrote {GOLDENS / name}.json, by {tilth_package.__file__}")

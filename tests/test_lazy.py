@@ -1,4 +1,4 @@
-"""Names of a package: from one list, loaded when used, and none of them hidden by a module."""
+"""Names of a package come from one list, are imported on first use, and no module hides them."""
 
 import ast
 import subprocess
@@ -20,7 +20,7 @@ STUBS = {
 
 
 def imports_of(stub):
-    """(module, name, name as) of each import of a stub, as Python itself reads it."""
+    """Return (module, name, alias) of each import of a stub, parsed by Python."""
     return [
         (node.module, alias.name, alias.asname)
         for node in ast.parse(stub.read_text()).body
@@ -34,7 +34,7 @@ def test_the_packages():
 
 
 @pytest.mark.parametrize("name", STUBS)
-def test_every_name_of_the_stub_is_the_one_of_its_module(name):
+def test_every_name_of_the_stub_is_that_of_its_module(name):
     package, stub = import_module(name), STUBS[name]
     found = imports_of(stub)
     assert package.__all__ == sorted(each for _, each, _ in found)
@@ -44,23 +44,23 @@ def test_every_name_of_the_stub_is_the_one_of_its_module(name):
         home = import_module(f"tilth.{own}") if module == "tilth" else import_module(module)
         assert getattr(package, own) is (home if module == "tilth" else getattr(home, own))
         assert own in dir(package)
-        # Once it is imported, a module hides a name that is loaded when used.
+        # An imported module would hide a lazy name.
         is_module = (stub.parent / f"{own}.py").exists() or (stub.parent / own).is_dir()
         assert is_module == (module == "tilth" == name)
 
 
 @pytest.mark.parametrize("name", STUBS)
-def test_an_unknown_name(name):
+def test_unknown_name(name):
     with pytest.raises(AttributeError, match=f"^module '{name}' has no attribute 'Trainsformer'$"):
         _ = import_module(name).Trainsformer
 
 
-def test_what_stands_in_the_package_itself_is_listed_too():
+def test_names_defined_in_the_package_are_listed():
     assert {"__version__", "__doc__", "recipes", "train"} <= set(dir(tilth))
     assert dir(tilth) == sorted(set(dir(tilth)))
 
 
-def test_a_module_of_the_package_is_loaded_when_used():
+def test_modules_are_imported_on_first_use():
     program = (
         "import sys, tilth\n"
         "assert not [name for name in sys.modules if name.startswith(('tilth.r', 'tilth.c'))]\n"
@@ -70,13 +70,13 @@ def test_a_module_of_the_package_is_loaded_when_used():
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_a_star_imports_them_all():
+def test_star_import():
     names = {}
     exec("from tilth import *", names)
     assert set(tilth.__all__) <= names.keys()
 
 
-def test_a_stub_that_lists_otherwise_is_refused(tmp_path):
+def test_stub_with_other_imports_is_refused(tmp_path):
     init = str(tmp_path / "__init__.py")
     (tmp_path / "__init__.pyi").write_text("from json import loads as parse\n")
     with pytest.raises(AssertionError, match="loads as parse"):
@@ -86,7 +86,7 @@ def test_a_stub_that_lists_otherwise_is_refused(tmp_path):
         lazy_names("package", init)
 
 
-def test_a_home_that_cannot_be_imported_says_so(tmp_path):
+def test_missing_module_is_named(tmp_path):
     (tmp_path / "__init__.pyi").write_text(
         "import os\n\nfrom no_such_module import name as name\nfrom json import loads as loads\n"
     )

@@ -1,4 +1,4 @@
-"""`import tilth`: light, lazy, and as its `__all__` says."""
+"""`import tilth` is fast, lazy, and provides the names in `__all__`."""
 
 import doctest
 import json

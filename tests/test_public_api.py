@@ -1,4 +1,4 @@
-"""The names of the original write-ups stay public, with the signatures of the first edition."""
+"""Public names keep the signatures of the first edition."""
 
 import inspect
 import operator
@@ -53,7 +53,7 @@ SIGNATURES = {
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
-def test_signatures_are_those_of_the_write_ups(name):
+def test_signatures_are_unchanged(name):
     found = inspect.signature(operator.attrgetter(name)(tilth))
     parameters = [each.replace(annotation=each.empty) for each in found.parameters.values()]
     if name.endswith(".forward"):  # an optional cache may follow

@@ -1,7 +1,7 @@
-"""The base install: what works without torch, and the sentence of what does not.
+"""The base install works without torch; verbs that need it say how to install it.
 
-In an environment with torch, a module that takes torch's name hides it; `make test-base` runs this
-file in environments that do not have it, on each supported Python.
+If torch is installed, a module named torch hides it. `make test-base` runs this file without torch,
+on each supported Python version.
 """
 
 import json
@@ -19,7 +19,7 @@ HIDING = "raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder whose `hidden/torch.py` hides torch from programs that are started in it."""
+    """A folder whose `hidden/torch.py` hides torch from programs started in it."""
     folder = tmp_path_factory.mktemp("base")
     (folder / "hidden").mkdir()
     (folder / "hidden" / "torch.py").write_text(HIDING)
@@ -95,7 +95,7 @@ def test_runs_verify_and_generation(tilth):
     ],
     ids=lambda words: words[0],
 )
-def test_a_verb_that_trains_says_what_to_install(tilth, folder, words):
+def test_verbs_that_train_say_what_to_install(tilth, folder, words):
     done = tilth(*words)
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("\n") == 1

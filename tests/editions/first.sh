@@ -1,7 +1,7 @@
 #!/bin/sh
-# Writes first.tar.xz with the edition of tilth whose command is given: sh first.sh .venv/bin/tilth
-# The archive beside this file was written by commit d627945. It is not to be written anew: a later
-# edition must open what the first one wrote.
+# Write first.tar.xz with the given command of tilth: sh first.sh .venv/bin/tilth
+# Commit d627945 wrote the archive in this folder. Do not regenerate it: later editions must open the
+# files of the first one.
 set -eu
 tilth=$(realpath "$1")
 here=$(cd "$(dirname "$0")" && pwd)
@@ -28,6 +28,6 @@ printf 'recipe = "tiny"\n[grid]\noptimizer.lr = [1e-3, 1e-2]\n' > question.toml
 "$tilth" lab search --data data --out search --recipe tiny --steps 3 --trials 2 \
     --vary optimizer.lr=0.001..0.1 $small
 
-rm -f ./*/report*  # pages of megabytes, which nothing reads back
+rm -f ./*/report*  # megabytes that no test reads
 find . -name lock -delete
 tar --sort=name --owner=0 --group=0 --mtime=2026-11-18 -cf - . | xz -9e > "$here/first.tar.xz"
