@@ -242,7 +242,10 @@ def test_values_come_from_flags_over_the_file_over_the_recipe(data, tmp_path):
     [
         (["tniy"], "There is no recipe 'tniy'. Did you mean tiny?"),
         (["tiny", "--model.d-modl", "3"], "Did you mean --model.d-model?"),
-        (["tiny", "--size", "3", "--model.num-layers", "2"], "model.num_layers says 2; give one"),
+        (
+            ["tiny", "--size", "3", "--model.num-layers", "2"],
+            "model.num_layers 2 are both the number of layers; give one",
+        ),
         (["tiny", "--model.num-heads", "5"], "is not a multiple of num_heads 5"),
         (["tiny", "--budget", "soon"], "'soon' is not a duration; write it like 90s, 8m"),
         (["tiny", "--steps", "0"], "steps must be at least 1, not 0"),
