@@ -100,15 +100,26 @@ def assert_found(folder, name):
         assert problems[0].block == 1
 
 
-def test_another_spelling_of_the_manifest_is_found(tokenizer, tmp_path):
+def test_another_spelling_of_the_manifest_opens_but_is_found(tokenizer, tmp_path):
     (tmp_path / "text.txt").write_text("the cat")
-    tokenize(tmp_path / "text.txt", tokenizer, tmp_path / "data", valid=1e-5)
+    data = tokenize(tmp_path / "text.txt", tokenizer, tmp_path / "data", valid=1e-5)
     manifest = tmp_path / "data" / "manifest.json"
     text = manifest.read_text()
     assert "1e-05" in text
-    manifest.write_text(text.replace("1e-05", "1E-05"))
-    with pytest.raises(FileError, match="manifest"):
-        list(verify_data(tmp_path / "data"))
+    sorted_and_short = json.dumps(json.loads(text), sort_keys=True)
+    for other in (text.replace("1e-05", "1E-05"), sorted_and_short, text + "\n"):
+        manifest.write_text(other)
+        assert open_data(data.folder).fingerprint == data.fingerprint
+        with pytest.raises(FileError, match="manifest"):
+            list(verify_data(tmp_path / "data"))
+
+
+def test_a_failing_disk_is_found_in_words(data_folder):
+    """/proc/self/mem is a regular file whose first page cannot be read."""
+    (data_folder / "train.npy").unlink()
+    (data_folder / "train.npy").symlink_to("/proc/self/mem")
+    problems = [finding.problem for finding in verify_data(data_folder) if finding.problem]
+    assert problems[1] == "cannot be read (Input/output error)"
 
 
 def test_each_block_is_named(data_folder, monkeypatch):

@@ -11,8 +11,12 @@ from tilth.data.guarding import GuardedTokens
 from tilth.data.token_files import (
     BLOCK_BYTES,
     HEADER_BYTES,
+    KIND,
+    MANIFEST,
+    REMEDY,
     SPLITS,
     TOKENIZER,
+    VERSION,
     DataManifest,
     Split,
     check_size,
@@ -22,7 +26,7 @@ from tilth.data.token_files import (
     open_data,
     read_block,
 )
-from tilth.files import FileError, Progress, StrPath
+from tilth.files import FileError, Progress, StrPath, load_manifest, manifest_bytes, read_bytes
 
 DOCUMENTS_AT_ONCE = 1 << 20
 
@@ -42,12 +46,17 @@ class Finding:
 
 
 def verify_data(folder: StrPath, progress: Progress | None = None) -> Iterator[Finding]:
-    """Yield a finding for each block and file; a damaged manifest is a FileError.
+    """Yield a finding for each block and file; a changed manifest is a FileError.
 
     `progress` is called with the phase "verify", in bytes.
     """
     folder = Path(folder)
     manifest = load_data_manifest(folder)
+    path = folder / MANIFEST
+    content = load_manifest(path, kind=KIND, version=VERSION)
+    # The checksum covers the content, not its bytes: 1E-5 and 1e-05 are equal.
+    if read_bytes(path) != manifest_bytes(content, kind=KIND, version=VERSION):
+        raise FileError(path, "has other bytes than `tilth tokenize` wrote", REMEDY)
     total = sum(file.size_bytes for file in manifest.files.values())
     done = 0
     is_whole = True
@@ -76,7 +85,9 @@ def _problem_of(check: Callable[..., object], *arguments: object) -> str:
         check(*arguments)
     except FileError as error:
         return str(error.args[1])  # the caller names the file and the remedy
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        return f"cannot be read ({error.strerror or error})"
+    except ValueError as error:
         return str(error)
     return ""
 
