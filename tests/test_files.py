@@ -1040,6 +1040,17 @@ def test_pipes_devices_and_folders_are_refused_at_once(tmp_path):
     assert_refused(pipe, "is a pipe or a device")
 
 
+def test_only_opening_without_links_blames_a_link(tmp_path):
+    loop, link = tmp_path / "loop", tmp_path / "link"
+    loop.symlink_to(loop)
+    link.symlink_to(tmp_path / "file")
+    (tmp_path / "file").write_bytes(b"abc")
+    assert read_bytes(link) == b"abc"
+    assert_refused(loop, r"cannot be read \(Too many levels of symbolic links\)")
+    with pytest.raises(FileError, match=r"cannot be locked \(it is a symbolic link\)"):
+        files.open_lock(link)
+
+
 def test_a_file_above_its_ceiling_is_refused_unread(tmp_path):
     path = tmp_path / "large"
     with path.open("wb") as file:

@@ -77,11 +77,9 @@ def atomic_write(path: StrPath, *, overwrite: bool = False) -> Iterator[BinaryIO
             yield file
         with _explained(path):
             file.close()
-            os.fsync(
-                descriptor
-            )  # before the rename, so that the name never points to unwritten blocks
+            os.fsync(descriptor)  # before the rename: its name never points to unwritten blocks
             _publish(path, temporary, target, overwrite)
-            sync_folder(target.parent)  # after the rename, so that the name survives a power cut
+            sync_folder(target.parent)  # after the rename: its name survives a power cut
     finally:
         # These fail only after an earlier error, which is the one to report; the next writer
         # removes leftovers. The file closes before its descriptor: otherwise its buffer could be
@@ -259,7 +257,7 @@ def open_regular(path: StrPath, flags: int = os.O_RDONLY, action: str = "read") 
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = getattr(error, "strerror", None) or error
         hint = "check the path and its permissions"
-        if getattr(error, "errno", None) == errno.ELOOP:
+        if flags & os.O_NOFOLLOW and getattr(error, "errno", None) == errno.ELOOP:
             reason, hint = "it is a symbolic link", "remove the link"
         raise FileError(path, f"cannot be {action} ({reason})", hint) from None
     mode = os.fstat(descriptor).st_mode

@@ -359,6 +359,21 @@ def test_every_truncation_and_any_damage_is_found(tmp_path, ending):
             list(Corpus(file))
 
 
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+def test_documents_before_a_truncation_are_read(tmp_path, on_error):
+    file = tmp_path / "a.txt.gz"
+    with file.open("wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb") as stream:
+        stream.write(f"one{END}".encode())
+        stream.flush()  # a deflate block of its own
+        complete = raw.tell()
+        stream.write(b"two")
+    file.write_bytes(file.read_bytes()[:complete])
+    blocks = Corpus(file, on_error=on_error, block_bytes=len(f"one{END}")).blocks()
+    assert next(blocks).documents().texts == [b"one"]
+    with pytest.raises(FileError, match="ends in the middle"):
+        next(blocks)
+
+
 def test_skippable_and_empty_frames(tmp_path):
     skippable = (0x184D2A50).to_bytes(4, "little") + (3).to_bytes(4, "little") + b"xyz"
     frames = [b"on", b"", f"e{END}".encode(), b"two"]

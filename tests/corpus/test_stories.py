@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from random import Random
 
+import numpy as np
 import pytest
 
 from tilth.corpus import stories
@@ -59,6 +60,10 @@ def test_same_in_a_fresh_process():
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ascii(story(77, 2))
+
+
+def test_numpy_integers_are_numbers_and_seeds():
+    assert story(np.int64(3), seed=np.uint8(1)) == story(3, seed=1)
 
 
 def test_seeds_differ():

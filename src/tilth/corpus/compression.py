@@ -99,7 +99,8 @@ def read_whole(file: ListedFile, max_bytes: int) -> bytes:
 def count_lines(file: ListedFile, size_bytes: int) -> int:
     """Count the line ends in the first `size_bytes` of a file."""
     lines = 0
-    for part, _ in read_parts(file, start=0, part_bytes=1 << 20):
+    parts = read_parts(file, start=0, part_bytes=1 << 20) if size_bytes else ()
+    for part, _ in parts:
         lines += part[:size_bytes].count(b"\n")
         size_bytes -= len(part)
         if size_bytes <= 0:

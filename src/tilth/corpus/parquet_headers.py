@@ -23,13 +23,7 @@ MAX_BATCH_BYTES = 256 << 20  # of one batch, if it has more than one row
 # so a page of long documents has some hundred megabytes. Values that rows can share are short.
 MAX_PAGE_BYTES = 1 << 30
 MAX_SHARED_PAGE_BYTES = 256 << 20
-PAGE_HEADER_BYTES = [
-    256,
-    4 << 10,
-    64 << 10,
-    1 << 20,
-    16 << 20,
-]  # to try; pyarrow has the same limit
+PAGE_HEADER_BYTES = [256 << shift for shift in range(0, 17, 4)]  # to try, to pyarrow's 16 MiB
 MAX_FOOTER_BYTES = 64 << 20
 MAX_FOOTER_ELEMENTS = 1 << 20  # of lists: a column of a row group takes 1 kB in pyarrow
 

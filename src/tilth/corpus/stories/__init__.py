@@ -36,8 +36,8 @@ REPORT_BYTES = 1 << 20  # between two reports of progress
 
 def story(number: int, seed: int = 0) -> str:
     """Return story `number` (from 0) of a random seed."""
-    check_int("number", number, STORY_NUMBERS)
-    check_int("seed", seed, SEEDS)
+    number = check_int("number", number, STORY_NUMBERS)
+    seed = check_int("seed", seed, SEEDS)
     # Of the module `random`, Python guarantees only the sequence of random() for a seed.
     random = Random(seed << 64 | number).random  # noqa: S311, not for cryptography
     choices = scripts()
