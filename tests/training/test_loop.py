@@ -608,16 +608,23 @@ def test_checkpoint_with_mismatched_moments_is_skipped(config, tmp_path, caplog)
     assert "trying the previous checkpoint" in caplog.text
 
 
-def test_checkpoint_with_a_huge_number_is_skipped(config, tmp_path, caplog):
-    """It overflows the state of NumPy's generator."""
+@pytest.mark.parametrize(
+    ("generator", "state"),
+    [("numpy", ["MT19937", {"$tensor": "state.random.numpy.1"}, 1, 10**30, 0.0]), ("python", [])],
+)
+def test_checkpoint_with_an_invalid_random_state_is_skipped(
+    config, tmp_path, caplog, generator, state
+):
+    """The number overflows in NumPy; Python looks for the first element of an empty state."""
     folder = tmp_path / "run"
     stop_after(train(config, folder), 6)
     newest = open_run(folder).checkpoints()[-1]
     packed = newest.state().packed
-    packed["random"]["numpy"]["$tuple"][3] = 10**30
+    packed["random"][generator] = {"$tuple": state}
     rewrite(newest, packed=packed)
     run_all(resume(folder))
-    assert "has an invalid state (Python int too large" in caplog.text
+    assert "has an invalid state" in caplog.text
+    assert "trying the previous checkpoint" in caplog.text
 
 
 @pytest.mark.parametrize(

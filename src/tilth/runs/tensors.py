@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 INVALID = (
-    *(ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError),
+    *(ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError),
     safetensors.SafetensorError,
 )
 """Errors of reading a damaged or untrusted state."""
