@@ -204,7 +204,7 @@ def test_positions(fast):
 
 @every_variant
 def test_sequence_longer_than_the_context_is_rejected(changes):
-    sentence = "the sequence has 25 tokens, and the context length is 24; cut it"
+    sentence = "the sequence has 25 tokens, and the context length is 24; shorten it"
     with pytest.raises(ValueError, match=sentence):
         make(changes)(some_ids(1, 25))
 
