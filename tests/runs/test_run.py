@@ -1,5 +1,6 @@
 """Run directories: creation, opening, verification and locking."""
 
+import errno
 import fcntl
 import json
 import os
@@ -170,6 +171,22 @@ def test_only_leftovers_of_dead_processes_are_removed(make_run, tmp_path):
     (tmp_path / others[-1]).write_text("a file of the user's")
     make_run()
     assert names_in(tmp_path) == {"run", init, *others}
+
+
+def test_leftover_link_of_another_user_is_ignored(make_run, tmp_path, monkeypatch):
+    """In a folder with the sticky bit, such as /tmp, only its owner may remove it."""
+    link = tmp_path / ".run.999999999.partial"
+    link.symlink_to("nowhere")
+    unlink = Path.unlink
+
+    def unlink_own(path, *args, **options):
+        if path == link:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        unlink(path, *args, **options)
+
+    monkeypatch.setattr(Path, "unlink", unlink_own)
+    make_run()
+    assert names_in(tmp_path) == {"run", link.name}
 
 
 WITHOUT_PRIVILEGES = """

@@ -4,7 +4,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tilth.files import sync_folder
@@ -42,10 +42,10 @@ def remove_leftovers(folder: Path, pattern: str) -> None:
 
 def delete(path: Path) -> None:
     """Delete a folder that no reader opens; errors are ignored, and a link is not followed."""
-    if path.is_symlink():  # to a checkpoint on another disk, which stays there
-        path.unlink()
-    else:
-        shutil.rmtree(path, ignore_errors=True)
+    with suppress(OSError):
+        if path.is_symlink():  # to a checkpoint on another disk, which stays there
+            path.unlink()
+    shutil.rmtree(path, ignore_errors=True)  # does not follow a link
 
 
 def _is_alive(pid: int) -> bool:
