@@ -151,8 +151,8 @@ def test_an_id_outside_the_vocabulary_is_found(data_folder, monkeypatch):
     monkeypatch.setattr(
         verifying,
         "load_data_manifest",
-        lambda folder: replace(
-            token_files.load_data_manifest(folder), vocab_size=200, end_token_id=0
+        lambda folder, *, exact: replace(
+            token_files.load_data_manifest(folder, exact=exact), vocab_size=200, end_token_id=0
         ),
     )
     problems = [str(finding) for finding in verify_data(data_folder) if finding.problem]

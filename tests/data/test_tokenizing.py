@@ -481,7 +481,7 @@ def test_errors_before_any_work(tokenizer, corpus, tmp_path):
         tokenize(corpus, tokenizer, corpus)
     with pytest.raises(ValueError, match="in two ways; give one"):
         tokenize(corpus, tokenizer, out, valid=0.5, valid_corpus=corpus)
-    with pytest.raises(ValueError, match="lies in the corpus"):
+    with pytest.raises(ValueError, match="is inside the corpus"):
         tokenize(tmp_path, tokenizer, out)
     tokenize(corpus, tokenizer, out)
     with pytest.raises(FileExistsError, match="already holds token files"):

@@ -263,17 +263,15 @@ class PartialArrays:
 
     def _problem(self) -> str:
         """Return why the arrays are not those of the journal; empty if they may be."""
-        try:
-            for name, layout in self._layouts().items():
-                if (self._partial / name).lstat().st_size < layout.size_bytes:
-                    return "its arrays are shorter than its journal says"
-            for split, counts in self.state.splits.items():
-                with (self._partial / documents_file(split)).open("rb") as file:
-                    file.seek(HEADER_BYTES + 8 * counts.documents)
-                    if int.from_bytes(file.read(8), "little") != counts.tokens:
-                        return "its documents end elsewhere than its journal says"
-        except FileNotFoundError:
-            return "its arrays are shorter than its journal says"
+        for name, layout in self._layouts().items():
+            path = self._partial / name
+            if not path.is_file() or path.stat().st_size < layout.size_bytes:
+                return "its arrays are shorter than its journal says"
+        for split, counts in self.state.splits.items():
+            with (self._partial / documents_file(split)).open("rb") as file:
+                file.seek(HEADER_BYTES + 8 * counts.documents)
+                if int.from_bytes(file.read(8), "little") != counts.tokens:
+                    return "its documents end elsewhere than its journal says"
         return ""
 
     def append(self, split: Split, ids: Array, ends: Array) -> None:

@@ -36,7 +36,9 @@ from tilth.files import (
     checked,
     checksum_of,
     load_manifest,
+    manifest_bytes,
     open_regular,
+    read_bytes,
     save_manifest,
 )
 from tilth.schema import Range, Sha256, plain, short_repr
@@ -267,13 +269,13 @@ def open_data(folder: StrPath) -> Data:
     return Data(folder, manifest, *(arrays[ids_file(split)] for split in SPLITS))
 
 
-def load_data_manifest(folder: Path) -> DataManifest:
-    """Load the manifest of a data folder, and check its checksum and schema."""
+def load_data_manifest(folder: Path, *, exact: bool = False) -> DataManifest:
+    """Load the manifest of a data folder, and check its checksum and schema (`load_checked`)."""
     path = folder / MANIFEST
     if not path.exists():
         hint = "name a data folder, or make one with `tilth tokenize`"
         raise FileError(folder, f"is not a data folder (it has no {MANIFEST})", hint)
-    return load_checked(path, KIND, DataManifest)
+    return load_checked(path, KIND, DataManifest, exact=exact)
 
 
 def save_checked(path: Path, kind: str, content: dict[str, Any]) -> None:
@@ -282,9 +284,14 @@ def save_checked(path: Path, kind: str, content: dict[str, Any]) -> None:
     save_manifest(path, content, kind=kind, version=VERSION, overwrite=True)
 
 
-def load_checked(path: Path, kind: str, schema: type[T]) -> T:
-    """Load a manifest of `save_checked`; a missing or wrong checksum is a FileError."""
+def load_checked(path: Path, kind: str, schema: type[T], *, exact: bool = False) -> T:
+    """Load a manifest of `save_checked`; a missing or wrong checksum is a FileError.
+
+    The checksum is of the content: 1E-5 and 1e-05 are equal. `exact` compares the bytes too.
+    """
     content = load_manifest(path, kind=kind, version=VERSION)
+    if exact and read_bytes(path) != manifest_bytes(content, kind=kind, version=VERSION):
+        raise FileError(path, "has other bytes than were written", REMEDY)
     if content.pop("checksum", None) != checksum_of(content):
         raise FileError(path, "is damaged or has no checksum", REMEDY)
     return checked(schema, content, path)

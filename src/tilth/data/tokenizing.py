@@ -170,10 +170,8 @@ def _check_target(job: _Job, out: Path, overwrite: bool) -> None:
         raise NotADirectoryError(f"{out} is a file; name a folder for the token files")
     for source in job.sources:
         if source.kind == "folder" and out.resolve().is_relative_to(source.path.resolve()):
-            problem = (
-                f"{out} lies in the corpus {source.path}, which would then contain token files"
-            )
-            raise ValueError(f"{problem}; name a folder elsewhere")
+            problem = f"{out} is inside the corpus {source.path}"
+            raise ValueError(f"{problem}; name a folder outside it for the token files")
     if overwrite:
         _check_kind(out)
         return
