@@ -3,9 +3,10 @@
     python scripts/compare_editions.py [SCENARIO ...]
 
 Both editions run the scenarios of `edition_scenarios.py` through the command line. Their weights,
-optimizer states, losses, texts and findings must be equal. A difference gives exit code 1, unless
-it is listed in `ALLOWED` with its reason, and in CHANGELOG.md. Results depend on the processor, so
-both editions run on the same machine. `--cache` stores the results of the old edition.
+optimizer states, losses, texts and the numbers of findings must be equal. A difference gives exit
+code 1, unless it is listed in `ALLOWED` with its reason, and in CHANGELOG.md. Results depend on the
+processor, so both editions run on the same machine. `--cache` stores the results of the old
+edition.
 """
 
 import argparse

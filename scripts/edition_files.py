@@ -1,14 +1,15 @@
 """Compare the files of two editions: every value of the old one, bit by bit.
 
 The new edition may add files, and keys to JSON, TOML and metrics, but not change values. Timings,
-dates, versions and reports are not compared.
+dates, versions and reports are not compared. The findings of a lab are compared by their numbers:
+their words were rewritten.
 """
 
 import json
 import re
 import struct
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,13 @@ UNCOMPARED = ("stderr-*", "lock", "README.md", "report*", "search.journal", "*.p
 
 TIMED_COLUMN = re.compile(r"\b(ms|seconds?|minutes?|time|tokens/s|faster|slower)\b")
 """Columns with measured times in the tables of a lab."""
+
+SENTENCES = {
+    *("asks", "answer", "notes", "text", "title", "columns", "rows", "x_label", "y_label"),
+}
+"""Keys of a lab file whose texts are compared by their numbers."""
+
+NUMBER = re.compile(r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?%?|\b(?:inf|nan)\b")
 
 WORKSPACE = ".workspace"
 """A file that marks a workspace and holds the path in which its commands ran."""
@@ -46,13 +54,11 @@ def differences(old: Path, new: Path) -> Iterator[Difference]:
 
 
 def _compare_files(name: str, old: Path, new: Path) -> Iterator[Difference]:
-    if old.name == "tokenizer.json" or old.suffix not in READERS:
-        if old.suffix == ".txt":
-            yield from _compare_values(name, _text(old), _text(new))
-        elif old.read_bytes() != new.read_bytes():
+    reader = _reader_of(old)
+    if reader is None:
+        if old.read_bytes() != new.read_bytes():
             yield name, "has different bytes"
         return
-    reader = READERS[old.suffix]
     try:
         found = reader(new)
     except ValueError as error:
@@ -86,7 +92,8 @@ def _compare_values(where: str, old: Any, new: Any) -> Iterator[Difference]:  # 
 
 def _without_times(table: dict[str, Any]) -> dict[str, Any]:
     kept = [n for n, name in enumerate(table["columns"]) if not TIMED_COLUMN.search(str(name))]
-    return {**table, "rows": [[row[n] for n in kept] for row in table["rows"]]}
+    columns = [table["columns"][n] for n in kept]
+    return {**table, "columns": columns, "rows": [[row[n] for n in kept] for row in table["rows"]]}
 
 
 def _compare_arrays(where: str, old: np.ndarray, new: np.ndarray) -> Iterator[Difference]:
@@ -114,6 +121,35 @@ def _text(path: Path) -> str:
 
 def _read_json(path: Path) -> Any:  # noqa: ANN401
     return json.loads(_text(path))
+
+
+def _read_lab(path: Path) -> Any:  # noqa: ANN401
+    return _without_words(_read_json(path))
+
+
+def _read_answer(path: Path) -> list[Any]:
+    return [_numbers(line) for line in _text(path).splitlines()]
+
+
+def _without_words(value: Any) -> Any:  # noqa: ANN401
+    """Return a lab with the numbers of each sentence, heading and cell instead of its text."""
+    if isinstance(value, list):
+        return [_without_words(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if {"columns", "rows"} <= value.keys():
+        value = _without_times(value)
+    return {
+        key: _numbers(item) if key in SENTENCES else _without_words(item)
+        for key, item in value.items()
+    }
+
+
+def _numbers(value: Any) -> Any:  # noqa: ANN401
+    """Return the sorted numbers of a text, or of each text in a list; other values as they are."""
+    if isinstance(value, list):
+        return [_numbers(item) for item in value]
+    return sorted(NUMBER.findall(value)) if isinstance(value, str) else value
 
 
 def _read_json_lines(path: Path) -> list[Any]:
@@ -147,7 +183,19 @@ def _read_npy(path: Path) -> Any:  # noqa: ANN401
     return np.load(path)
 
 
-READERS = {
+def _reader_of(path: Path) -> Callable[[Path], Any] | None:
+    """Return the reader of a file; None to compare its bytes."""
+    if path.name == "tokenizer.json":
+        return None
+    if path.name == "lab.json":
+        return _read_lab
+    if path.match("lab-*/stdout-*.txt"):
+        return _read_answer
+    return READERS.get(path.suffix)
+
+
+READERS: dict[str, Callable[[Path], Any]] = {
+    ".txt": _text,
     ".json": _read_json,
     ".jsonl": _read_json_lines,
     ".toml": _read_toml,

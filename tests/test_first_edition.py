@@ -163,7 +163,7 @@ def test_lab_is_answered_without_training(first):
     before = {path: path.read_bytes() for path in (lab / "runs").rglob("metrics.jsonl")}
     words = ("--data", first / "data", "--out", lab, "--steps", 3, *SMALL, *WATCH)
     said = tilth("lab", first / "question.toml", *words)
-    assert said.startswith("Best is lr 0.01, with 7.5958 bits per byte on validation")
+    assert said.startswith("The best trial is lr 0.01, with 7.5958 bits per byte on validation")
     assert (lab / "report.html").exists()
     assert before == {path: path.read_bytes() for path in (lab / "runs").rglob("metrics.jsonl")}
 
@@ -173,7 +173,7 @@ def test_search_is_answered_and_continued(first):
     words = ("--data", first / "data", "--out", lab, "--recipe", "tiny", "--steps", 3)
     vary = ("--vary", "optimizer.lr=0.001..0.1")
     said = tilth("lab", "search", *words, *vary, "--trials", 2, *SMALL)
-    assert said.startswith("Best of 2 trials is lr 0.0884, with 7.0252 bits per byte")
+    assert said.startswith("The best of 2 trials is lr 0.0884, with 7.0252 bits per byte")
     tilth("lab", "search", *words, *vary, "--trials", 3, *SMALL)
     found = json.loads((lab / "lab.json").read_text())
     assert [trial["state"] for trial in found["trials"]] == ["finished"] * 3

@@ -108,7 +108,7 @@ def test_a_dry_run_prints_the_cost_and_writes_nothing(data, tmp_path, capsys):
     assert lines[0].startswith("Which learning rate is best")
     assert lines[2].split() == ["trial", "steps", "tokens", "parameters", "FLOPs", "time"]
     assert lines[3].split()[1:3] == ["5", "320"]
-    assert lines[-1].startswith("7 trials and those that their outcomes lead to, about")
+    assert lines[-1].startswith("7 trials and more that depend on their results, about")
     assert not out.exists()
 
 
@@ -150,7 +150,7 @@ def test_a_question_is_answered_reported_and_not_trained_again(data, tmp_path, c
     other = tmp_path / "other"
     shutil.copytree(data.folder, other)
     first = here(capsys, *words, "--data", other)
-    assert first.out.startswith("After equally many steps, ")
+    assert first.out.startswith("After equal steps, the model reaches ")
     assert "2 of 2" in first.err
     for name in ("lab.json", "report.html", "report.md"):
         assert (out / name).stat().st_size > 0
@@ -180,7 +180,7 @@ def test_a_custom_question_and_unknown_names(data, tmp_path, capsys):
     mine.write_text(f'recipe = "tiny"\n{base}[grid]\noptimizer.lr = [1e-3, 1e-2]\n')
     words = ("--data", data.folder, *SMALL[2:], "--steps", 3, "--out", tmp_path / "lab")
     done = here(capsys, mine, *words)
-    assert done.out.startswith("Best is lr 0.01")
+    assert done.out.startswith("The best trial is lr 0.01")
     assert here(capsys, mine, *words).out == done.out
     with pytest.raises(ValueError, match=r"no question .lrr.; give .*, lr, "):
         here(capsys, "lrr", *words)
@@ -315,7 +315,7 @@ def test_tokenizers_trains_no_model(data, tmp_path, capsys):
 
 def test_sgd_writes_its_curve(tmp_path, capsys):
     done = here(capsys, "sgd", "--out", tmp_path / "lab")
-    assert "lowest with lr 100: 3.32e-24. With lr 1000 it grows instead." in done.out
+    assert "lowest at lr 100: 3.32e-24. The loss grows at lr 1000." in done.out
     (chart,) = load_lab(tmp_path / "lab").charts
     assert [line.name for line in chart.lines] == ["lr 1", "lr 10", "lr 100", "lr 1000"]
     assert [len(line.points) for line in chart.lines] == [11] * 4

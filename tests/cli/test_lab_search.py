@@ -53,7 +53,7 @@ def test_a_stopped_search_resumes_its_trial(data, tmp_path):
     code, stdout, stderr = run(*words)
     assert code == 0, stderr
     lab = load_lab(out)
-    assert lab.answer.startswith("Best of 2 trials is lr ")
+    assert lab.answer.startswith("The best of 2 trials is lr ")
     written = f"Wrote {out}/report.html, {out}/report.md"
     assert stdout.splitlines() == [lab.answer, written]
     lines = [line for line in stderr.splitlines() if "bits per byte" in line]
@@ -71,7 +71,7 @@ def test_dry_run_prints_the_cost_and_writes_nothing(data, tmp_path):
     assert code == 0, stderr
     lines = stdout.splitlines()
     assert lines[:2] == [
-        "varies   optimizer.lr from 0.001 to 0.1, by its logarithm",
+        "varies   optimizer.lr from 0.001 to 0.1, log scale",
         "varies   model.num_layers 1 or 2",
     ]
     assert lines[2].startswith("trials   4, each of ")
@@ -102,4 +102,4 @@ def test_submitted_to_this_machine(data, tmp_path):
         if (out / "lab.json").exists() and load_lab(out).answer:
             break
         time.sleep(0.2)
-    assert load_lab(out).answer.startswith("Best of 3 trials")
+    assert load_lab(out).answer.startswith("The best of 3 trials")

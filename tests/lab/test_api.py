@@ -32,7 +32,7 @@ def mine(tmp_path):
 def test_a_plan_shows_the_trials_and_their_cost_and_writes_nothing(stories, tmp_path):
     plan = tilth.lab.plan("learning-rate", stories, out=tmp_path / "lr", **SMALL)
     assert str(plan).startswith("Which learning rate is best")
-    assert "7 trials and those that their outcomes lead to" in str(plan)
+    assert "7 trials and more that depend on their results" in str(plan)
     assert [trial.name for trial in plan.question.trials({})][4] == "lr-0.02"
     assert plan.question.name == "lr"
     assert list(tmp_path.iterdir()) == []
@@ -45,7 +45,7 @@ def test_a_question_is_planned_run_and_read(stories, mine, tmp_path):
     results = [event.result for event in events if event.result]
     assert [result.state for result in results] == ["finished"] * 2
     lab = tilth.lab.load(tmp_path / "lab")
-    assert lab.answer.startswith("Best is lr 0.01, with ")
+    assert lab.answer.startswith("The best trial is lr 0.01, with ")
     assert f"{min(result.bits_per_byte for result in results):.4f}" in lab.answer
     assert tilth.lab.custom(mine, stories, out=tmp_path / "lab", **SMALL) == lab
     assert list(tilth.lab.plan(mine, stories, out=tmp_path / "lab", **SMALL).run()) == []
@@ -70,7 +70,7 @@ def test_every_question_is_a_function(stories, tmp_path, monkeypatch):
 def test_sgd_and_tokenizers_need_no_training(stories, tmp_path):
     lab = tilth.lab.sgd([1.0, 100.0], out=tmp_path / "sgd")
     assert lab == tilth.lab.load(tmp_path / "sgd")
-    assert lab.answer.startswith("After 10 steps the loss is lowest with lr 100")
+    assert lab.answer.startswith("After 10 steps, the loss is lowest at lr 100")
     assert tilth.lab.sgd([1.0]).name == "sgd"
     with pytest.raises(ValueError, match="two data folders or more"):
         tilth.lab.tokenizers([stories, stories], out=tmp_path / "tokenizers")

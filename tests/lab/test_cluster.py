@@ -105,7 +105,7 @@ def test_parameters_of_a_submitted_job(slurm, base, tmp_path):
     for job in jobs[:2]:
         cloudpickle.loads(job.paths.submitted_pickle.read_bytes()).result()
     torch.set_num_threads(threads)
-    assert load_lab(folder).answer.startswith("Best of one trial")
+    assert load_lab(folder).answer.startswith("The best of one trial")
 
 
 def test_default_resources_are_the_clusters(slurm, base, tmp_path):
@@ -141,7 +141,7 @@ def test_jobs_of_slurm_share_the_trials(slurm, base, tmp_path):
     slurm(runs=True)
     folder = tmp_path / "search"
     submit(search_in(folder, base, trials=5), "slurm", 2, Resources())
-    assert answer_in(folder).startswith("Best of 5 trials")
+    assert answer_in(folder).startswith("The best of 5 trials")
     logs = "".join(path.read_text() for path in (folder / JOBS).glob("*_log.out"))
     ended = re.findall(r"^(trial-\d+) finished: lr", logs, re.MULTILINE)
     assert sorted(ended) == [f"trial-{number:04}" for number in range(5)]
@@ -159,6 +159,6 @@ def test_local_jobs_share_the_trials(base, tmp_path):
         time.sleep(0.05)
     children = Path(f"/proc/{job.job_id}/task/{job.job_id}/children").read_text().split()
     os.kill(int(children[0]), signal.SIGUSR2)
-    assert answer_in(folder).startswith("Best of 2 trials")
+    assert answer_in(folder).startswith("The best of 2 trials")
     assert job.result() is None  # which waits for its end
     assert "Requeued job" in job.paths.stderr.read_text() + job.paths.stdout.read_text()

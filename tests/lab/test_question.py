@@ -94,7 +94,7 @@ def test_a_difference_within_the_spread_of_seeds_is_reported():
     near, far = group(1.01, 1.05), group(1.10, 1.12)
     assert is_within_seed_spread(near, base)
     assert not is_within_seed_spread(far, base)
-    assert against(near, base) == "+0.0200 (+2.0%), within the spread of seeds"
+    assert against(near, base) == "+0.0200 (+2.0%), within the spread over seeds"
     assert against(far, base) == "+0.1000 (+9.9%)"
     assert against(group(0.5), group(1.0)) == "-0.5000 (-50.0%), one seed"
 

@@ -38,10 +38,10 @@ def test_lr_finds_the_best_rate_and_the_edge():
     assert rates[0] < 1e-4  # far too small
     assert 0.02 in rates  # refined around 0.01 or 0.04
     found = question.conclude(results)
-    assert found.answer.startswith("Best is 0.02, with 1.0000 bits per byte")
-    assert "From 0.16 on training diverges: the best rate is 1/8 of that" in found.answer
+    assert found.answer.startswith("The best learning rate is 0.02, with 1.0000 bits per byte")
+    assert "Training diverges at 0.16 and above; the best learning rate is 1/8 of" in found.answer
     assert "0.08" in [f"{rate:g}" for rate in rates]  # the half before the edge was tried
-    assert any("better at every step" in note for note in found.notes)
+    assert any("every larger learning rate was better" in note for note in found.notes)
     rows = {row[0]: row for row in found.tables[0].rows}
     assert rows["0.16"][1] == "diverged"
     assert rows["0.16"][3] == 20
@@ -51,14 +51,14 @@ def test_lr_increases_until_a_rate_diverges():
     question = LearningRate(BASE)
     results = ask(question, valley(best=1.0, edge=5.0))
     found = question.conclude(results)
-    assert "From 5.12 on training diverges" in found.answer
+    assert "Training diverges at 5.12 and above" in found.answer
     assert any("edge of stability" in n for n in found.notes) == (5.12 <= 4 * 1.28)
 
 
 def test_lr_ends_if_no_rate_diverges():
     question = LearningRate(BASE)
     found = question.conclude(ask(question, valley(best=0.01, edge=math.inf)))
-    assert "Nothing diverged, up to 164" in found.answer
+    assert "No learning rate up to 164 diverged" in found.answer
     assert not any("edge" in note for note in found.notes)
 
 
@@ -67,14 +67,14 @@ def test_lr_reports_no_edge_if_larger_rates_train():
     found = question.conclude(
         ask(question, lambda s: diverged() if s.x == 0.04 else finished(1.0 + abs(s.x - 0.16)))
     )
-    assert "Some rates diverged, and larger ones did not." in found.answer
+    assert "Some learning rates diverged, but larger ones did not." in found.answer
     assert not any("edge" in note for note in found.notes)
 
 
 def test_lr_reports_that_all_rates_diverge():
     question = LearningRate(BASE)
     found = question.conclude(ask(question, lambda trial: diverged()))
-    assert found.answer.startswith("No learning rate trained to the end")
+    assert found.answer.startswith("No learning rate finished training")
 
 
 def test_lr_reports_the_edge_of_stability():
@@ -93,7 +93,7 @@ def test_lr_over_seeds_reports_equal_neighbours():
         return finished(base.bits_per_byte + 0.05 * trial.config.seed)
 
     found = question.conclude(ask(question, noisy))
-    (note,) = [note for note in found.notes if "spread of seeds" in note]
+    (note,) = [note for note in found.notes if "spread over seeds" in note]
     assert "0.005" in note
     assert "0.02" in note
 
@@ -128,9 +128,9 @@ def test_batch_size_gives_equal_time_by_the_speed_of_the_first_runs():
     seconds = [trial.config.steps * 0.001 * (4 + trial.x) for trial in timed]
     assert seconds == pytest.approx([4000 * 0.02] * 7, rel=0.01)
     found = question.conclude(results)
-    assert "at equal tokens 16 is best" in found.answer
-    assert "at equal time 16 is best" in found.answer
-    assert any("larger was better up to 16; 512 ends" in note for note in found.notes)
+    assert "At equal tokens, batch size 16 is best" in found.answer
+    assert "At equal time, batch size 16 is best" in found.answer
+    assert any("larger batches were better up to 16; 512 is" in note for note in found.notes)
     assert [line.name for line in found.charts[0].lines] == ["equal tokens", "equal time"]
     assert len(found.tables[0].rows) == 14
     assert question.cost() == pytest.approx(14)
@@ -146,15 +146,15 @@ def test_batch_size_reports_unequal_tokens_and_times():
     notes = question.conclude(ask(question, answer)).notes
     # 201 steps of 16 sequences would be 50.25 of 64.
     worst = max(abs(round(201 * 16 / size) * size / (201 * 16) - 1) for size in (64, 128, 256))
-    assert f"Steps are whole, so equal tokens differ by up to {worst:.1%}." in notes
+    assert f"Runs have whole steps, so their tokens differ by up to {worst:.1%}." in notes
     (note,) = [note for note in notes if "without evaluations, 1 took 4.0" in note]
     assert ", 64 took 4.0" in note
-    assert "differ" not in note
+    assert "difference" not in note
     slow = question.conclude(ask(question, lambda trial: answer(trial, slower=1.3))).notes
     (note,) = [note for note in slow if "without evaluations, 1 took 4.0" in note]
     assert ", 64 took 5.22 s" in note
     assert note.endswith(
-        "256 took 3.9 s: they differ by 34%, which favours those that took longer."
+        "256 took 3.9 s: a difference of 34%, which favours the sizes that took longer."
     )
     whole = BatchSize(changed(BASE, {"steps": 4000}), memory_bytes=10**12)
     assert not any("tokens differ" in note for note in whole.conclude(ask(whole, by_size)).notes)
@@ -167,7 +167,9 @@ def test_batch_size_leaves_out_sizes_that_do_not_fit():
     short = BatchSize(changed(BASE, {"steps": 4 * FEWEST_STEPS}), memory_bytes=10**12)
     assert max(trial.x for trial in short.trials({})) == 64
     found = short.conclude(ask(short, by_size))
-    assert any(note.startswith("Left out: 128, 256, 512") for note in found.notes)
+    assert any(
+        note.startswith("Left out: 128, 256, 512 (fewer than 8 steps") for note in found.notes
+    )
 
 
 def test_batch_size_continues_after_an_out_of_memory_error():
@@ -187,7 +189,7 @@ def test_batch_size_always_includes_the_base():
     question = BatchSize(changed(BASE, {"steps": 3}), memory_bytes=10**12)
     assert 16 in {trial.x for trial in question.trials({})}
     results = ask(question, lambda trial: TrialResult("failed"))
-    assert question.conclude(results).answer == "No batch size could be trained to the end."
+    assert question.conclude(results).answer == "No batch size finished training."
 
 
 def test_batch_size_reports_no_trend_of_a_zigzag():
@@ -198,7 +200,7 @@ def test_batch_size_reports_no_trend_of_a_zigzag():
         return diverged() if trial.x == 512 else finished(bits[trial.x])
 
     notes = question.conclude(ask(question, answer)).notes
-    assert "At equal tokens, 16 is best; 256 ends 0.1000 bits per byte above it." in notes
+    assert "At equal tokens, 16 is best; 256 is 0.1000 bits per byte worse." in notes
 
 
 def test_questions_that_compare_times_run_one_trial_at_a_time():
@@ -234,14 +236,14 @@ def test_ablations_compare_each_part_over_seeds():
     assert rows["without RMSNorm, same rate"][1] == "diverged"
     assert rows["without RMSNorm, its best rate"][1] == "1.2100"
     assert rows["without RMSNorm, its best rate"][4] == "0.0025"
-    assert rows["with qk-norm"][3].endswith("within the spread of seeds")
+    assert rows["with qk-norm"][3].endswith("within the spread over seeds")
     assert rows["adamw, its best rate"][4] == "0.00333"
     assert rows["tied embeddings"][3] == "-0.1000 (-9.9%)"
-    worse = found.answer.partition("worse are ")[2].partition(";")[0]
-    assert worse.startswith("no position encoding (+0.300), without RMSNorm, its best rate")
-    assert "better are tied embeddings (-0.100)" in found.answer
-    assert "their or its seeds: SiLU for SwiGLU and with qk-norm" in found.answer
-    assert found.answer.endswith("diverged: without RMSNorm, same rate.")
+    worse = found.answer.partition("Worse: ")[2].partition(". ")[0]
+    assert worse.startswith("no position encoding (+0.300); without RMSNorm, its best rate")
+    assert "Better: tied embeddings (-0.100)." in found.answer
+    assert "Within the spread over seeds: SiLU for SwiGLU; with qk-norm." in found.answer
+    assert found.answer.endswith(" Diverged: without RMSNorm, same rate.")
 
 
 def test_ablations_try_rates_once_and_repeat_only_the_best():
@@ -302,8 +304,8 @@ def test_ablations_report_a_high_first_loss():
 
     (note,) = question.conclude(ask(question, answer)).notes[1:]
     assert note == (
-        "without RMSNorm: its loss is 2,078,924 to 2,078,925 before the first update, and the "
-        "base's 7.7: deep sums without a norm are too large from the start, whatever the rate."
+        "without RMSNorm: the loss before the first update is 2,078,924 to 2,078,925, that of the "
+        "base 7.7; deep sums without a norm are too large at initialization, at any learning rate."
     )
 
     def infinite(trial):
@@ -311,7 +313,7 @@ def test_ablations_report_a_high_first_loss():
         return replace(parts(trial), first_loss=math.inf if is_bad else 7.6)
 
     (note,) = question.conclude(ask(question, infinite)).notes[1:]
-    assert note.startswith("post-norm: its loss is inf before the first update")
+    assert note.startswith("post-norm: the loss before the first update is inf,")
     assert "deep sums" not in note
 
     def usual(trial):
@@ -355,10 +357,10 @@ def test_depth_reports_the_best_and_nearly_best_shapes():
     results = ask(question, lambda s: finished(1.0 + 0.004 * abs(s.x - 2)))
     found = question.conclude(results)
     best = next(s.label for s in question.trials(results) if s.x == 2)
-    assert found.answer.startswith(f"Best is {best} (layers x width), with 1.0000")
-    assert best in found.answer.partition("within 1%")[2]
+    assert found.answer.startswith(f"The best shape is {best} (layers x width), with 1.0000")
+    assert best in found.answer.partition("Within 1%")[2]
     steps = sorted(trial.config.steps for trial in question.trials(results))
-    said = f"Steps go from {steps[0]:,} to {steps[-1]:,}, so that every run costs the same FLOPs."
+    said = f"The runs have {steps[0]:,} to {steps[-1]:,} steps, at equal FLOPs per run."
     assert found.notes == (said,)
     assert steps[0] < steps[-1]
 
@@ -371,8 +373,8 @@ def test_context_keeps_the_tokens_per_step():
     results = ask(question, lambda s: finished(1.0 + 1 / s.x, step_seconds=0.01 * s.x))
     found = question.conclude(results)
     assert "takes 16.00 times as long" in found.answer
-    assert f"perplexity goes from {math.exp(2 + 2 / 16):.2f}" in found.answer
-    assert "best is 256" in found.answer
+    assert f"perplexity changes from {math.exp(2 + 2 / 16):.2f}" in found.answer
+    assert "The best context length is 256" in found.answer
     assert found.charts[0].lines[0].points[0] == (16, pytest.approx(160.0))
 
 
@@ -385,7 +387,9 @@ def test_vocabulary_costs_the_same_flops_and_has_separate_data(tmp_path):
     for trial in trials:
         assert relative_cost(trial.config, BASE) == pytest.approx(1.0, rel=0.01)
     found = question.conclude(ask(question, lambda s: finished(2.0 - s.x / 4000)))
-    assert found.answer.startswith("Best is a vocabulary of 4,000, with 1.0000 bits per byte; 500")
+    assert found.answer.startswith(
+        "The best vocabulary size is 4,000, with 1.0000 bits per byte (500"
+    )
 
 
 @pytest.mark.parametrize("make", [Depth, Context, lambda base: Vocabulary(base, 1, Path(), 1)])
@@ -434,7 +438,7 @@ def test_custom_takes_every_combination_of_a_grid_and_the_list(tmp_path):
     assert question.axis == ""
     results = ask(question, lambda s: finished(s.config.optimizer.lr + s.config.model.d_model))
     answer = question.conclude(results).answer
-    assert answer.startswith("Best is d_model 32, lr 0.01, with 32.0100 bits per byte")
+    assert answer.startswith("The best trial is d_model 32, lr 0.01, with 32.0100 bits per byte")
 
 
 def test_custom_with_one_numeric_field_has_an_axis(tmp_path):

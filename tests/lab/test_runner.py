@@ -61,7 +61,7 @@ def changes_of(folder):
 def test_every_trial_is_a_run_and_the_answer_is_saved(base, whole):
     folder, events = whole
     lab = load_lab(folder)
-    assert lab.answer.startswith("Best is lr 0.0")
+    assert lab.answer.startswith("The best trial is lr 0.0")
     assert lab.command == ("tilth", "lab")
     assert [trial.state for trial in lab.trials] == ["finished"] * 3
     assert TrainingConfig.from_dict(lab.base) == base

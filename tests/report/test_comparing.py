@@ -39,7 +39,7 @@ def test_one_run(entries):
 def test_two_runs_of_one_seed(entries):
     found = entries(a=(config_of(1e-2), 2.5), b=(config_of(1e-3), 2.0))
     assert answer_of(found) == (
-        "Best is b: 2.0000 bits per byte on validation, 0.5000 (20.0%) less than a. "
+        "b is best, with 2.0000 bits per byte on validation: 0.5000 (20.0%) less than a. "
         "Each has one seed, so the noise between seeds is unknown."
     )
 
@@ -60,8 +60,8 @@ def test_seeds(entries, spread, said):
     )
     assert [entry.group for entry in found] == ["lr 0.01", "lr 0.001"] * 2
     assert answer_of(found) == (
-        "Best is lr 0.001 (mean of 2 seeds): 2.0000 bits per byte on validation, 0.5000 (20.0%) "
-        f"less than lr 0.01 (mean of 2 seeds). {said}"
+        "lr 0.001 (mean of 2 seeds) is best, with 2.0000 bits per byte on validation: 0.5000 "
+        f"(20.0%) less than lr 0.01 (mean of 2 seeds). {said}"
     )
 
 
@@ -159,4 +159,4 @@ def test_lab(tmp_path):
     assert found[-1].run is None
     assert found[0].x == 1e-4
     assert found[2].group == found[3].group == "lr 0.01"
-    assert "Best is lr 0.01 (mean of 2 seeds): 2.0500 bits per byte" in answer_of(found)
+    assert "lr 0.01 (mean of 2 seeds) is best, with 2.0500 bits per byte" in answer_of(found)

@@ -16,7 +16,7 @@ from tilth.report.writing import save_report
 def test_lab_without_an_answer_yet(tmp_path):
     make_lab(tmp_path, answer=None)
     answer = read_report([tmp_path]).sections[0].answer
-    assert answer.startswith("5 of 6 runs have ended. So far: Best is lr 0.01 (mean of 2 seeds)")
+    assert answer.startswith("5 of 6 runs have ended. So far: lr 0.01 (mean of 2 seeds) is best")
 
 
 def test_lab_without_trials(tmp_path):

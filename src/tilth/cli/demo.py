@@ -216,7 +216,7 @@ STAGES: tuple[tuple[str, Callable[[Demo], str]], ...] = (
     ("Generate short stories to train on.", make_stories),
     ("Train a tokenizer: frequent pairs become tokens.", learn_tokenizer),
     ("Encode the stories as token ids.", write_token_files),
-    ("Account for the model before training it.", account_for_model),
+    ("Count parameters, FLOPs and memory before training.", account_for_model),
     ("Train it to predict the next token.", train_model),
     ("Evaluate it on held-out stories.", evaluate_model),
     ("Generate stories from three prompts.", tell_stories),

@@ -117,7 +117,7 @@ class Plan:
         known = sum(relative_cost(trial.config, base) for trial in trials)
         end = f"{len(trials)} trials"
         if cost > 1.01 * known:
-            end += " and those that their outcomes lead to"
+            end += " and more that depend on their results"
         if seconds is not None:
             end += f", about {format_duration(seconds * cost / self.workers)} in all"
         return "\n".join([self.question.asks, "", *lines, "", f"{end}; nothing was trained."])

@@ -148,7 +148,7 @@ COLUMNS: dict[str, Column] = {
     "steps": lambda each: each.config.steps,
     "tokens": lambda each: each.config.tokens,
     "parameters": lambda each: count_parameters(each.config.model).total,
-    "ms a step": _milliseconds,
+    "ms per step": _milliseconds,
     "loss": lambda each: f"{each.loss:.4f}" if each.is_whole else None,
     "perplexity": lambda each: f"{math.exp(each.loss):.2f}" if each.is_whole else None,
 }
@@ -176,7 +176,7 @@ def against(one: TrialGroup, base: TrialGroup) -> str:
     said = f"{difference:+.4f} ({difference / base.mean:+.1%})"
     if len(base.bits) == 1:
         return f"{said}, one seed"
-    return f"{said}, within the spread of seeds" if is_within_seed_spread(one, base) else said
+    return f"{said}, within the spread over seeds" if is_within_seed_spread(one, base) else said
 
 
 def setting_label(name: str, value: object) -> str:

@@ -171,7 +171,7 @@ def answer_of(entries: Sequence[ReportedRun]) -> str:
     second = others[0]
     gap = second.mean - best.mean
     lead = (
-        f"Best is {best}: {best.mean:.4f} bits per byte on validation, {gap:.4f} "
+        f"{best} is best, with {best.mean:.4f} bits per byte on validation: {gap:.4f} "
         f"({gap / (second.mean or 1.0):.1%}) less than {second}."
     )
     spreads = [group.spread for group in (best, second) if len(group.bits) > 1]
@@ -188,7 +188,7 @@ def notes_of(entries: Sequence[ReportedRun]) -> list[str]:
     notes = []
     for state, label in (
         ("diverged", "Diverged, not compared"),
-        ("pruned", "Pruned because others were better by then, not compared"),
+        ("pruned", "Pruned because other trials were better, not compared"),
         ("failed", "Failed, not compared"),
         ("running", "Still running"),
         ("stopped", "Stopped before the last step"),

@@ -102,20 +102,20 @@ def test_docstring():
 
 
 def test_the_texts(lab, folders):
-    rows = table(lab, "The texts")
+    rows = table(lab, "Texts")
     assert [row["text"] for row in rows] == ["stories", "web"]
     for row, folder in zip(rows, folders, strict=True):
         texts = valid_texts(folder)
         assert set(texts) <= set(TEXTS[row["text"]])
-        assert row["documents to validate on"] == len(texts) >= 10
-        assert row["bytes of these"] == sum(len(text.encode()) for text in texts)
-        assert row["bytes to train on"] == sum(len(text.encode()) for text in train_texts(folder))
-        assert row["tokens of its tokenizer"] == 320
+        assert row["validation documents"] == len(texts) >= 10
+        assert row["validation bytes"] == sum(len(text.encode()) for text in texts)
+        assert row["training bytes"] == sum(len(text.encode()) for text in train_texts(folder))
+        assert row["vocabulary size"] == 320
         assert row["pattern"] == "gpt2"
 
 
 def test_bytes_per_token(lab, folders):
-    rows = iter(table(lab, "Bytes per token, by each tokenizer"))
+    rows = iter(table(lab, "Bytes per token of each tokenizer on each text"))
     for text in folders:
         own = counted(text, valid_texts(text))
         for by in folders:
@@ -125,15 +125,15 @@ def test_bytes_per_token(lab, folders):
             assert row["bytes per token"] == pytest.approx(ratio_of(counts))
             ratios = [size / tokens for size, tokens in counts]
             edges = statistics.quantiles(ratios, n=20, method="inclusive")
-            assert row["nine documents in ten"] == f"{edges[0]:.2f} to {edges[-1]:.2f}"
+            assert row["nine in ten documents"] == f"{edges[0]:.2f} to {edges[-1]:.2f}"
             more = sum(tokens for _, tokens in counts) / sum(tokens for _, tokens in own) - 1
-            assert row["tokens more than by its own"] == (None if text is by else f"{more:+.1%}")
+            assert row["additional tokens"] == (None if text is by else f"{more:+.1%}")
             assert (more > 0) == (text is not by)
     assert next(rows, None) is None
 
 
 def test_sampled_documents(lab, folders):
-    summaries = iter(table(lab, "Bytes per token, by each tokenizer"))
+    summaries = iter(table(lab, "Bytes per token of each tokenizer on each text"))
     single = table(lab, "Bytes per token of sampled documents")
     for text in folders:
         rows = [row for row in single if row["text"] == text.name]
@@ -143,14 +143,14 @@ def test_sampled_documents(lab, folders):
             counts = counted(by, sampled)
             assert [row["bytes"] for row in rows] == [size for size, _ in counts]
             ratios = [size / tokens for size, tokens in counts]
-            assert [row[f"by {by.name}"] for row in rows] == pytest.approx(ratios)
+            assert [row[f"tokenizer of {by.name}"] for row in rows] == pytest.approx(ratios)
             summary = next(summaries)
-            assert summary["of the sampled"] == pytest.approx(ratio_of(counts))
-            assert summary["each of these"] == f"{min(ratios):.2f} to {max(ratios):.2f}"
+            assert summary["sampled documents"] == pytest.approx(ratio_of(counts))
+            assert summary["range of the sampled"] == f"{min(ratios):.2f} to {max(ratios):.2f}"
 
 
 def test_longest_tokens(lab, folders):
-    rows = table(lab, "Longest tokens, and their bytes")
+    rows = table(lab, "Longest tokens, with their bytes")
     assert len(rows) == 10
     for folder in folders:
         vocab = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
@@ -164,7 +164,7 @@ def test_shared_merges_and_tokens(lab, folders):
     models = [json.loads((folder / "tokenizer.json").read_text())["model"] for folder in folders]
     merges = [{tuple(merge) for merge in model["merges"]} for model in models]
     tokens = [{t for t in model["vocab"] if len(t) > 1 and t != END} for model in models]
-    (row,) = [each.rows[0] for each in lab.tables if each.title.startswith("What they share")]
+    (row,) = [each.rows[0] for each in lab.tables if each.title.startswith("Shared merges")]
     assert len(merges[0]) == len(merges[1]) == len(tokens[0]) == 320 - 257
     shared = [len(a & b) for a, b in (merges, tokens)]
     assert 0 < shared[0] <= shared[1] < 63
@@ -174,7 +174,7 @@ def test_shared_merges_and_tokens(lab, folders):
 
 def test_hours_for_825_gb(lab):
     """825e9 bytes at 2e6 a second are 412,500 s."""
-    rows = table(lab, "Encoding text for the first time, on one thread")
+    rows = table(lab, "Encoding speed on new text, one thread")
     assert [tuple(row.values()) for row in rows] == [
         ("stories", "2.0", "0.50", "114.6"),
         ("web", "5.0", "1.25", "45.8"),
@@ -188,7 +188,7 @@ def test_a_report_has_no_figures_of_other_texts(lab):
     assert not [
         other for other in ("OpenWebText", "TinyStories", "9% to 22%", "35 and 73") if other in said
     ]
-    assert "Each text is shortest by its own tokenizer." in lab.notes
+    assert "Every text has the fewest tokens with its own tokenizer." in lab.notes
 
 
 def test_speed(folders, monkeypatch):
@@ -196,20 +196,20 @@ def test_speed(folders, monkeypatch):
     times = [0, 300e-6, 0, 100e-6, 0, 200e-6] * 2
     monkeypatch.setattr(inspection.time, "perf_counter", lambda: times.pop(0))
     lab = compare_tokenizers(folders, sizes=[300])
-    rows = table(lab, "Encoding text for the first time, on one thread")
+    rows = table(lab, "Encoding speed on new text, one thread")
     for row, folder in zip(rows, folders, strict=True):
         ((size, tokens),) = counted(folder, ["\n".join(train_texts(folder))])
         assert row["MB/s"] == f"{size / 100:.1f}"
         assert row["million tokens/s"] == f"{tokens / 100:.2f}"
-        assert row["hours for 825 GB, the Pile"] == f"{825e9 * 100e-6 / size / 3600:.1f}"
+        assert row["hours for the Pile, 825 GB"] == f"{825e9 * 100e-6 / size / 3600:.1f}"
 
 
 def test_vocabulary_sizes(lab, folders):
     """Each equals the reference at that size; too large a size ends when no pairs are left."""
-    rows = table(lab, "Bytes per token, by the size of the vocabulary")
+    rows = table(lab, "Bytes per token by vocabulary size")
     train = {folder.name: train_texts(folder) for folder in folders}
     reached = {name: len(reference.train(texts, 5000, [END])[0]) for name, texts in train.items()}
-    assert [row["vocabulary"] for row in rows] == sorted({257, 300, 340, *reached.values()})
+    assert [row["vocabulary size"] for row in rows] == sorted({257, 300, 340, *reached.values()})
     lines = {line.name: dict(line.points) for line in lab.charts[0].lines}
     assert lab.charts[0].x_scale == "log"
     for text in folders:
@@ -221,7 +221,7 @@ def test_vocabulary_sizes(lab, folders):
                 {257, 300, min(340, reached[by.name]), reached[by.name]}
             )
             for row in rows:
-                size = row["vocabulary"]
+                size = row["vocabulary size"]
                 if size not in lines[name]:
                     assert row[name] is None
                     continue
@@ -231,31 +231,29 @@ def test_vocabulary_sizes(lab, folders):
                 assert lines[name][size] == pytest.approx(expected)
                 assert row[name] == pytest.approx(expected)
     for name, size in reached.items():
-        assert (
-            f"The train text of {name} has pairs for {size:,} tokens, not for 5,000." in lab.notes
-        )
+        assert f"The train text of {name} has merges for {size:,} tokens, not 5,000." in lab.notes
 
 
 def test_the_answer(lab):
     rows = {
         (row["text"], row["tokenizer of"]): row
-        for row in table(lab, "Bytes per token, by each tokenizer")
+        for row in table(lab, "Bytes per token of each tokenizer on each text")
     }
-    (shared,) = [each.rows[0][1] for each in lab.tables if each.title.startswith("What they share")]
+    (shared,) = [each.rows[0][1] for each in lab.tables if each.title.startswith("Shared merges")]
     clauses = lab.answer.split("; ")
     assert len(clauses) == 3
-    penalties = {
-        pair: row["tokens more than by its own"] for pair, row in rows.items() if pair[0] != pair[1]
-    }
+    penalties = {pair: row["additional tokens"] for pair, row in rows.items() if pair[0] != pair[1]}
     ordered = sorted(penalties, key=lambda pair: -float(penalties[pair].rstrip("%")))
     for clause, (text, by) in zip(clauses, ordered, strict=False):
         own, foreign = rows[text, text]["bytes per token"], rows[text, by]["bytes per token"]
         assert clause.lower() == (
-            f"by the tokenizer of {by}, {text} takes {penalties[text, by][1:]} more tokens than by "
-            f"its own ({foreign:.2f} bytes per token instead of {own:.2f})"
+            f"with the tokenizer of {by}, {text} needs {penalties[text, by][1:]} more tokens than "
+            f"with its own ({foreign:.2f} bytes per token instead of {own:.2f})"
         )
     assert clauses[2] == f"the two tokenizers share {shared / 63:.0%} of their merges."
-    assert any(note.startswith("Each text is shortest by its own") for note in lab.notes)
+    assert any(
+        note.startswith("Every text has the fewest tokens with its own") for note in lab.notes
+    )
     assert not any("different" in note or "equal" in note for note in lab.notes)
 
 
@@ -271,7 +269,7 @@ def test_gains_of_the_first_and_the_last_size(lab):
 def test_it_is_a_lab_that_can_be_saved(lab, tmp_path):
     save_lab(tmp_path, lab)
     assert load_lab(tmp_path) == lab
-    assert lab.asks == "How far do the tokenizers of stories and web compress each other's text?"
+    assert lab.asks == "How well do the tokenizers of stories and web compress each other's text?"
 
 
 @pytest.fixture
@@ -291,14 +289,16 @@ def test_the_seed_chooses_documents(folders, quick):
     for rows in (documents[0][:10], documents[0][10:], documents[1][:10], documents[1][10:]):
         assert len(set(rows)) == 10
     assert "grow" not in " ".join(labs[0].notes)  # of one size alone
-    assert "has pairs for" not in " ".join(labs[0].notes)
+    assert "has merges for" not in " ".join(labs[0].notes)
 
 
 def test_sizes_are_in_order_whichever_text_is_first(lab, folders, quick):
     turned = compare_tokenizers(folders[::-1], sizes=SIZES)
-    rows = table(turned, "Bytes per token, by the size of the vocabulary")
-    assert rows == table(lab, "Bytes per token, by the size of the vocabulary")
-    assert [row["vocabulary"] for row in rows] == sorted(row["vocabulary"] for row in rows)
+    rows = table(turned, "Bytes per token by vocabulary size")
+    assert rows == table(lab, "Bytes per token by vocabulary size")
+    assert [row["vocabulary size"] for row in rows] == sorted(
+        row["vocabulary size"] for row in rows
+    )
 
 
 def test_progress_lines(folders, quick):
@@ -306,15 +306,15 @@ def test_progress_lines(folders, quick):
     compare_tokenizers(folders, sizes=[300], tell=told.append)
     assert len(told) == 6
     assert told[0] == "Reading the validation text of stories."
-    assert told[-1].startswith("Training a tokenizer of 300 on web")
+    assert told[-1] == "Training tokenizers of up to 300 tokens on web."
 
 
 def test_max_bytes(folders, quick):
     """A document of 20 bytes, to validate on and to train on."""
     lab = compare_tokenizers(folders, sizes=[300], max_bytes=20)
-    for row, folder in zip(table(lab, "The texts"), folders, strict=True):
-        assert row["bytes to train on"] == row["bytes of these"] == 20
-        assert row["documents to validate on"] == 1
+    for row, folder in zip(table(lab, "Texts"), folders, strict=True):
+        assert row["training bytes"] == row["validation bytes"] == 20
+        assert row["validation documents"] == 1
         (single,) = [
             each
             for each in table(lab, "Bytes per token of sampled documents")
@@ -322,29 +322,31 @@ def test_max_bytes(folders, quick):
         ]
         kept = valid_texts(folder)[0].encode()[:20].decode()
         for by in folders:
-            assert single[f"by {by.name}"] == pytest.approx(ratio_of(counted(by, [kept])))
+            assert single[f"tokenizer of {by.name}"] == pytest.approx(ratio_of(counted(by, [kept])))
         trained_on = train_texts(folder)[0].encode()[:20].decode()
         learnt = len(reference.train([trained_on], 300, [END])[0])
-        assert f"The train text of {folder.name} has pairs for {learnt} tokens" in " ".join(
+        assert f"The train text of {folder.name} has merges for {learnt} tokens" in " ".join(
             lab.notes
         )
 
 
 def test_three_of_other_sizes_and_patterns(folders, tmp_path, quick):
-    """A text takes more tokens by its own tokenizer, if that has the smallest vocabulary."""
+    """A text needs more tokens with its own tokenizer, if that has the smallest vocabulary."""
     small = made(tmp_path, "small", 258, "cl100k", TEXTS["stories"]).folder
     lab = compare_tokenizers([*folders, small], sizes=[300])
-    assert "The tokenizers have 320, 320 and 258 tokens, " in " ".join(lab.notes)
+    assert "The vocabulary sizes are 320, 320 and 258, " in " ".join(lab.notes)
     assert "different patterns (gpt2, gpt2 and cl100k)" in " ".join(lab.notes)
-    assert any(note.startswith("Not each text is shortest by its own") for note in lab.notes)
+    assert any(
+        note.startswith("Not every text has the fewest tokens with its own") for note in lab.notes
+    )
     most, least, shared = lab.answer.split("; ")
-    assert most.startswith("At the most, by the tokenizer of small, stories takes ")
-    assert least.startswith("at the least, by the tokenizer of stories, small takes ")
-    assert " fewer tokens than by its own" in least
+    assert most.startswith("Largest difference: with the tokenizer of small, stories needs ")
+    assert least.startswith("smallest: with the tokenizer of stories, small needs ")
+    assert " fewer tokens than with its own" in least
     assert shared.startswith("any two tokenizers share ")
     assert len(lab.charts[0].lines) == 9
-    summary = table(lab, "Bytes per token, by each tokenizer")
-    assert [row["tokens more than by its own"] for row in summary][::4] == [None] * 3
+    summary = table(lab, "Bytes per token of each tokenizer on each text")
+    assert [row["additional tokens"] for row in summary][::4] == [None] * 3
 
 
 def test_sizes_are_compared_by_the_pattern_of_the_text(folders, tmp_path, quick):

@@ -35,22 +35,24 @@ def test_docstring():
 
 def test_the_answer():
     assert answer_of(TRIALS) == (
-        "Best of 6 trials is lr 0.02, muon, with 2.0000 bits per byte on validation: 0.5000 "
-        "(20.0%) less than the recipe's own lr 0.01, muon."
+        "The best of 6 trials is lr 0.02, muon, with 2.0000 bits per byte on validation: 0.5000 "
+        "(20.0%) less than the recipe (lr 0.01, muon)."
     )
     assert best_trial(TRIALS) is TRIALS[2]  # neither the pruned one nor the failed one
 
 
 def test_other_answers():
     assert answer_of(TRIALS[:1]) == (
-        "Best of one trial is lr 0.01, muon, with 2.5000 bits per byte on validation, which is the "
-        "recipe's own."
+        "The best of one trial is lr 0.01, muon, with 2.5000 bits per byte on validation: the "
+        "values of the recipe."
     )
     worse = [TRIALS[0], tried(1, 0.05, "muon", bits=2.75)]
-    assert answer_of(worse).endswith("the recipe's own: next is lr 0.05, muon, with 2.7500.")
-    assert "None of 1 trials came to its end" in answer_of(TRIALS[1:2])
+    assert answer_of(worse).endswith(
+        ": the values of the recipe. The second best is lr 0.05, muon, with 2.7500."
+    )
+    assert "None of 1 trials finished" in answer_of(TRIALS[1:2])
     diverged = [tried(0, 0.01, "muon", "diverged", is_default=True), TRIALS[2]]
-    assert answer_of(diverged).endswith("the recipe's own (lr 0.01, muon) diverged.")
+    assert answer_of(diverged).endswith("; the recipe (lr 0.01, muon) diverged.")
     assert best_trial(TRIALS[1:2]) is None
 
 
@@ -75,7 +77,7 @@ def test_the_lab(tmp_path):
     best, importance = lab.tables
     assert best.columns == ("trial", "optimizer.lr", "optimizer.name", "bits per byte", "steps")
     assert [row[3] for row in best.rows] == [2.0, 2.25, 2.5]
-    assert best.rows[2][0] == "trial-0000 (the recipe's own)"
+    assert best.rows[2][0] == "trial-0000 (recipe)"
     assert importance.rows == (("optimizer.lr", "75%"),)
     by_lr, progress = lab.charts
     assert by_lr.x_scale == "log"

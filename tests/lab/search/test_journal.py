@@ -98,7 +98,7 @@ def test_a_pipe_or_a_link_in_place_of_the_journal(base, folder, tmp_path):
 def test_a_lock_file_of_a_killed_process_is_ignored(base, folder, tmp_path):
     """Optuna's own locks would wait 30 s for such a file, or forever for a dangling link."""
     (folder / f"{JOURNAL}.lock").symlink_to(tmp_path / "nowhere")
-    assert Search(base, [LR], folder, trials=2).answer().answer.startswith("Best of 2 trials")
+    assert Search(base, [LR], folder, trials=2).answer().answer.startswith("The best of 2 trials")
 
 
 def test_claims_are_never_removed_through_a_link(base, folder, tmp_path):

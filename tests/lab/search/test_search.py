@@ -158,7 +158,7 @@ def test_each_point_of_a_small_space_is_tried_once(base, tmp_path):
     assert tried == {(name, decay) for name in ("adamw", "muon") for decay in (0.0, 0.1, 0.2)}
     lab = load_lab(folder)
     assert len(lab.trials) == 6
-    assert lab.answer.startswith("Best of 6 trials is ")
+    assert lab.answer.startswith("The best of 6 trials is ")
     assert outcomes_of(Search(base, DISCRETE, folder, fixed={"steps": 2}, trials=50)) == {}
     assert load_lab(folder).answer == lab.answer
 
@@ -175,7 +175,7 @@ def test_invalid_combinations_fail_with_a_reason(base, tmp_path):
     assert any(
         note.startswith(f"{failed.name} failed: ") and "num_heads 5" in note for note in lab.notes
     )
-    assert any("do not cost the same" in note for note in lab.notes)
+    assert any("FLOPs per step differ" in note for note in lab.notes)
     assert not (tmp_path / "search" / "runs" / failed.name).exists()
 
 
@@ -271,7 +271,7 @@ def test_a_trial_that_another_process_resumes_is_left_alone(base, tmp_path):
         assert list(outcomes_of(Search(base, [LR], tmp_path, **options))) == ["trial-0002"]
         assert load_lab(tmp_path).answer is None
     assert list(outcomes_of(Search(base, [LR], tmp_path, **options))) == ["trial-0001"]
-    assert load_lab(tmp_path).answer.startswith("Best of 3 trials")
+    assert load_lab(tmp_path).answer.startswith("The best of 3 trials")
 
 
 def test_a_claimed_trial_is_not_taken_again(base, tmp_path, monkeypatch):
@@ -312,7 +312,7 @@ def test_a_process_killed_while_it_saves_a_result(base, tmp_path, monkeypatch):
     monkeypatch.undo()
     assert outcomes_of(Search(base, [LR], tmp_path, **options)) == {}
     assert [trial.state.name for trial in journal_of(tmp_path)] == ["COMPLETE"] * 2
-    assert load_lab(tmp_path).answer.startswith("Best of 2 trials")
+    assert load_lab(tmp_path).answer.startswith("The best of 2 trials")
 
 
 def test_importance_of_the_deciding_field(tmp_path):
@@ -437,5 +437,5 @@ def test_processes_share_trials_and_resume_those_of_a_killed_process(whole, base
     for name in runs:
         records = open_run(folder / "runs" / name).metrics()
         assert [record.step for record in records] == list(range(1, STEPS + 1))
-    assert load_lab(folder).answer.startswith("Best of 5 trials")
+    assert load_lab(folder).answer.startswith("The best of 5 trials")
     assert not list((folder / "claims").iterdir())

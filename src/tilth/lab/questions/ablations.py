@@ -12,7 +12,6 @@ from typing import Any
 from tilth.config.model import ModelConfig
 from tilth.config.overrides import changed
 from tilth.config.training import TrainingConfig
-from tilth.formatting import join_words
 from tilth.lab.question import Findings, Question
 from tilth.lab.trials import (
     PlannedTrial,
@@ -136,15 +135,15 @@ class Ablations(Question):
             "bits per byte",
             ("spread", lambda g: f"{g.spread:.4f}" if g.is_whole and len(g.bits) > 1 else None),
             (
-                "against the base",
+                "difference from base",
                 lambda g: against(g, base) if base.is_whole and g is not base else None,
             ),
             ("learning rate", lambda g: f"{g.config.optimizer.lr:g}"),
             "parameters",
-            "ms a step",
+            "ms per step",
         )
         if not base.is_whole:
-            answer = f"The base itself {base.standing}: begin from a smaller optimizer.lr."
+            answer = f"The base itself {base.standing}: use a smaller optimizer.lr."
             return Findings(answer, (table,))
         several = len(base.bits) > 1
         whole = [each for each in others if each.is_whole]
@@ -152,23 +151,24 @@ class Ablations(Question):
         gaps = [(each, each.mean - base.mean) for each in whole if each not in same]
         gaps.sort(key=lambda pair: -abs(pair[1]))  # the most different first
         said = {
-            "worse are": [f"{each.label} ({gap:+.3f})" for each, gap in gaps if gap > 0],
-            "better are": [f"{each.label} ({gap:+.3f})" for each, gap in gaps if gap <= 0],
-            "no different beyond the spread of their or its seeds:": [e.label for e in same],
-            "diverged:": [each.label for each in others if "diverged" in each.states],
+            "Worse": [f"{each.label} ({gap:+.3f})" for each, gap in gaps if gap > 0],
+            "Better": [f"{each.label} ({gap:+.3f})" for each, gap in gaps if gap <= 0],
+            "Within the spread over seeds": [each.label for each in same],
+            "Diverged": [each.label for each in others if "diverged" in each.states],
         }
-        parts = [f"The base reaches {base.mean:.4f} bits per byte"]
+        answer = f"The base reaches {base.mean:.4f} bits per byte"
         if several:
-            parts[0] += f" (spread over {len(base.bits)} seeds {base.spread:.4f})"
-        parts += [f"{words} {join_words(labels)}" for words, labels in said.items() if labels]
+            answer += f" (spread over {len(base.bits)} seeds: {base.spread:.4f})"
+        # Some labels contain commas.
+        lists = [f" {title}: {'; '.join(labels)}." for title, labels in said.items() if labels]
         notes = [
-            f"All have {self.base.steps:,} steps of {self.base.tokens_per_step:,} tokens, and the "
-            "base's learning rate unless the table says otherwise."
+            f"Every variant has {self.base.steps:,} steps of {self.base.tokens_per_step:,} tokens, "
+            "and the base's learning rate unless the table says otherwise."
         ]
         if not several:
-            notes.append("One seed each: how much of a difference is chance is not known.")
+            notes.append("Each variant has one seed, so the noise between seeds is unknown.")
         notes += _high_first_losses(others, base)
-        return Findings("; ".join(parts) + ".", (table,), notes=tuple(notes))
+        return Findings(f"{answer}.{''.join(lists)}", (table,), notes=tuple(notes))
 
 
 def _short(label: str) -> str:
@@ -185,10 +185,10 @@ def _high_first_losses(groups: list[TrialGroup], base: TrialGroup) -> list[str]:
     notes = []
     for model, (name, losses) in far.items():
         said = " to ".join(f"{loss:,.0f}" for loss in sorted({min(losses), max(losses)}))
-        cause = "deep sums without a norm are" if model.norm == "none" else "its outputs are"
+        cause = "deep sums without a norm" if model.norm == "none" else "its outputs"
         notes.append(
-            f"{name}: its loss is {said} before the first update, and the base's {usual:.1f}: "
-            f"{cause} too large from the start, whatever the rate."
+            f"{name}: the loss before the first update is {said}, that of the base {usual:.1f}; "
+            f"{cause} are too large at initialization, at any learning rate."
         )
     return notes
 

@@ -28,7 +28,7 @@ class BatchSize(Question):
     """A sweep of batch_size, at equal tokens and at equal time."""
 
     name = "batch-size"
-    asks = "Which batch size is best, for equally many tokens and for equal time?"
+    asks = "Which batch size is best at equal tokens, and at equal time?"
     axis = "batch size"
     by_clock = True
 
@@ -79,12 +79,15 @@ class BatchSize(Question):
         }
         whole = {kind: [each for each in kinds[kind] if each.is_whole] for kind in kinds}
         bests = [(kind, best) for kind in kinds if (best := best_of(whole[kind]))]
-        said = [f"at {kind} {b.x:g} is best ({b.mean:.4f} bits per byte)" for kind, b in bests]
-        answer = f"Of the batch sizes, {', '.join(said)}."
+        said = [
+            f"At {kind}, batch size {best.x:g} is best ({best.mean:.4f} bits per byte)."
+            for kind, best in bests
+        ]
+        answer = " ".join(said) or "No batch size finished training."
         bits = {kind: [(each.x, each.mean) for each in whole[kind]] for kind, _ in bests}
         text = (
-            "At equal tokens a larger batch means fewer updates; at equal time it means more "
-            "tokens, as long as the machine works on more of them in the same time."
+            "At equal tokens, a larger batch means fewer updates. At equal time, it means more "
+            "tokens, as long as the throughput grows."
         )
         tokens = self.base.model.context_length
         timed = [each for each in kinds["equal tokens"] if each.step_seconds]
@@ -94,21 +97,19 @@ class BatchSize(Question):
             self.chart("Speed", "tokens per second", speeds),
         )
         rate = ("learning rate", lambda each: f"{each.config.optimizer.lr:.3g}")
-        columns = ("bits per byte", "steps", "tokens", rate, "ms a step")
+        columns = ("bits per byte", "steps", "tokens", rate, "ms per step")
         table = group_table("Batch sizes", groups, self.axis, *columns)
         notes = [
-            "The learning rate follows a rule: the base's, times the square root of the batch over "
-            f"the base's batch of {self.base.batch_size}. Another rule could move the best size.",
+            "The learning rate is proportional to the square root of the batch size; the base has "
+            f"batch size {self.base.batch_size}. Another rule could change the best size.",
             *(_trend(kind, best, kinds[kind][-1], whole[kind]) for kind, best in bests),
             *self._inequalities(whole["equal time"]),
         ]
         if left_out := [size for size in SIZES if size not in self._configs()]:
             notes.append(
-                f"Left out: {', '.join(map(str, left_out))}, which would make fewer than "
-                f"{FEWEST_STEPS} updates of these tokens, or not fit into memory."
+                f"Left out: {', '.join(map(str, left_out))} (fewer than {FEWEST_STEPS} steps, or "
+                "too large for memory)."
             )
-        if not said:
-            answer = "No batch size could be trained to the end."
         return Findings(answer, (table,), charts, tuple(filter(None, notes)))
 
     def _inequalities(self, timed: list[TrialGroup]) -> list[str]:
@@ -117,11 +118,11 @@ class BatchSize(Question):
         tokens = [config.tokens for config in self._configs().values()]
         largest = max(abs(each / self.base.tokens - 1) for each in tokens)
         if largest >= 0.0005:
-            notes.append(f"Steps are whole, so equal tokens differ by up to {largest:.1%}.")
+            notes.append(f"Runs have whole steps, so their tokens differ by up to {largest:.1%}.")
         if seconds := {each.x: each.seconds for each in timed if each.seconds}:
             said = ", ".join(f"{x:g} took {format_duration(took)}" for x, took in seconds.items())
             spread = max(seconds.values()) / min(seconds.values()) - 1
-            far = f": they differ by {spread:.0%}, which favours those that took longer"
+            far = f": a difference of {spread:.0%}, which favours the sizes that took longer"
             notes.append(
                 f"At equal time, without evaluations, {said}{far if spread > SPREAD else ''}."
             )
@@ -134,12 +135,12 @@ def _trend(kind: str, best: TrialGroup, largest: TrialGroup, whole: list[TrialGr
     falls = all(small.mean >= large.mean for small, large in pairwise(below))
     said = f"At {kind}, {best.x:g} is best"
     if len(below) > 1 and falls:
-        said = f"At {kind}, larger was better up to {best.x:g}"
+        said = f"At {kind}, larger batches were better up to {best.x:g}"
     if len(whole) < 3 or (best is whole[-1] and best is not largest):
         return ""
     if best is largest:
-        return f"{said}, the largest that was tried."
-    return f"{said}; {whole[-1].x:g} ends {whole[-1].mean - best.mean:.4f} bits per byte above it."
+        return f"{said}, the largest size tried."
+    return f"{said}; {whole[-1].x:g} is {whole[-1].mean - best.mean:.4f} bits per byte worse."
 
 
 def _machine_bytes(device: str | None) -> int:

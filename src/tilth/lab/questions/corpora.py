@@ -20,16 +20,16 @@ from tilth.lab.texts import documents_of
 from tilth.lab.trials import PlannedTrial, Results, TrialGroup, group_table
 from tilth.report.lab_file import RUNS, Table
 
-ASKED_DOCUMENTS = 20
-ASKED_CHARACTERS = 400  # of each document, from its start
+SCORED_DOCUMENTS = 20
+SCORED_CHARACTERS = 400  # of each document, from its start
 
 
 class Corpora(Sweep):
     """The base on each of several data folders."""
 
     name = "corpora"
-    asks = "How does the same model fare on different texts?"
-    unfinished = "Too few of the texts could be trained on to the end."
+    asks = "How does the same model perform on different texts?"
+    unfinished = "Fewer than two of the models finished training."
 
     def __init__(
         self, base: TrainingConfig, seeds: int | None, corpora: Sequence[StrPath], folder: Path
@@ -61,9 +61,9 @@ class Corpora(Sweep):
             "loss",
             ("perplexity", lambda g: f"{math.exp(g.loss):.1f}" if g.is_whole else None),
             "bits per byte",
-            ("vocabulary", lambda g: f"{self.data[g.label].vocab_size:,}"),
+            ("vocabulary size", lambda g: f"{self.data[g.label].vocab_size:,}"),
             ("bytes per token", lambda g: f"{_bytes_per_token(self.data[g.label]):.2f}"),
-            ("tokens to train on", lambda g: f"{len(self.data[g.label].train):,}"),
+            ("training tokens", lambda g: f"{len(self.data[g.label].train):,}"),
         )
 
     def explain(self, groups: list[TrialGroup], best: TrialGroup) -> Findings:
@@ -73,15 +73,16 @@ class Corpora(Sweep):
             return Findings(self.unfinished)
         hardest = max(whole, key=lambda each: each.mean)
         answer = (
-            f"After equally many steps, {best.label} costs {best.mean:.4f} bits per byte and "
-            f"{hardest.label} {hardest.mean:.4f}, {hardest.mean / best.mean:.2f} times as many."
+            f"After equal steps, the model reaches {best.mean:.4f} bits per byte on {best.label} "
+            f"and {hardest.mean:.4f} on {hardest.label}, {hardest.mean / best.mean:.2f} times as "
+            "many."
         )
         notes = (
-            "The loss is per token of each text's own tokenizer: compare bits per byte.",
-            "A text of few words and plots has less to predict: fewer bits per byte do not mean "
-            "that its model is better, but that its text is easier. Read the samples for that.",
-            "On a foreign text a model pays twice: its tokenizer cuts the text into more tokens, "
-            "and it has not seen such text.",
+            "The loss is per token and depends on the tokenizer: compare bits per byte.",
+            "Fewer bits per byte mean an easier text, not a better model; read the samples to "
+            "judge the models.",
+            "On another text, a model is worse for two reasons: its tokenizer needs more tokens, "
+            "and it was not trained on similar text.",
         )
         return Findings(answer, (self._foreign(whole),), notes=notes)
 
@@ -89,15 +90,15 @@ class Corpora(Sweep):
         """Bits per byte of each model on the first characters of each text's documents."""
         texts = {}
         for group in groups:
-            documents = islice(documents_of(self.data[group.label], "valid"), ASKED_DOCUMENTS)
-            texts[group.label] = [document[:ASKED_CHARACTERS] for document in documents]
+            documents = islice(documents_of(self.data[group.label], "valid"), SCORED_DOCUMENTS)
+            texts[group.label] = [document[:SCORED_CHARACTERS] for document in documents]
         rows = []
         for group in groups:
             model = load(self.folder / RUNS / group.trials[0].name)
-            scores = [f"{bits_per_byte(model, asked):.3f}" for asked in texts.values()]
+            scores = [f"{bits_per_byte(model, scored):.3f}" for scored in texts.values()]
             rows.append((f"trained on {group.label}", *scores))
-        columns = ("model", *(f"asked about {name}" for name in texts))
-        title = f"Bits per byte of the first {ASKED_CHARACTERS} characters of documents"
+        columns = ("model", *(f"on {name}" for name in texts))
+        title = f"Bits per byte on the first {SCORED_CHARACTERS} characters of held-out documents"
         return Table(title, columns, tuple(rows))
 
 

@@ -122,13 +122,15 @@ class Custom(Question):
         groups = self.groups(results)
         best = best_of(groups)
         if best is None:
-            return Findings("No trial could be trained to the end.")
+            return Findings("No trial finished training.")
         ranked = sorted(groups, key=lambda g: (not g.is_whole, g.mean if g.is_whole else 0.0))
-        gap = ("against the best", lambda each: None if each is best else against(each, best))
-        table = group_table("Trials, the best first", ranked, "trial", "bits per byte", gap)
-        answer = f"Best is {best.label}, with {best.mean:.4f} bits per byte on validation."
+        gap = ("difference from best", lambda each: None if each is best else against(each, best))
+        table = group_table("Trials, best first", ranked, "trial", "bits per byte", gap)
+        answer = (
+            f"The best trial is {best.label}, with {best.mean:.4f} bits per byte on validation."
+        )
         if len(ranked) > 1 and ranked[1].is_whole:
-            answer = f"{answer[:-1]}; next is {ranked[1].label}: {against(ranked[1], best)}."
+            answer += f" The second best is {ranked[1].label}: {against(ranked[1], best)}."
         if lost := [each.label for each in groups if not each.is_whole]:
             answer += f" Not finished: {join_words(lost)}."
         return Findings(answer, (table,))

@@ -21,10 +21,10 @@ class LearningRate(Sweep):
     """A sweep of optimizer.lr."""
 
     name = "lr"
-    asks = "Which learning rate is best, and how near is it to the one at which training diverges?"
+    asks = "Which learning rate is best, and how close is it to divergence?"
     axis = "learning rate"
     later_trials = 3.5
-    unfinished = "No learning rate trained to the end: begin from a smaller optimizer.lr."
+    unfinished = "No learning rate finished training: use a smaller optimizer.lr."
 
     def trials(self, results: Results) -> list[PlannedTrial]:
         """Sweep upwards until a rate diverges, then refine."""
@@ -61,7 +61,7 @@ class LearningRate(Sweep):
             self.axis,
             "bits per byte",
             (
-                "above the best",
+                "difference from best",
                 lambda g: f"{g.mean - best.mean:+.4f}" if best and g.is_whole else None,
             ),
             ("steps taken", lambda g: sum(r.steps for r in g.results) // len(g.results)),
@@ -71,17 +71,18 @@ class LearningRate(Sweep):
         """Which rate is best, and where training diverges."""
         last_good = max(each.x for each in groups if each.is_whole)
         divergent = [each for each in groups if _is_divergent(each) and each.x > last_good]
-        answer = f"Best is {best.label}, with {best.mean:.4f} bits per byte on validation. "
+        bits = f"{best.mean:.4f} bits per byte on validation"
+        answer = f"The best learning rate is {best.label}, with {bits}. "
         if divergent:
             edge = divergent[0]
             answer += (
-                f"From {edge.label} on training diverges: the best rate is "
+                f"Training diverges at {edge.label} and above; the best learning rate is "
                 f"1/{edge.x / best.x:.3g} of that."
             )
         elif any(map(_is_divergent, groups)):
-            answer += "Some rates diverged, and larger ones did not."
+            answer += "Some learning rates diverged, but larger ones did not."
         else:
-            answer += f"Nothing diverged, up to {groups[-1].label}."
+            answer += f"No learning rate up to {groups[-1].label} diverged."
         return Findings(answer, notes=tuple(_notes(groups, best, divergent)))
 
 
@@ -94,23 +95,25 @@ def _notes(groups: list[TrialGroup], best: TrialGroup, divergent: list[TrialGrou
     whole = [each for each in groups if each.is_whole]
     below = [each for each in whole if each.x <= best.x]
     if len(below) > 2 and all(low.mean >= high.mean for low, high in pairwise(below)):
-        notes.append(f"Up to {best.label}, a larger learning rate was better at every step.")
+        notes.append(f"Up to {best.label}, every larger learning rate was better.")
     worst = whole[-1]
     if divergent and divergent[0].x <= 4.0 * best.x:
         notes.append(
-            "The best rate is at the edge of stability: it is within a factor of four of the rate "
-            "that diverges."
+            "The best learning rate is at the edge of stability: within a factor of four of "
+            "divergence."
         )
     elif divergent and worst.x > best.x:
         notes.append(
-            f"Between the best rate and the edge lie rates that train to the end, and worse: "
-            f"{worst.label} ends {worst.mean - best.mean:.4f} bits per byte above."
+            f"Learning rates between the best and divergence finish training, with a worse loss: "
+            f"{worst.label} is {worst.mean - best.mean:.4f} bits per byte above the best."
         )
     others = [each for each in whole if each is not best]
     if alike := [
         each.label for each in others if len(each.bits) > 1 and is_within_seed_spread(each, best)
     ]:
-        notes.append(f"No different from the best beyond the spread of seeds: {', '.join(alike)}.")
+        notes.append(f"Within the spread over seeds of the best: {', '.join(alike)}.")
     if len(best.bits) == 1:
-        notes.append("One seed each: neighbours that differ by some thousandths may be equal.")
+        notes.append(
+            "Each learning rate has one seed: differences of a few thousandths may be noise."
+        )
     return notes

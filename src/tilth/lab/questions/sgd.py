@@ -89,28 +89,28 @@ def as_lab(losses: Losses) -> Lab:
     names = {lr: f"lr {lr:g}" for lr in losses}
     steps = len(next(iter(losses.values()))) - 1
     falling = {lr: line[-1] for lr, line in losses.items() if line[-1] < line[0]}  # NaN is not
-    answer = f"No rate brings the loss down in {steps} steps."
+    answer = f"No learning rate reduces the loss in {steps} steps."
     if falling:
         best = min(falling, key=lambda lr: (falling[lr], -lr))
-        answer = f"After {steps} steps the loss is lowest with {names[best]}: {falling[best]:.3g}."
+        answer = f"After {steps} steps, the loss is lowest at {names[best]}: {falling[best]:.3g}."
     if growing := [names[lr] for lr in losses if lr not in falling]:
-        answer += f" With {', '.join(growing)} it grows instead."
+        answer += f" The loss grows at {', '.join(growing)}."
     lines = tuple(
         Line(names[lr], tuple((step, y) for step, y in enumerate(line) if 0 < y < math.inf))
         for lr, line in losses.items()
     )
-    text = "A straight line down is a loss that falls by the same factor at every step."
+    text = "On a falling straight line, every step reduces the loss by the same factor."
     chart = Chart("Loss over steps", "step", "mean(w**2)", lines, y_scale="log", text=text)
     rows: list[tuple[Cell, ...]] = [
         (step, *(f"{line[step]:.4g}" for line in losses.values())) for step in range(steps + 1)
     ]
     note = (
-        "A step multiplies every entry of w by 1 - lr / (50 sqrt(t + 1)): the loss falls the "
-        "faster the larger the rate is, until the factor leaves -1 to 1."
+        "A step multiplies every entry of w by 1 - lr / (50 sqrt(t + 1)). The loss falls while "
+        "this factor is between -1 and 1."
     )
     return Lab(
         "sgd",
-        "What does a learning rate that is too small, or too large, do?",
+        "What happens if the learning rate is too small or too large?",
         answer,
         charts=(chart,),
         tables=(Table("Losses", ("step", *names.values()), tuple(rows)),),

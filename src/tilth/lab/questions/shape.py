@@ -31,7 +31,7 @@ class ShapeSweep(Sweep):
 
     def table(self, groups: list[TrialGroup], best: TrialGroup | None) -> Table:
         """The loss, size and speed of each shape."""
-        shared = ("bits per byte", "parameters", "ms a step")
+        shared = ("bits per byte", "parameters", "ms per step")
         return group_table(self.title, groups, self.label, *shared, *self.columns)
 
 
@@ -39,9 +39,9 @@ class Depth(ShapeSweep):
     """Layers against width, at equal FLOPs."""
 
     name = "depth"
-    asks = "With equally many FLOPs, is it better to be deep or wide?"
+    asks = "At equal FLOPs, is a deeper or a wider model better?"
     axis = "layers"
-    unfinished = "No shape could be trained to the end."
+    unfinished = "No shape finished training."
     title, label, columns = "Depth and width at equal FLOPs", "layers x width", ("steps",)
 
     def trials(self, results: Results) -> list[PlannedTrial]:
@@ -60,14 +60,11 @@ class Depth(ShapeSweep):
         """The best shape, and how flat the optimum is."""
         near = [each.label for each in groups if each.is_whole and each.mean < 1.01 * best.mean]
         answer = (
-            f"Best is {best.label} (layers x width), with {best.mean:.4f} bits per byte; within 1% "
-            f"of it: {', '.join(near)}."
+            f"The best shape is {best.label} (layers x width), with {best.mean:.4f} bits per byte. "
+            f"Within 1% of the best: {', '.join(near)}."
         )
         steps = [each.config.known_steps for each in groups]
-        note = (
-            f"Steps go from {min(steps):,} to {max(steps):,}, so that every run costs the same "
-            "FLOPs."
-        )
+        note = f"The runs have {min(steps):,} to {max(steps):,} steps, at equal FLOPs per run."
         return Findings(answer, notes=(note,))
 
 
@@ -87,10 +84,10 @@ class Context(ShapeSweep):
     """The context length, at equal tokens."""
 
     name = "context"
-    asks = "What does a longer context cost, and what does it bring?"
+    asks = "What does a longer context cost, and what does it gain?"
     axis = label = "context length"
     by_clock = True
-    unfinished = "No context length could be trained to the end."
+    unfinished = "No context length finished training."
     title, columns = "Context length at equal tokens", ("perplexity",)
 
     def trials(self, results: Results) -> list[PlannedTrial]:
@@ -108,20 +105,20 @@ class Context(ShapeSweep):
         first, last = whole[0], whole[-1]
         times = last.step_seconds / first.step_seconds
         answer = (
-            f"From {first.label} to {last.label} tokens of context, a step of "
+            f"From context length {first.label} to {last.label}, a step of "
             f"{self.base.tokens_per_step:,} tokens takes {times:.2f} times as long, and the "
-            f"perplexity goes from {math.exp(first.loss):.2f} to {math.exp(last.loss):.2f}; best "
-            f"is {best.label} with {best.mean:.4f} bits per byte."
+            f"perplexity changes from {math.exp(first.loss):.2f} to {math.exp(last.loss):.2f}. The "
+            f"best context length is {best.label}, with {best.mean:.4f} bits per byte."
         )
         steps = {"a step": [(each.x, each.step_seconds * 1e3) for each in whole]}
         text = (
-            "Equally many tokens in every step: what grows is attention, each token of which looks "
-            "at all before it."
+            "Every step has the same number of tokens; only the cost of attention grows, because "
+            "each token attends to all earlier ones."
         )
         perplexities = {"perplexity": [(each.x, math.exp(each.loss)) for each in whole]}
         note = (
-            "Validation uses the same context length, so a short one also has less to predict "
-            "from; equally many tokens in a step mean fewer sequences of a longer one."
+            "Validation uses the same context length, so a short context also has less to predict "
+            "from. At equal tokens per step, a longer context means fewer sequences."
         )
         charts = (
             self.chart("Time per step", "milliseconds", steps, text),
@@ -134,10 +131,10 @@ class Vocabulary(ShapeSweep):
     """The vocabulary size, at equal FLOPs, on the same text."""
 
     name = "vocabulary"
-    asks = "With equally many FLOPs, how large should the vocabulary be?"
+    asks = "At equal FLOPs, which vocabulary size is best?"
     axis = "vocabulary size"
-    unfinished = "No vocabulary could be trained with to the end."
-    title, label, columns = "Vocabulary sizes at equal FLOPs", "vocabulary", ("loss", "steps")
+    unfinished = "No vocabulary size finished training."
+    title, label, columns = "Vocabulary sizes at equal FLOPs", axis, ("loss", "steps")
 
     def __init__(
         self, base: TrainingConfig, seeds: int | None, folder: Path, max_bytes: int
@@ -154,10 +151,10 @@ class Vocabulary(ShapeSweep):
         """Train a tokenizer of each size, and tokenize the text of the data with it."""
         data = open_data(self.base.data)
         for size in list(self.sizes):
-            tell(f"a vocabulary of {size:,} tokens: training and tokenizing")
+            tell(f"vocabulary size {size:,}: training a tokenizer and tokenizing the text")
             found = retokenize(data, self._data(size), size, self.max_bytes).vocab_size
             if found < size:
-                tell(f"the text has pairs for {found:,} tokens only; {size:,} are left out")
+                tell(f"vocabulary size {size:,}: left out, the text has merges for only {found:,}")
                 self.sizes.remove(size)
 
     def trials(self, results: Results) -> list[PlannedTrial]:
@@ -172,11 +169,11 @@ class Vocabulary(ShapeSweep):
         """The best size, by bits per byte."""
         first, last = groups[0], groups[-1]
         answer = (
-            f"Best is a vocabulary of {best.label}, with {best.mean:.4f} bits per byte; "
-            f"{first.label} gives {first.standing}, {last.label} gives {last.standing}."
+            f"The best vocabulary size is {best.label}, with {best.mean:.4f} bits per byte "
+            f"({first.label}: {first.standing}; {last.label}: {last.standing})."
         )
         note = (
-            "The loss is per token, and a token of a larger vocabulary is more text: only bits per "
-            "byte can be compared here."
+            "The loss is per token, and tokens of a larger vocabulary are longer: compare bits per "
+            "byte."
         )
         return Findings(answer, notes=(note,))

@@ -15,7 +15,7 @@ without end tokens.
 ...         data = tokenize(file, tokenizer, file.with_suffix(""), valid_corpus=file)
 ...     lab = compare_tokenizers([f"{folder}/sea", f"{folder}/sky"], sizes=[260])
 >>> print(lab.answer.partition(" (")[0])
-By the tokenizer of sky, sea takes 166.7% more tokens than by its own
+With the tokenizer of sky, sea needs 166.7% more tokens than with its own
 """
 
 import os
@@ -129,7 +129,7 @@ def compare_tokenizers(
     speeds = {corpus.name: _speed(corpus, max_bytes) for corpus in corpora}
     by_size: dict[int, dict[Pair, float]] = {}
     for by in corpora:
-        tell(f"Training a tokenizer of {max(sizes):,} on {by.name}, and counting with its parts.")
+        tell(f"Training tokenizers of up to {max(sizes):,} tokens on {by.name}.")
         for size, tokenizer in _tokenizers(by, sizes, max_bytes).items():
             for text in corpora:
                 found = _measure(text, tokenizer, by.data.end_token)
@@ -138,7 +138,7 @@ def compare_tokenizers(
     compared = _Comparison(corpora, measured, speeds, dict(sorted(by_size.items())))
     return Lab(
         name="tokenizers",
-        asks=f"How far do the tokenizers of {join_words(names)} compress each other's text?",
+        asks=f"How well do the tokenizers of {join_words(names)} compress each other's text?",
         answer=_answer(compared),
         tables=(
             _table_of_texts(corpora, max_bytes),
@@ -216,13 +216,13 @@ def _shared(one: Tokenizer, other: Tokenizer) -> float:
 def _table_of_texts(corpora: Sequence[_Corpus], max_bytes: int) -> Table:
     columns: dict[str, Callable[[_Corpus], Cell]] = {
         "text": lambda corpus: corpus.name,
-        "bytes to train on": lambda corpus: min(corpus.data.text_bytes("train"), max_bytes),
-        "documents to validate on": lambda corpus: len(corpus.documents),
-        "bytes of these": lambda corpus: int(corpus.sizes.sum()),
-        "tokens of its tokenizer": lambda corpus: len(corpus.tokenizer.vocab),
+        "training bytes": lambda corpus: min(corpus.data.text_bytes("train"), max_bytes),
+        "validation documents": lambda corpus: len(corpus.documents),
+        "validation bytes": lambda corpus: int(corpus.sizes.sum()),
+        "vocabulary size": lambda corpus: len(corpus.tokenizer.vocab),
         "pattern": lambda corpus: corpus.tokenizer.pattern,
     }
-    return Table.by("The texts", corpora, columns)
+    return Table.by("Texts", corpora, columns)
 
 
 def _tables_of_bytes_per_token(
@@ -245,12 +245,17 @@ def _tables_of_bytes_per_token(
         for place, *row in zip(sampled.tolist(), *ratios, strict=True):
             single.append((text.name, place + 1, int(text.sizes[place]), *row))
     columns = (
-        *("text", "tokenizer of", "bytes per token", "nine documents in ten"),
-        *("of the sampled", "each of these", "tokens more than by its own"),
+        *("text", "tokenizer of", "bytes per token", "nine in ten documents"),
+        *("sampled documents", "range of the sampled", "additional tokens"),
     )
-    sampled_columns = ("text", "document", "bytes", *(f"by {name}" for name in compared.names))
+    sampled_columns = (
+        "text",
+        "document",
+        "bytes",
+        *(f"tokenizer of {name}" for name in compared.names),
+    )
     return (
-        Table("Bytes per token, by each tokenizer", columns, tuple(summary)),
+        Table("Bytes per token of each tokenizer on each text", columns, tuple(summary)),
         Table("Bytes per token of sampled documents", sampled_columns, tuple(single)),
     )
 
@@ -262,7 +267,7 @@ def _table_of_longest(corpora: Sequence[_Corpus]) -> Table:
         for row in zip(*found, strict=False)
     )
     columns = tuple(corpus.name for corpus in corpora)
-    return Table("Longest tokens, and their bytes", columns, rows)
+    return Table("Longest tokens, with their bytes", columns, rows)
 
 
 def _table_of_shared(corpora: Sequence[_Corpus]) -> Table:
@@ -275,8 +280,8 @@ def _table_of_shared(corpora: Sequence[_Corpus]) -> Table:
         merges_share = _shared(one.tokenizer, other.tokenizer)
         names = f"{one.name} and {other.name}"
         rows.append((names, merges, f"{merges_share:.1%}", tokens, f"{share:.1%}"))
-    columns = ("tokenizers of", "shared merges", "of all merges", "shared tokens", "of all tokens")
-    return Table("What they share, single bytes apart", columns, tuple(rows))
+    columns = ("tokenizers of", "shared merges", "% of merges", "shared tokens", "% of tokens")
+    return Table("Shared merges and tokens, without single bytes", columns, tuple(rows))
 
 
 def _learnt_tokens(tokenizer: Tokenizer) -> set[bytes]:
@@ -290,15 +295,15 @@ def _table_of_speeds(speeds: Mapping[str, Speed]) -> Table:
     for name, speed in speeds.items():
         rates = (f"{speed.bytes_per_second / 1e6:.1f}", f"{speed.tokens_per_second / 1e6:.2f}")
         rows.append((name, *rates, f"{speed.hours_for_the_pile:.1f}"))
-    columns = ("text and tokenizer", "MB/s", "million tokens/s", "hours for 825 GB, the Pile")
-    return Table("Encoding text for the first time, on one thread", columns, tuple(rows))
+    columns = ("text and tokenizer", "MB/s", "million tokens/s", "hours for the Pile, 825 GB")
+    return Table("Encoding speed on new text, one thread", columns, tuple(rows))
 
 
 def _table_of_sizes(compared: _Comparison) -> Table:
     pairs = list(product(compared.names, compared.names))
     rows = tuple((size, *map(found.get, pairs)) for size, found in compared.by_size.items())
-    columns = ("vocabulary", *map(_said, pairs))
-    return Table("Bytes per token, by the size of the vocabulary", columns, rows)
+    columns = ("vocabulary size", *map(_said, pairs))
+    return Table("Bytes per token by vocabulary size", columns, rows)
 
 
 def _chart_of_sizes(compared: _Comparison) -> Chart:
@@ -307,13 +312,13 @@ def _chart_of_sizes(compared: _Comparison) -> Chart:
         points = ((size, found[pair]) for size, found in compared.by_size.items() if pair in found)
         lines.append(Line(_said(pair), tuple(points)))
     return Chart(
-        "What a larger vocabulary gains",
-        "tokens in the vocabulary",
+        "Gain of a larger vocabulary",
+        "vocabulary size",
         "bytes per token",
         tuple(lines),
         x_scale="log",
-        text="Higher is shorter: the bytes of validation text that a token stands for. Each "
-        "tokenizer was trained on the train split of the text that it is named after.",
+        text="Bytes of validation text per token: more bytes mean shorter sequences. Each "
+        "tokenizer was trained on the train split of the text in its name.",
     )
 
 
@@ -338,12 +343,12 @@ def _answer(compared: _Comparison) -> str:
         penalty = compared.penalty((text, by))
         own, foreign = measured[text, text].bytes_per_token, measured[text, by].bytes_per_token
         clauses.append(
-            f"by the tokenizer of {by}, {text} takes {abs(penalty):.1%} "
-            f"{'fewer' if penalty < 0 else 'more'} tokens than by its own "
+            f"with the tokenizer of {by}, {text} needs {abs(penalty):.1%} "
+            f"{'fewer' if penalty < 0 else 'more'} tokens than with its own "
             f"({foreign:.2f} bytes per token instead of {own:.2f})"
         )
     if len(corpora) > 2:
-        clauses = [f"at the most, {clauses[0]}", f"at the least, {clauses[1]}"]
+        clauses = [f"largest difference: {clauses[0]}", f"smallest: {clauses[1]}"]
     shares = [_shared(one.tokenizer, other.tokenizer) for one, other in combinations(corpora, 2)]
     share = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (min(shares), max(shares))))
     sharing = "the two" if len(corpora) == 2 else "any two"
@@ -355,27 +360,28 @@ def _notes(compared: _Comparison, largest: int) -> list[str]:
     """Return notes on the numbers; `largest` is the largest requested vocabulary size."""
     corpora, names = compared.corpora, compared.names
     notes = [
-        "Bytes per token are the bytes of a text over its tokens: the more, the shorter the "
-        "sequences, and the fewer steps through the same text. Whether a model learns more of it "
-        "is another question, which bits per byte answer.",
+        "Bytes per token are the bytes of a text divided by its tokens. More bytes per token mean "
+        "shorter sequences and fewer steps per epoch, but not a better model: compare models by "
+        "bits per byte.",
     ]
     vocab_sizes = [f"{len(corpus.tokenizer.vocab):,}" for corpus in corpora]
     if len(set(vocab_sizes)) > 1:
         notes.append(
-            f"The tokenizers have {join_words(vocab_sizes)} tokens, and more of them compress "
-            "more; the table by the size of the vocabulary compares equal ones."
+            f"The vocabulary sizes are {join_words(vocab_sizes)}, and a larger vocabulary "
+            "compresses better; the table by vocabulary size compares equal sizes."
         )
     patterns = [corpus.tokenizer.pattern for corpus in corpora]
     if len(set(patterns)) > 1:
         notes.append(
-            f"The tokenizers cut text by different patterns ({join_words(patterns)}), which has "
-            "its part in every difference."
+            f"The tokenizers split text with different patterns ({join_words(patterns)}), which "
+            "affects every difference."
         )
     is_each = all(compared.penalty(pair) > 0 for pair in permutations(names, 2))
-    notes.append(f"{'Each' if is_each else 'Not each'} text is shortest by its own tokenizer.")
+    every = "Every" if is_each else "Not every"
+    notes.append(f"{every} text has the fewest tokens with its own tokenizer.")
     longest = [_shown(longest_tokens(corpus.tokenizer, 1)[0][1]) for corpus in corpora]
-    shown = [f"{token} of {name}" for name, token in zip(names, longest, strict=True)]
-    notes.append(f"The longest tokens ({join_words(shown)}) show what a text repeats.")
+    shown = [f"{token} ({name})" for name, token in zip(names, longest, strict=True)]
+    notes.append(f"The longest tokens are frequent words of the text: {join_words(shown)}.")
     hours = [f"{speed.hours_for_the_pile:.1f}" for speed in compared.speeds.values()]
     notes.append(f"One thread of this machine would encode 825 GB in {join_words(hours)} hours.")
     for name in names:
@@ -390,6 +396,6 @@ def _notes(compared: _Comparison, largest: int) -> list[str]:
             notes.append(f"On {name}, bytes per token grow by {join_words(gains)}.")
         if max(own) < largest:
             notes.append(
-                f"The train text of {name} has pairs for {max(own):,} tokens, not for {largest:,}."
+                f"The train text of {name} has merges for {max(own):,} tokens, not {largest:,}."
             )
     return notes

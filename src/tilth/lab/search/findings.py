@@ -6,8 +6,8 @@
 ...     SearchTrial(2, {"optimizer.lr": 1.0}, TrialResult("diverged")),
 ... ]
 >>> print(answer_of(trials))
-Best of 3 trials is lr 0.03, with 2.2500 bits per byte on validation: 0.2500 (10.0%) less than \
-the recipe's own lr 0.01.
+The best of 3 trials is lr 0.03, with 2.2500 bits per byte on validation: 0.2500 (10.0%) less \
+than the recipe (lr 0.01).
 """
 
 from collections.abc import Mapping, Sequence
@@ -68,20 +68,20 @@ def lab_of(
     labels = [trial.label for trial in trials]
     rows: list[tuple[Cell, ...]] = []
     for bits, trial in _ranked(trials)[:MOST_ROWS]:
-        suffix = " (the recipe's own)" if trial.is_default else ""
+        suffix = " (recipe)" if trial.is_default else ""
         values = [setting_value(trial.values[name]) for name in names]
         rows.append((trial.name + suffix, *values, bits, trial.result.steps))
-    tables = [Table("The best trials", ("trial", *names, "bits per byte", "steps"), tuple(rows))]
+    tables = [Table("Best trials", ("trial", *names, "bits per byte", "steps"), tuple(rows))]
     if importances:
-        title = "How much each field decides whether a trial is among the best"
+        title = "Importance of each field for a trial to be among the best"
         shares = tuple((name, f"{share:.0%}") for name, share in importances.items())
         tables.append(Table(title, ("field", "share"), shares))
     charts = [_field_chart(trials, varied) for varied in numeric]
     if best := [(trial.number, trial.bits) for trial in trials if trial.bits is not None]:
         lowest = accumulate((bits for _, bits in best), min)
         points = tuple(zip((number for number, _ in best), lowest, strict=True))
-        line, text = Line("best so far", points), "Trial 0 has the recipe's own values."
-        charts.append(Chart("The best so far", "trial", BITS, (line,), text=text))
+        line, text = Line("best so far", points), "Trial 0 has the values of the recipe."
+        charts.append(Chart("Best trial so far", "trial", BITS, (line,), text=text))
     return Lab(
         "search",
         f"Which values of {join_words(names)} are best?",
@@ -107,19 +107,19 @@ def answer_of(trials: Sequence[SearchTrial]) -> str:
     """Return the best values, compared with those of the recipe."""
     ranked = _ranked(trials)
     if not ranked:
-        return f"None of {len(trials)} trials came to its end: search elsewhere, or for longer."
+        return f"None of {len(trials)} trials finished: search other values, or more trials."
     (bits, best), *others = ranked
     many = f"{len(trials)} trials" if len(trials) > 1 else "one trial"
-    begin = f"Best of {many} is {best.label}, with {bits:.4f} {BITS}"
+    begin = f"The best of {many} is {best.label}, with {bits:.4f} {BITS}"
     if best.is_default:
-        following = [f": next is {t.label}, with {its_bits:.4f}" for its_bits, t in others[:1]]
-        return f"{begin}, which is the recipe's own{''.join(following)}."
+        second = [f". The second best is {t.label}, with {b:.4f}" for b, t in others[:1]]
+        return f"{begin}: the values of the recipe{''.join(second)}."
     for default in (trial for trial in trials if trial.is_default):
         if not default.bits:
-            return f"{begin}; the recipe's own ({default.label}) {default.result.state}."
+            return f"{begin}; the recipe ({default.label}) {default.result.state}."
         gain = default.bits - bits
         share = gain / default.bits
-        return f"{begin}: {gain:.4f} ({share:.1%}) less than the recipe's own {default.label}."
+        return f"{begin}: {gain:.4f} ({share:.1%}) less than the recipe ({default.label})."
     return f"{begin}."
 
 
@@ -139,13 +139,13 @@ def _field_chart(trials: Sequence[SearchTrial], varied: Varied) -> Chart:
     xs = [x for x, _ in points]
     is_log = varied.is_logarithmic if isinstance(varied, Range) else 0 < 10 * min(xs) < max(xs)
     return Chart(
-        f"{varied.name} and what it leads to",
+        f"Bits per byte by {varied.name}",
         varied.name,
         BITS,
         (Line("finished trials", tuple(sorted(points))),),
         # The recipe's own value may lie outside the range.
         x_scale="log" if is_log and min(xs) > 0 else "linear",
-        text="The other values differ too, from point to point.",
+        text="The other searched values differ between points.",
     )
 
 

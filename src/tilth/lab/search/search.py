@@ -256,18 +256,18 @@ class Search:
         save_lab(self.folder, replace(lab, base=base, command=self.command, notes=notes))
 
     def _notes(self, trials: Sequence[SearchTrial], plan: SearchPlan) -> list[str]:
-        notes = [f"Searched: {'; '.join(map(str, self.space))}."]
+        notes = [f"Search space: {'; '.join(map(str, self.space))}."]
         notes += [f"{t.name} failed: {t.reason.rstrip('.')}." for t in trials if t.reason]
         finished = [trial for trial in trials if trial.bits is not None]
         costs = [_step_flops(self.config_of(trial, plan)) for trial in finished]
         if costs and max(costs) > 1.1 * min(costs):
             notes.append(
-                "The trials have equally many steps, and their steps do not cost the same: up to "
-                f"{max(costs) / min(costs):.2g} times as much as the cheapest."
+                "All trials have the same number of steps, but the FLOPs per step differ by up to "
+                f"{max(costs) / min(costs):.2g} times."
             )
         if (best := best_trial(trials)) is not None:
             notes.append(
-                "Each trial had one seed, so small differences may be chance; to train the best "
+                "Each trial has one seed, so small differences may be noise. To train the best "
                 f"again: tilth train --config {self.folder}/{RUNS}/{best.name}/{CONFIG} --out "
                 "runs/best"
             )

@@ -4,7 +4,7 @@ All values are checked against the config before the first trial.
 
 >>> space = read_space(["optimizer.lr=1e-4..1e-1", "model.num_layers=2,4,6", "seed=0..9"])
 >>> print(*space, sep="; ")
-optimizer.lr from 0.0001 to 0.1, by its logarithm; model.num_layers 2, 4 or 6; seed from 0 to 9
+optimizer.lr from 0.0001 to 0.1, log scale; model.num_layers 2, 4 or 6; seed from 0 to 9
 >>> settings_label({"optimizer.lr": 0.00316, "model.num_layers": 4, "optimizer.name": "muon"})
 'lr 0.00316, 4 layers, muon'
 """
@@ -76,7 +76,7 @@ class Range:
         return float(random.uniform(self.low, self.high))
 
     def __str__(self) -> str:
-        how = ", by its logarithm" if self.is_logarithmic else ""
+        how = ", log scale" if self.is_logarithmic else ""
         return f"{self.name} from {self.low:g} to {self.high:g}{how}"
 
 
