@@ -1,6 +1,7 @@
 """Tests of `LanguageModel` and `load`: text, scores, batches, and damaged runs."""
 
 import doctest
+import inspect
 import json
 import math
 import os
@@ -8,14 +9,14 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 import torch
 
 from tilth.files import FileError
-from tilth.generation import LanguageModel
+from tilth.generation import GenerationOptions, LanguageModel
 from tilth.generation import language_model as module
 from tilth.generation.language_model import load as load_model
 from tilth.runs.run import open_run
@@ -85,6 +86,13 @@ def test_ids_outside_the_tokenizer_are_never_chosen(make_model, load):
 def test_invalid_options_are_rejected(make_model, load, options, sentence):
     with pytest.raises(ValueError, match=sentence):
         load(make_model()).generate("a", **options)
+
+
+def test_signature_of_generate_has_every_option():
+    """`help` and editors show the names and the defaults of all options."""
+    shown = inspect.signature(LanguageModel.generate).parameters.values()
+    options = {each.name: each.default for each in shown if each.kind is each.KEYWORD_ONLY}
+    assert options == {each.name: each.default for each in fields(GenerationOptions)}
 
 
 def test_prompt_longer_than_the_context_is_rejected(make_model, load):
@@ -228,8 +236,9 @@ def test_batch_equals_single_sequences(make_model, load, tokenizer, backend):
     assert batches.generate_batch([]) == []
     with pytest.raises(ValueError, match="takes a list of prompts"):
         batches.generate_batch("a prompt")
-    with pytest.raises(ValueError, match="max_tokens must be at least 1, not 0"):
-        batches.generate_batch(["a prompt"], max_tokens=0)
+    for prompts in (["a prompt"], []):
+        with pytest.raises(ValueError, match="max_tokens must be at least 1, not 0"):
+            batches.generate_batch(prompts, max_tokens=0)
 
 
 # --- prompts and the end token ---

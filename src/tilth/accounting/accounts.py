@@ -168,10 +168,8 @@ def account(
     setup = replace(found, config=config, notes=_notes(found, config), **given)
     check(setup)
     if setup.num_microbatches > setup.batch_size:
-        raise ValueError(
-            f"num_microbatches is {setup.num_microbatches}, above batch_size {setup.batch_size}; "
-            "a microbatch needs a sequence."
-        )
+        problem = f"num_microbatches is {setup.num_microbatches}, above batch_size"
+        raise ValueError(f"{problem} {setup.batch_size}; a microbatch needs a sequence.")
     kind = (setup.optimizer, setup.dtype)
     microbatches: dict[str, Any] = {"num_microbatches": setup.num_microbatches}
     device = find_hardware(hardware) if isinstance(hardware, str) else hardware
@@ -190,9 +188,7 @@ def account(
     if hours is not None:
         check_float("hours", hours, AMOUNT)
         if device is None or cost is None:
-            raise ValueError(
-                "hours need hardware; name it, or give `this` to measure this machine."
-            )
+            raise ValueError("hours need hardware; name it, or give `this` for this machine.")
         optimum = compute_optimal(hours * 3600 * device.peak(setup.dtype) * cost.mfu)
     return Account(
         **vars(setup),

@@ -68,9 +68,8 @@ def find_subject(subject: StrPath | ModelConfig | TrainingConfig) -> Subject:
     if path.is_dir():
         path /= "config.toml"
         if not path.is_file():
-            raise FileError(
-                name, "is not a run directory (it has no config.toml)", "check the path"
-            )
+            problem = "is not a run directory (it has no config.toml)"
+            raise FileError(name, problem, "check the path")
     if path.is_file():
         return _from_file(name, path)
     hint = suggestion(name.lower(), SHAPE_NAMES)

@@ -225,7 +225,7 @@ def _read_cut(
     # Searched from the right, a separator that overlaps itself is found elsewhere than by `split`:
     # "aaa" in "aaaaa".
     overlaps = any(separator.startswith(separator[i:]) for i in range(1, len(separator)))
-    # Counting costs a third of the speed: worth it where any number of sentences may need it.
+    # Counting lines costs a third of the speed; only messages of skipped documents need them all.
     lines = count_lines(file, start) if reading.skips else None
     rest = BytesIO()  # the bytes after the last cut; getvalue() returns them without a copy
     edge = b""  # its last bytes, in which a separator may have begun
@@ -265,7 +265,7 @@ def _read_cut(
 
 def _parse_text(cut: _Cut, reading: _Reading) -> Documents:
     parts = cut.text().split(reading.separator)
-    # To ask each document is 10 times as fast as to decode the block: most of English is ASCII.
+    # Checking each document is 10 times as fast as decoding the block: most English is ASCII.
     if all(_first_bad_byte(part) is None for part in filterfalse(bytes.isascii, parts)):
         return Documents([part for part in filterfalse(bytes.isspace, parts) if part], [])
     return _documents(_texts_of, cut, reading)

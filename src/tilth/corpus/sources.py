@@ -161,14 +161,10 @@ def _errors_explained(hub: Any, name: str, url: str) -> Iterator[None]:  # noqa:
         raise OSError(f"{host} refuses {name} (HTTP {status}); try again later, {hint}") from None
     except (network_error, offline) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ConnectionError(
-            f"There is no network to fetch {name} from {host} ({reason}); try again later to "
-            f"continue the download, {hint}"
-        ) from None
+        problem = f"Cannot fetch {name} from {host} ({reason})"
+        raise ConnectionError(f"{problem}; try again later to continue, {hint}") from None
     except OSError as error:
         if error.errno in DISK_FULL:
-            raise OSError(
-                f"The disk is full, and {name} is incomplete; free some space and fetch again to "
-                "continue the download"
-            ) from None
+            problem = f"The disk is full, and {name} is incomplete"
+            raise OSError(f"{problem}; free some space and fetch again to continue") from None
         raise

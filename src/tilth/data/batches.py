@@ -165,7 +165,7 @@ class Batches:
                 yield _to_device(pending.popleft().result(), self.device)
         finally:
             # Without waiting: an abandoned loop is closed by the garbage collector, which may run
-            # in the reader's own thread.
+            # in the reader thread.
             reader.shutdown(wait=False, cancel_futures=True)
 
     def _on_host(self, number: int) -> Int64[Tensor, "2 rows context"]:

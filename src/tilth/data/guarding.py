@@ -66,7 +66,6 @@ class GuardedTokens:
             return
         for token_id in (int(ids.min()), int(ids.max())):
             if not 0 <= token_id < self._vocab_size:
-                raise ValueError(
-                    f"The token id {token_id} is outside the vocabulary of {self._vocab_size}; "
-                    "check the data folder with `tilth verify`, or tokenize again."
-                )
+                problem = f"The token id {token_id} is outside the vocabulary of {self._vocab_size}"
+                hint = "check the data folder with `tilth verify`, or tokenize again"
+                raise ValueError(f"{problem}; {hint}.")

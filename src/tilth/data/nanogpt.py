@@ -52,7 +52,6 @@ def save_bin(tokens: ArrayLike, path: StrPath, *, overwrite: bool = False) -> No
             block = array[start : start + BLOCK_TOKENS]
             for token_id in (block.min(), block.max()):
                 if not 0 <= token_id <= LARGEST_ID:
-                    raise ValueError(
-                        f"The id {token_id} does not fit in the 16 bits of {path}; keep it in .npy."
-                    )
+                    problem = f"The id {token_id} does not fit in the 16 bits of {path}"
+                    raise ValueError(f"{problem}; save the ids as .npy.")
             file.write(block.astype("<u2").tobytes())

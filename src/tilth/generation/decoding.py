@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     Logits = Float32[np.ndarray, "rows ids vocab_size"]
 
+PastContext = Literal["slide", "stop"]
 StopReason = Literal["end token", "limit", "stop string", "context"]
 SCORED_TOKENS = 64  # whose logits are in memory at once
 
@@ -56,7 +57,7 @@ class GenerationOptions(Sampling):
     max_tokens: Annotated[int, AT_LEAST_1] = 256
     stop: tuple[Annotated[str, Length(at_least=1)], ...] = ()
     sample_index: Annotated[int, Range(at_least=0, at_most=2**64 - 1)] = 0
-    past_context: Literal["slide", "stop"] = "slide"
+    past_context: PastContext = "slide"
     allow_special: bool = False
     alternatives: Annotated[int, Range(at_least=0)] | None = None
 
@@ -188,7 +189,7 @@ def scored_token(
 def score_ids(
     decoder: Decoder, ids: Sequence[int], context_length: int, vocab_size: int, alternatives: int
 ) -> list[ScoredToken]:
-    """Score every id but the first, each after at least half a context if there are so many."""
+    """Score every id but the first, after at least half a context or after all ids before it."""
     scored: list[ScoredToken] = []
     start = 0  # of the window that the decoder reads
     while (place := len(scored)) < len(ids) - 1:

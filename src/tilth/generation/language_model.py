@@ -18,7 +18,7 @@ The native core decodes on a CPU, without torch; torch decodes on other devices.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
@@ -27,7 +27,7 @@ from tilth.config.model import END_TOKEN, ModelConfig
 from tilth.config.threads import checked_threads
 from tilth.files import FileError, StrPath
 from tilth.generation import decoding
-from tilth.generation.decoding import Continuation, GenerationOptions, ScoredToken, TextStream
+from tilth.generation.decoding import GenerationOptions, PastContext, ScoredToken, TextStream
 from tilth.generation.native_decoder import NativeDecoder, make_network
 from tilth.runs.checkpoints import CHECKPOINTS, MODEL, STATE, Checkpoint
 from tilth.runs.run import MANIFEST, Run, open_run
@@ -116,25 +116,40 @@ class LanguageModel:
         """The id of the end token; None if the tokenizer does not have it."""
         return self.tokenizer.special_tokens.get(self.end_token)
 
-    def generate(self, prompt: str, **options: Any) -> TextStream:  # noqa: ANN401
+    def generate(
+        self,
+        prompt: str,
+        *,
+        max_tokens: int = 256,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        seed: int = 0,
+        sample_index: int = 0,
+        stop: Sequence[str] = (),
+        past_context: PastContext = "slide",
+        allow_special: bool = False,
+        alternatives: int | None = None,
+    ) -> TextStream:
         """Continue a prompt; return an iterator over the new text.
 
         The text ends at the end token, after `max_tokens`, or before a stop string; `stop_reason`
         of the result says which. Iterate over `.tokens` of the result for token ids with
         log-probabilities instead of text.
 
-        Args:
-            prompt: The text to continue. An empty prompt begins a document.
-            options: Fields of `GenerationOptions` and `Sampling`, with their defaults:
-                max_tokens=256, temperature=1.0, top_k=None, top_p=1.0, min_p=0.0,
-                repetition_penalty=1.0, seed=0, sample_index=0, stop=(), past_context="slide",
-                allow_special=False, alternatives=None.
+        An empty prompt begins a document. The options are the fields of `GenerationOptions` and
+        `Sampling`, which describe them.
 
         Raises:
             PromptError: The prompt is longer than the context, or cannot be encoded.
             ValueError: An option is out of range.
 
         """
+        options = {
+            name: value for name, value in locals().items() if name not in ("self", "prompt")
+        }
         sequence = self._continuation(prompt, GenerationOptions(**options))
         return TextStream(self.decoder(1), sequence, self.tokenizer)
 
@@ -146,10 +161,9 @@ class LanguageModel:
         """
         if isinstance(prompts, str):
             raise ValueError("generate_batch takes a list of prompts; for one, call generate.")
+        chosen = GenerationOptions(**options, sample_index=0, alternatives=None)
         sequences = [
-            self._continuation(
-                prompt, GenerationOptions(**options, sample_index=index, alternatives=None)
-            )
+            self._continuation(prompt, replace(chosen, sample_index=index))
             for index, prompt in enumerate(prompts)
         ]
         texts: list[str] = []
@@ -210,10 +224,12 @@ class LanguageModel:
         tokenizer = self.tokenizer
         return tokenizer.encode(text) if allow_special else tokenizer.encode_ordinary(text)
 
-    def _continuation(self, prompt: str, options: GenerationOptions) -> Continuation:
+    def _continuation(self, prompt: str, options: GenerationOptions) -> decoding.Continuation:
         ids = self.prompt_ids(prompt, allow_special=options.allow_special)
         context_length = self.config.context_length
-        return Continuation(ids, options, context_length=context_length, end_id=self.end_id)
+        return decoding.Continuation(
+            ids, options, context_length=context_length, end_id=self.end_id
+        )
 
 
 def load(

@@ -125,7 +125,7 @@ def choose(
 
     Samples from `next_token_distribution` in the native core, whose weights are float32: among
     tokens within 1e-6 of the limit of a filter it may keep another one. With a vocabulary of 10,000
-    it takes 0.08 ms and NumPy 0.9 ms, half as long as a network of 22.7M parameters.
+    it takes 0.08 ms. NumPy takes 0.9 ms, half the time of a network of 22.7M parameters.
     """
     scores, likeliest = _scores(logits, sampling, previous_ids)
     if sampling.is_greedy:
@@ -144,8 +144,6 @@ def choose(
 def random_unit(seed: int, sample_index: int, position: int) -> float:
     """Return a random number in [0, 1), the same on every machine for equal arguments."""
     bits = 0
-    for value in map(
-        operator.index, (seed, sample_index, position)
-    ):  # NumPy integers would overflow
-        bits = splitmix64(bits ^ value)
+    for value in (seed, sample_index, position):
+        bits = splitmix64(bits ^ operator.index(value))  # NumPy integers would overflow
     return (bits >> 11) / 2**53

@@ -36,9 +36,7 @@ if TYPE_CHECKING:
 A, B, C = 3.4445, -4.7750, 2.0315
 ITERATIONS = 5
 
-STACK_ELEMENTS = (
-    1 << 24
-)  # limit of one stack, which needs about five times this as temporary memory
+STACK_ELEMENTS = 1 << 24  # limit of a stack, which takes five times this as temporary memory
 
 
 def orthogonalize(matrix: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:

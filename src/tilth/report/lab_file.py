@@ -62,10 +62,8 @@ class Table:
         check(self)
         for number, row in enumerate(self.rows):
             if len(row) != len(self.columns):
-                raise ValueError(
-                    f"the table {self.title!r} has {len(self.columns)} columns, and rows[{number}] "
-                    f"has {len(row)}."
-                )
+                sizes = f"{len(self.columns)} columns, and rows[{number}] has {len(row)}"
+                raise ValueError(f"the table {self.title!r} has {sizes}.")
 
     @classmethod
     def by(cls, title: str, items: Iterable[T], columns: Mapping[str, Callable[[T], Cell]]) -> Self:
@@ -104,10 +102,9 @@ class Chart:
         for axis, name, scale in ((0, "x", self.x_scale), (1, "y", self.y_scale)):
             values = [point[axis] for line in self.lines for point in line.points]
             if scale == "log" and min(values, default=1) <= 0:
-                raise ValueError(
-                    f"the chart {self.title!r} has {name} = {min(values)}, which a log scale "
-                    f"cannot show; drop the point, or make {name}_scale linear."
-                )
+                problem = f"has {name} = {min(values)}, which a log scale cannot show"
+                hint = f"drop the point, or make {name}_scale linear"
+                raise ValueError(f"the chart {self.title!r} {problem}; {hint}.")
 
 
 @dataclass(frozen=True)

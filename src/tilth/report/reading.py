@@ -32,7 +32,7 @@ SCALE = ((76, 111, 224), (31, 158, 137), (190, 140, 20), (217, 83, 79))
 
 @dataclass(frozen=True)
 class Section:
-    """A question, its answer, and the runs, charts and tables behind it."""
+    """A question, its answer, and its runs, charts and tables."""
 
     asks: str
     answer: str
@@ -75,7 +75,7 @@ class Report:
 
 
 def read_report(paths: Sequence[Path], title: str | None = None) -> Report:
-    """Read runs and labs; a directory of run directories stands for all of them.
+    """Read runs and labs; a directory of run directories means all of them.
 
     Labs with the same question get their directory in the heading.
     """

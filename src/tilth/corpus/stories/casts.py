@@ -44,7 +44,7 @@ def draw_cast(script: Script, random: Callable[[], float]) -> Cast:
 
     hero = draw(script.heroes)
     friend = draw(script.friends)
-    # Two friends have two pronouns, so "she" and "he" tell who; two animals are of two kinds.
+    # Friends have different pronouns, so "she" and "he" are clear; animals differ in kind.
     while friend["{friend_he}"] == hero["{he}"] or friend["{friend_kind}"] == hero.get("{kind}"):
         friend = draw(script.friends)
     cast = hero | friend
