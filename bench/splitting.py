@@ -65,7 +65,7 @@ def tilth_count(file: Path, sample: float) -> Task:
     """Count pieces with tilth."""
     from tilth.tokenizer._core import count_pieces
 
-    return count_pieces, read_text(file, sample)
+    return lambda text: count_pieces(text, ["gpt2"]), read_text(file, sample)
 
 
 def regex_count(file: Path, sample: float) -> Task:

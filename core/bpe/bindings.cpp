@@ -79,12 +79,8 @@ class Utf8 {
   std::string_view view_;
 };
 
-Pattern pattern_of(std::string_view name) {
-  if (name == "gpt2") return Pattern::gpt2;
-  if (name == "cl100k") return Pattern::cl100k;
-  if (name == "none") return Pattern::none;
-  throw nb::value_error("the native patterns are gpt2, cl100k and none");
-}
+// The steps of a pattern: names or regular expressions. Without steps, the text is one piece.
+using Steps = std::vector<std::string>;
 
 // Views of a list of texts, valid while this object lives.
 class Utf8List {
@@ -146,38 +142,32 @@ Numbers<T> numbers_of(Array<T> array) {
 
 // --- splitting -----------------------------------------------------------------------------------
 
-template <typename Splitter, typename Visit>
-void for_each_piece(std::string_view text, Visit visit) {
-  Splitter splitter(text);
-  std::size_t until_check = pieces_between_checks;
-  for (auto piece = splitter.next(); !piece.empty(); piece = splitter.next()) {
-    visit(piece);
-    if (--until_check == 0) {
-      check_signals();
-      until_check = pieces_between_checks;
-    }
-  }
-}
-
 template <typename Visit>
-void for_each_piece(Pattern pattern, std::string_view text, Visit visit) {
-  if (pattern == Pattern::gpt2) for_each_piece<Gpt2Splitter>(text, visit);
-  if (pattern == Pattern::cl100k) for_each_piece<Cl100kSplitter>(text, visit);
-  if (pattern == Pattern::none) for_each_piece<WholeSplitter>(text, visit);
+void for_each_piece(const Pattern& pattern, std::string_view text, Visit visit) {
+  pattern.with_splitter(text, [&](auto splitter) {
+    std::size_t until_check = pieces_between_checks;
+    for (auto piece = splitter.next(); !piece.empty(); piece = splitter.next()) {
+      visit(piece);
+      if (--until_check == 0) {
+        check_signals();
+        until_check = pieces_between_checks;
+      }
+    }
+  });
 }
 
-nb::list split(nb::handle text, std::string_view pattern) {
+nb::list split(nb::handle text, const Steps& pattern) {
   const Utf8 utf8(text);
   nb::list pieces;
-  for_each_piece(pattern_of(pattern), utf8.view(), [&](std::string_view piece) {
+  for_each_piece(Pattern(pattern), utf8.view(), [&](std::string_view piece) {
     pieces.append(nb::str(piece.data(), piece.size()));
   });
   return pieces;
 }
 
-std::size_t count_pieces(nb::handle text, std::string_view pattern_name) {
+std::size_t count_pieces(nb::handle text, const Steps& steps) {
   const Utf8 utf8(text);
-  const Pattern pattern = pattern_of(pattern_name);
+  const Pattern pattern(steps);
   const nb::gil_scoped_release released;
   std::size_t count = 0;
   for_each_piece(pattern, utf8.view(), [&](std::string_view) { ++count; });
@@ -304,7 +294,7 @@ nb::bytes bytes_of(const Array<char>& buffer) {
 class Codec {
  public:
   Codec(const nb::list& tokens, const nb::list& merges, const nb::list& special_tokens,
-        std::string_view pattern, bool whole_piece_first)
+        const Steps& pattern, bool whole_piece_first)
       : Codec(TokenList(tokens), merges, TokenList(special_tokens), pattern, whole_piece_first) {}
 
   nb::list encode(nb::handle text, bool allow_special) const {
@@ -388,11 +378,11 @@ class Codec {
 
  private:
   Codec(const TokenList& tokens, const nb::list& merges, const TokenList& special_tokens,
-        std::string_view pattern, bool whole_piece_first)
+        const Steps& pattern, bool whole_piece_first)
       : encoder_({.tokens = tokens.tokens(),
                   .merges = merges_of(merges, tokens.tokens()),
                   .special_tokens = special_tokens.tokens(),
-                  .pattern = pattern_of(pattern),
+                  .pattern = Pattern(pattern),
                   .whole_piece_first = whole_piece_first}),
         decoder_(tokens.tokens(), special_tokens.tokens()) {}
 
@@ -474,22 +464,20 @@ ProgressFunction progress_function(const nb::object& function, const char* phase
 // Counts the pieces of a corpus, then learns merges from them.
 class Trainer {
  public:
-  Trainer(std::vector<std::string> special_tokens, std::string_view pattern,
-          const nb::int_& threads, nb::object progress)
+  Trainer(std::vector<std::string> special_tokens, const Steps& pattern, const nb::int_& threads,
+          nb::object progress)
       : progress_(std::move(progress)) {
-    CountOptions options{.special_tokens = std::move(special_tokens),
-                         .num_threads = threads_of(threads),
-                         .progress = progress_function(progress_, "count")};
-    if (pattern == "gpt2") gpt2_.emplace(std::move(options));
-    if (pattern == "cl100k") cl100k_.emplace(std::move(options));
+    counter_.emplace(CountOptions{.special_tokens = std::move(special_tokens),
+                                  .pattern = Pattern(pattern),
+                                  .num_threads = threads_of(threads),
+                                  .progress = progress_function(progress_, "count")});
   }
 
   void add_files(const std::vector<std::string>& paths) {
     const Busy busy(is_busy_, busy_message);
     try {
       const nb::gil_scoped_release released;
-      if (gpt2_) gpt2_->add_files(paths);
-      if (cl100k_) cl100k_->add_files(paths);
+      counter_->add_files(paths);
     } catch (const std::runtime_error& error) {
       PyErr_SetString(PyExc_OSError, error.what());
       throw nb::python_error();
@@ -500,8 +488,7 @@ class Trainer {
     const Busy busy(is_busy_, busy_message);
     const Utf8List utf8(texts);
     const nb::gil_scoped_release released;
-    if (gpt2_) gpt2_->add_texts(utf8.views());
-    if (cl100k_) cl100k_->add_texts(utf8.views());
+    counter_->add_texts(utf8.views());
   }
 
   // Add a piece that was split and counted in Python.
@@ -517,8 +504,7 @@ class Trainer {
     std::vector<TrainedMerge> merges;
     {
       const nb::gil_scoped_release released;
-      if (gpt2_) pieces_ = gpt2_->finish();
-      if (cl100k_) pieces_ = cl100k_->finish();
+      if (pieces_.size() == 0) pieces_ = counter_->finish();
       merges = tilth::bpe::train(pieces_, num_merges,
                                  {.progress = progress_function(progress_, "merge")});
     }
@@ -533,8 +519,7 @@ class Trainer {
   static constexpr const char* busy_message = "this trainer is at work already";
 
   nb::object progress_;
-  std::optional<PieceCounter<Gpt2Splitter>> gpt2_;
-  std::optional<PieceCounter<Cl100kSplitter>> cl100k_;
+  std::optional<PieceCounter> counter_;
   PieceCounts pieces_;
   std::atomic<bool> is_busy_ = false;
 };
@@ -548,11 +533,11 @@ NB_MODULE(_core, m) {
   m.attr("MAX_VOCAB_SIZE") = tilth::max_vocab_size;
   m.attr("MAX_TOKENS") = tilth::max_tokens;
 
-  m.def("split", &split, "text"_a, "pattern"_a = "gpt2",
-        nb::sig("def split(text: str | bytes, pattern: str = 'gpt2') -> list[str]"),
+  m.def("split", &split, "text"_a, "pattern"_a,
+        nb::sig("def split(text: str | bytes, pattern: list[str]) -> list[str]"),
         "Split a text into pieces, whose concatenation is the text.");
-  m.def("count_pieces", &count_pieces, "text"_a, "pattern"_a = "gpt2",
-        nb::sig("def count_pieces(text: str | bytes, pattern: str = 'gpt2') -> int"),
+  m.def("count_pieces", &count_pieces, "text"_a, "pattern"_a,
+        nb::sig("def count_pieces(text: str | bytes, pattern: list[str]) -> int"),
         "Return the number of pieces of a text.");
 
   m.def("text_hashes", &text_hashes, "texts"_a,
@@ -561,11 +546,11 @@ NB_MODULE(_core, m) {
         "Return a stable 64-bit hash of the UTF-8 of each text; see text_hash.hpp.");
 
   nb::class_<Codec>(m, "Encoder", "Encodes and decodes with one vocabulary; see encode.hpp.")
-      .def(nb::init<nb::list, nb::list, nb::list, std::string_view, bool>(), "tokens"_a, "merges"_a,
+      .def(nb::init<nb::list, nb::list, nb::list, const Steps&, bool>(), "tokens"_a, "merges"_a,
            "special_tokens"_a, "pattern"_a, "whole_piece_first"_a,
            nb::sig("def __init__(self, tokens: list[tuple[int, bytes]], "
                    "merges: list[tuple[bytes, bytes]], special_tokens: list[tuple[int, bytes]], "
-                   "pattern: str, whole_piece_first: bool) -> None"))
+                   "pattern: list[str], whole_piece_first: bool) -> None"))
       .def("encode", &Codec::encode,
            nb::sig("def encode(self, text: str | bytes, allow_special: bool) -> list[int]"))
       .def("encode_array", &Codec::encode_array, "text"_a, "allow_special"_a, "threads"_a)
@@ -597,7 +582,7 @@ NB_MODULE(_core, m) {
       .def("finish", &Stream::finish, nb::sig("def finish(self) -> list[int]"));
 
   nb::class_<Trainer>(m, "Trainer", "Learns merges from a corpus; see count.hpp and train.hpp.")
-      .def(nb::init<std::vector<std::string>, std::string_view, nb::int_, nb::object>(),
+      .def(nb::init<std::vector<std::string>, const Steps&, nb::int_, nb::object>(),
            "special_tokens"_a, "pattern"_a, "threads"_a, "progress"_a.none())
       .def("add_files", &Trainer::add_files, "paths"_a)
       .def("add_texts", &Trainer::add_texts,

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "code_points.hpp"
 #include "unicode_tables.hpp"
 
 #if defined(__x86_64__)
@@ -36,31 +37,8 @@ struct Character {
 
 // Decode the character at text[position]; a malformed byte is `other` with length 1.
 inline Character decode_character(std::string_view text, std::size_t position) {
-  const auto* bytes = reinterpret_cast<const unsigned char*>(text.data()) + position;
-  const std::size_t left = text.size() - position;
-  const auto continues = [&](std::size_t i) { return (bytes[i] & 0xC0) == 0x80; };
-  const std::uint32_t first = bytes[0];
-  constexpr Character malformed{CharacterClass::other, 1};
-
-  if (first < 0x80) return {classify_code_point(first), 1};
-  if (first < 0xC2 || first > 0xF4) return malformed;
-  if (first < 0xE0) {
-    if (left < 2 || !continues(1)) return malformed;
-    return {classify_code_point((first & 0x1F) << 6 | (bytes[1] & 0x3Fu)), 2};
-  }
-  if (first < 0xF0) {
-    if (left < 3 || !continues(1) || !continues(2)) return malformed;
-    const std::uint32_t code_point =
-        (first & 0x0F) << 12 | (bytes[1] & 0x3Fu) << 6 | (bytes[2] & 0x3Fu);
-    // Below 0x800: an overlong form. D800 to DFFF: a surrogate, invalid in UTF-8.
-    if (code_point < 0x800 || (code_point & 0xF800) == 0xD800) return malformed;
-    return {classify_code_point(code_point), 3};
-  }
-  if (left < 4 || !continues(1) || !continues(2) || !continues(3)) return malformed;
-  const std::uint32_t code_point = (first & 0x07) << 18 | (bytes[1] & 0x3Fu) << 12 |
-                                   (bytes[2] & 0x3Fu) << 6 | (bytes[3] & 0x3Fu);
-  if (code_point < 0x10000 || code_point > 0x10FFFF) return malformed;
-  return {classify_code_point(code_point), 4};
+  const CodePoint found = decode_code_point(text, position);
+  return {classify_code_point(found.value), found.length};
 }
 
 // The classes of 64 bytes: bit i is for byte i. Only non_ascii is set for bytes outside ASCII.

@@ -10,7 +10,6 @@
 #include "count_table.hpp"
 #include "cut.hpp"
 #include "document.hpp"
-#include "pretokenize.hpp"
 
 namespace tilth::bpe {
 namespace {
@@ -20,15 +19,10 @@ constexpr std::size_t read_bytes = std::size_t{256} << 10;
 
 }  // namespace
 
-// Count every piece of `text` that ends at or before `limit`. Return where the last one ends.
-using CountPieces = std::size_t (*)(std::string_view text, std::size_t limit, PieceTable& table);
-
 class CountingEngine {
  public:
-  CountingEngine(CountOptions options, CountPieces count_pieces)
-      : options_(std::move(options)),
-        cutter_(options_.special_tokens),
-        count_pieces_(count_pieces) {
+  explicit CountingEngine(CountOptions options)
+      : options_(std::move(options)), cutter_(options_.special_tokens, options_.pattern) {
     options_.chunk_bytes = std::max<std::size_t>(1, options_.chunk_bytes);
     workspaces_.emplace_back();
   }
@@ -143,64 +137,50 @@ class CountingEngine {
       const auto found = cutter_.special_tokens().find(text, start, true);
       if (found.length == 0 || found.start >= decided) break;
       const auto before = text.substr(start, found.start - start);
-      count_pieces_(before, before.size(), table);
+      count_pieces(before, before.size(), table);
       start = found.start + found.length;
     }
     const std::size_t limit = is_end ? text.size() : cutter_.final_limit(text, start);
-    return start + count_pieces_(text.substr(start), limit - start, table);
+    return start + count_pieces(text.substr(start), limit - start, table);
+  }
+
+  // Counts `text` up to `limit`: every piece that ends there or before. Returns where it stopped.
+  std::size_t count_pieces(std::string_view text, std::size_t limit, PieceTable& table) const {
+    return options_.pattern.with_splitter(text, [&](auto splitter) {
+      const char* const readable_end = text.data() + text.size();
+      std::size_t end = 0;
+      for (;;) {
+        const std::string_view piece = splitter.next();
+        if (piece.empty() || end + piece.size() > limit) return end;
+        end += piece.size();
+        table.add(piece, readable_end);
+      }
+    });
   }
 
   CountOptions options_;
   Cutter cutter_;
-  CountPieces count_pieces_;
   std::deque<Workspace> workspaces_;  // by worker
   std::atomic<std::uint64_t> done_bytes_ = 0;
 };
 
-namespace {
+PieceCounter::PieceCounter(CountOptions options)
+    : engine_(std::make_unique<CountingEngine>(std::move(options))) {}
 
-template <class Splitter>
-std::size_t count_pieces(std::string_view text, std::size_t limit, PieceTable& table) {
-  Splitter splitter(text);
-  const char* const readable_end = text.data() + text.size();
-  std::size_t end = 0;
-  for (;;) {
-    const std::string_view piece = splitter.next();
-    if (piece.empty() || end + piece.size() > limit) return end;
-    end += piece.size();
-    table.add(piece, readable_end);
-  }
-}
+PieceCounter::~PieceCounter() = default;
 
-}  // namespace
-
-template <class Splitter>
-PieceCounter<Splitter>::PieceCounter(CountOptions options)
-    : engine_(std::make_unique<CountingEngine>(std::move(options), count_pieces<Splitter>)) {}
-
-template <class Splitter>
-PieceCounter<Splitter>::~PieceCounter() = default;
-
-template <class Splitter>
-void PieceCounter<Splitter>::add_files(std::span<const std::string> paths) {
+void PieceCounter::add_files(std::span<const std::string> paths) {
   std::vector<Document> documents;
   for (const std::string& path : paths) documents.push_back(Document::of_file(path));
   engine_->run(documents);
 }
 
-template <class Splitter>
-void PieceCounter<Splitter>::add_texts(std::span<const std::string_view> texts) {
+void PieceCounter::add_texts(std::span<const std::string_view> texts) {
   std::vector<Document> documents;
   for (const std::string_view text : texts) documents.push_back(Document::of_text(text));
   engine_->run(documents);
 }
 
-template <class Splitter>
-PieceCounts PieceCounter<Splitter>::finish() {
-  return engine_->finish();
-}
-
-template class PieceCounter<Gpt2Splitter>;
-template class PieceCounter<Cl100kSplitter>;
+PieceCounts PieceCounter::finish() { return engine_->finish(); }
 
 }  // namespace tilth::bpe

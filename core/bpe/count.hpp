@@ -1,7 +1,7 @@
 // count: count the pieces of a corpus, the first phase of training a tokenizer.
 //
 //     CountOptions options{.special_tokens = {"<|endoftext|>"}, .num_threads = 2};
-//     PieceCounter<Gpt2Splitter> counter(options);
+//     PieceCounter counter(options);
 //     counter.add_files(std::vector<std::string>{"stories.txt"});
 //     PieceCounts counts = counter.finish();  // counts.piece(0), counts.counts[0]
 //
@@ -17,9 +17,8 @@
 // Complexity: linear in the text. Memory is proportional to the distinct pieces (times the threads
 // in the worst case) and the longest piece, independent of the size of a file.
 //
-// A Splitter is a class with a constructor from std::string_view and `std::string_view next()`, as
-// in pretokenize.hpp. Counting relies on three properties of the patterns of GPT-2 and cl100k (a
-// piece is a match of the pattern):
+// Counting relies on three properties of the patterns of GPT-2 and cl100k (a piece is a match of
+// the pattern). Other patterns are cut only where Pattern::splits_before_blanks allows it.
 //   1. The end of a piece does not depend on the text before its start.
 //   2. Nor does it depend on text more than a few characters after its end, or after the end of a
 //      run of white space in which it ends, if the text extends that far.
@@ -33,6 +32,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "pattern.hpp"
 
 namespace tilth::bpe {
 
@@ -65,17 +66,16 @@ using ProgressFunction = std::function<void(const Progress&)>;
 
 struct CountOptions {
   std::vector<std::string> special_tokens;
+  Pattern pattern = Pattern::gpt2;
   std::size_t num_threads = 1;
   ProgressFunction progress;
   std::size_t chunk_bytes = std::size_t{4} << 20;  // size of a job
 };
 
-class CountingEngine;  // everything except the splitter; in count.cpp
+class CountingEngine;  // in count.cpp
 
 // Accumulates counts over any number of calls. It starts threads, but must be called from one
-// thread at a time. After an exception the counts are incomplete: discard the counter. Defined for
-// the splitters of pretokenize.hpp.
-template <class Splitter>
+// thread at a time. After an exception the counts are incomplete: discard the counter.
 class PieceCounter {
  public:
   // Throws std::invalid_argument if a special token is empty.

@@ -1,7 +1,7 @@
 // cut: find places where a corpus can be cut without changing a piece, to share it between threads
 // and to read files in parts.
 //
-//     const Cutter cutter({"<|endoftext|>"});
+//     const Cutter cutter({"<|endoftext|>"}, Pattern::gpt2);
 //     cutter.find_cut("one two", 1, 7);  // 3: after a word
 //
 // Contract: a cut is safe between a letter or number and a character that is neither, outside any
@@ -15,13 +15,14 @@
 #include <vector>
 
 #include "document.hpp"
+#include "pattern.hpp"
 #include "special_tokens.hpp"
 
 namespace tilth::bpe {
 
 class Cutter {
  public:
-  explicit Cutter(const std::vector<std::string>& special_tokens);
+  Cutter(const std::vector<std::string>& special_tokens, const Pattern& pattern);
 
   const SpecialTokens& special_tokens() const { return special_tokens_; }
 
@@ -45,7 +46,7 @@ class Cutter {
 
  private:
   SpecialTokens special_tokens_;
-  bool may_cut_;
+  bool may_cut_, is_native_;
 };
 
 }  // namespace tilth::bpe

@@ -199,21 +199,15 @@ std::size_t Encoder::encode_until(std::string_view text, std::size_t limit, Toke
 
 std::size_t Encoder::encode_pieces(std::string_view text, std::size_t limit, Workspace& workspace,
                                    TokenIds& ids, const InterruptCheck& check) const {
-  switch (pattern_) {
-    case Pattern::gpt2:
-      return split_and_encode<Gpt2Splitter>(text, limit, workspace, ids, check);
-    case Pattern::cl100k:
-      return split_and_encode<Cl100kSplitter>(text, limit, workspace, ids, check);
-    case Pattern::none:
-      return split_and_encode<WholeSplitter>(text, limit, workspace, ids, check);
-  }
-  throw std::invalid_argument("an Encoder was given a pattern that does not exist");
+  return pattern_.with_splitter(text, [&](auto splitter) {
+    return encode_split(splitter, text, limit, workspace, ids, check);
+  });
 }
 
 template <typename Splitter>
-std::size_t Encoder::split_and_encode(std::string_view text, std::size_t limit,
-                                      Workspace& workspace, TokenIds& ids,
-                                      const InterruptCheck& check) const {
+std::size_t Encoder::encode_split(Splitter splitter, std::string_view text, std::size_t limit,
+                                  Workspace& workspace, TokenIds& ids,
+                                  const InterruptCheck& check) const {
   const char* bounds[block_size + 1];
   Pending block[block_size];
   Deferred deferred[block_size];
@@ -224,7 +218,6 @@ std::size_t Encoder::split_and_encode(std::string_view text, std::size_t limit,
   // text, not of the segment between two special tokens.
   const char* const text_end = workspace.text.data() + workspace.text.size();
   const char* const readable_end = text_end - std::min<std::ptrdiff_t>(15, text_end - text.data());
-  Splitter splitter(text);
   std::size_t until_check = pieces_between_checks;
   bounds[0] = text.data();
   for (;;) {

@@ -29,15 +29,13 @@
 #include "../common/array.hpp"
 #include "../common/interrupt.hpp"
 #include "merge.hpp"
+#include "pattern.hpp"
 #include "piece_table.hpp"
 #include "special_tokens.hpp"
 
 namespace tilth::bpe {
 
 using TokenIds = Array<std::uint32_t>;
-
-// The pattern that splits text into pieces (pretokenize.hpp); `none` does not split.
-enum class Pattern { gpt2, cl100k, none };
 
 struct EncoderOptions {
   std::span<const Token> tokens = {};  // any order; ids may have gaps, bytes may have no token
@@ -109,6 +107,7 @@ class Encoder {
                            const InterruptCheck& check = {}) const;
 
   const SpecialTokens& special_tokens() const { return special_tokens_; }
+  const Pattern& pattern() const { return pattern_; }
 
  private:
   struct Workspace;
@@ -119,8 +118,8 @@ class Encoder {
   std::size_t encode_pieces(std::string_view text, std::size_t limit, Workspace& workspace,
                             TokenIds& ids, const InterruptCheck& check) const;
   template <typename Splitter>
-  std::size_t split_and_encode(std::string_view text, std::size_t limit, Workspace& workspace,
-                               TokenIds& ids, const InterruptCheck& check) const;
+  std::size_t encode_split(Splitter splitter, std::string_view text, std::size_t limit,
+                           Workspace& workspace, TokenIds& ids, const InterruptCheck& check) const;
   void encode_missed(std::string_view piece, PieceKey key, Workspace& workspace,
                      TokenIds& ids) const;
   void encode_whole(std::string_view piece, Workspace& workspace, TokenIds& ids) const;

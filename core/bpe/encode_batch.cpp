@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "../common/pool.hpp"
-#include "characters.hpp"
 #include "encode.hpp"
 #include "encode_workspace.hpp"
 
@@ -13,27 +12,17 @@ namespace {
 // A few milliseconds of work: the overhead of a job is small, and the load is balanced.
 constexpr std::size_t job_bytes = std::size_t{1} << 19;
 
-// Whether text[place] is a blank after a character that is not white space. Both patterns always
-// end a piece there, and no piece before it depends on the text after it.
-bool is_safe_cut(std::string_view text, std::size_t place) {
-  if (place == 0 || text[place] != ' ') return false;
-  std::size_t before = place - 1;
-  while (before > 0 && place - before < 4 && (text[before] & 0xC0) == 0x80) --before;
-  const Character character = decode_character(text, before);
-  return character.kind != CharacterClass::space && before + character.length == place;
-}
-
 }  // namespace
 
 std::vector<std::string_view> Encoder::cut_at_blanks(std::string_view text, bool allow_special,
                                                      std::size_t slice_bytes) const {
   std::vector<std::string_view> slices;
   const bool may_cut =
-      pattern_ != Pattern::none && !(allow_special && special_tokens_.may_span_blank());
+      pattern_.splits_before_blanks() && !(allow_special && special_tokens_.may_span_blank());
   std::size_t start = 0;
   while (may_cut && text.size() - start > slice_bytes) {
     std::size_t end = start + slice_bytes;
-    while (end < text.size() && !is_safe_cut(text, end)) ++end;
+    while (end < text.size() && !is_blank_after_word(text, end)) ++end;
     slices.push_back(text.substr(start, end - start));
     start = end;
   }

@@ -9,11 +9,16 @@ namespace {
 
 // Return the last place of a text that continues such that every piece which ends there is final.
 //
-// A piece depends on its bytes, on the run of white space after it, and on the character after that
-// run. (The `\s*[\r\n]` of cl100k extends to the last line end of a run.) A contraction has at most
-// five bytes, a character four. So a piece is final if a character that is not white space follows
-// at or after its end, with a few more bytes after it.
-std::size_t final_limit(std::string_view text) {
+// A native pattern: a piece depends on its bytes, on the run of white space after it, and on the
+// character after that run. (The `\s*[\r\n]` of cl100k extends to the last line end of a run.) A
+// contraction has at most five bytes, a character four. So a piece is final if a character that is
+// not white space follows at or after its end, with a few more bytes after it.
+//
+// Regular expressions: the last place where text may be cut.
+std::size_t final_limit(std::string_view text, const Pattern& pattern) {
+  if (!pattern.is_native()) {
+    return pattern.splits_before_blanks() ? last_blank_after_word(text, 0, text.size()) : 0;
+  }
   constexpr std::size_t bytes_behind = 8;
   if (text.size() < bytes_behind) return 0;
   for (std::size_t place = text.size() - bytes_behind; place > 0; --place) {
@@ -56,7 +61,8 @@ void StreamEncoder::advance(bool is_end, TokenIds& ids, const InterruptCheck& ch
         if (found.length == 0) break;
         ids.append(found.id);
       } else {
-        start += encoder_->encode_until(segment, final_limit(segment), ids, check);
+        start +=
+            encoder_->encode_until(segment, final_limit(segment, encoder_->pattern()), ids, check);
         break;
       }
     }

@@ -1,8 +1,9 @@
-"""Generate the Unicode tables of the splitter: letters, numbers and white space.
+"""Generate the Unicode tables of the splitters: letters, numbers, white space, categories.
 
 Reads the `unicodedata2` package (the module of Python is as old as the interpreter) and writes
 
-- `core/bpe/unicode_tables.hpp`, two-stage lookup tables for the native splitter, and
+- `core/bpe/unicode_tables.hpp`, two-stage lookup tables for the native splitters and ranges of
+  general categories for regular expressions, and
 - `src/tilth/tokenizer/unicode_classes.json`, ranges for the pure-Python reference.
 
 Run `make unicode`. Both files name their Unicode version.
@@ -40,7 +41,14 @@ def lines_of(items: list[str]) -> str:
 
 
 def write_header(classes: list[int], version: str) -> None:
-    """Write the two-stage tables: block number -> row, row and offset -> class."""
+    """Write the two-stage tables (block number -> row, row and offset -> class) and the ranges."""
+    categories = [unicodedata2.category(chr(code_point)) for code_point in range(len(classes))]
+    names = sorted(set(categories))
+    ranges = [
+        32 * code_point + names.index(category)
+        for code_point, category in enumerate(categories)
+        if code_point == 0 or category != categories[code_point - 1]
+    ]
     rows: dict[tuple[int, ...], int] = {}
     stage_one = []
     for start in range(0, len(classes), BLOCK):
@@ -72,6 +80,13 @@ inline constexpr std::uint8_t unicode_block_row[{len(stage_one)}] = {{
 }};
 inline constexpr std::uint8_t unicode_block_classes[{len(stage_two)}] = {{
 {lines_of([str(packed) for packed in stage_two])}
+}};
+
+// Ranges of code points of one general category: 32 * first code point + index of the category,
+// whose name has the two characters at 2 * index of unicode_categories.
+inline constexpr char unicode_categories[] = "{"".join(names)}";
+inline constexpr std::uint32_t unicode_category_ranges[{len(ranges)}] = {{
+{lines_of([str(packed) for packed in ranges])}
 }};
 
 }}  // namespace tilth::bpe

@@ -99,14 +99,11 @@ class ReferenceEncoder {
  private:
   std::vector<std::string> split(std::string_view text) const {
     std::vector<std::string> pieces;
-    const auto run = [&](auto splitter) {
+    vocabulary_.pattern.with_splitter(text, [&](auto splitter) {
       for (auto piece = splitter.next(); !piece.empty(); piece = splitter.next()) {
         pieces.emplace_back(piece);
       }
-    };
-    if (vocabulary_.pattern == Pattern::gpt2) run(Gpt2Splitter(text));
-    if (vocabulary_.pattern == Pattern::cl100k) run(Cl100kSplitter(text));
-    if (vocabulary_.pattern == Pattern::none) run(WholeSplitter(text));
+    });
     return pieces;
   }
 

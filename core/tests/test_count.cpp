@@ -15,6 +15,7 @@
 #include "../bpe/count.hpp"
 #include "../bpe/pretokenize.hpp"
 #include "check.hpp"
+#include "test_patterns.hpp"
 
 using namespace tilth::bpe;
 
@@ -62,15 +63,17 @@ std::string repair(std::string_view bytes) {
   return text;
 }
 
-template <class Splitter = Gpt2Splitter>
+Pattern pattern = Pattern::gpt2;  // of all functions below
+
 Counts plain_count(const std::string& bytes, const std::vector<std::string>& special_tokens) {
   const std::string text = repair(bytes);
   Counts counts;
   const auto count = [&](const std::string& segment) {
-    Splitter splitter(segment);
-    for (auto piece = splitter.next(); !piece.empty(); piece = splitter.next()) {
-      ++counts[std::string(piece)];
-    }
+    pattern.with_splitter(segment, [&](auto splitter) {
+      for (auto piece = splitter.next(); !piece.empty(); piece = splitter.next()) {
+        ++counts[std::string(piece)];
+      }
+    });
   };
   std::string segment;
   for (std::size_t i = 0; i < text.size();) {
@@ -121,16 +124,14 @@ struct TemporaryFolder {
   }
 };
 
-template <class Splitter = Gpt2Splitter>
 PieceCounts count_files(const std::vector<std::string>& paths, const CountOptions& options) {
-  PieceCounter<Splitter> counter(options);
+  PieceCounter counter(options);
   counter.add_files(paths);
   return counter.finish();
 }
 
-template <class Splitter = Gpt2Splitter>
 PieceCounts count_text(std::string_view text, const CountOptions& options) {
-  PieceCounter<Splitter> counter(options);
+  PieceCounter counter(options);
   counter.add_text(text);
   return counter.finish();
 }
@@ -139,6 +140,7 @@ CountOptions make_options(std::vector<std::string> special_tokens, unsigned num_
                           std::size_t chunk_bytes) {
   CountOptions options;
   options.special_tokens = std::move(special_tokens);
+  options.pattern = pattern;
   options.num_threads = num_threads;
   options.chunk_bytes = chunk_bytes;
   return options;
@@ -183,7 +185,6 @@ const std::vector<std::string> alphabet = {"a",
                                            "\xEF\xBF\xBD",
                                            "<|x y|>"};
 
-template <class Splitter>
 void check_random_texts(const TemporaryFolder& folder) {
   const std::vector<std::vector<std::string>> special = {
       {}, {"<|x|>"}, {"<|x|>", "<|x|><|x|>", "a <|"}, {"<|x y|>", "s", "\xEF\xBF\xBD!", "ll ll"}};
@@ -193,25 +194,23 @@ void check_random_texts(const TemporaryFolder& folder) {
     const std::size_t num_parts = random() % 40, num_letters = 2 + random() % (alphabet.size() - 1);
     for (std::size_t i = 0; i < num_parts; ++i) text += alphabet[random() % num_letters];
     const auto& special_tokens = special[random() % special.size()];
-    const Counts expected = plain_count<Splitter>(text, special_tokens);
+    const Counts expected = plain_count(text, special_tokens);
     const std::string path = folder.write("random.txt", text);
     const unsigned num_threads = round % 16 == 0 ? 3 : 1;
-    const PieceCounts whole =
-        count_files<Splitter>({path}, make_options(special_tokens, 1, 1 << 20));
+    const PieceCounts whole = count_files({path}, make_options(special_tokens, 1, 1 << 20));
     check_same(whole, expected);
     for (std::size_t chunk = 1; chunk <= text.size() + 1; chunk += 1 + chunk / 6) {
       const auto options = make_options(special_tokens, num_threads, chunk);
-      const PieceCounts in_chunks = count_files<Splitter>({path}, options);
+      const PieceCounts in_chunks = count_files({path}, options);
       CHECK_EQUAL(in_chunks.bytes == whole.bytes, true);  // in the same order, too
       CHECK_EQUAL(in_chunks.counts == whole.counts, true);
-      check_same(count_text<Splitter>(text, options), expected);
+      check_same(count_text(text, options), expected);
     }
   }
 }
 
-// A run of spaces is one piece if a special token follows, else several pieces. This may be decided
-// only long after the start of the run.
-template <class Splitter>
+// A run of spaces is one piece if a special token follows it, and more if anything else does: which
+// of the two may show only long after the run began.
 void check_long_spaces(const TemporaryFolder& folder) {
   for (const std::string begin : {"a\n", "! \n", "\xE3\x80\x80\r"}) {
     for (const std::string space : {" ", "\xE3\x80\x80"}) {
@@ -219,10 +218,10 @@ void check_long_spaces(const TemporaryFolder& folder) {
         std::string text = begin;
         for (std::size_t i = 0; i < length; ++i) text += space;
         for (const std::string end : {"<|x|>!", "<|y", "", "\n<|x|>"}) {
-          const Counts expected = plain_count<Splitter>(text + end, {"<|x|>"});
+          const Counts expected = plain_count(text + end, {"<|x|>"});
           const std::string path = folder.write("spaces.txt", text + end);
           for (std::size_t chunk = 1; chunk <= text.size() + 6; chunk += 1 + chunk / 16) {
-            check_same(count_files<Splitter>({path}, make_options({"<|x|>"}, 1, chunk)), expected);
+            check_same(count_files({path}, make_options({"<|x|>"}, 1, chunk)), expected);
           }
         }
       }
@@ -230,7 +229,6 @@ void check_long_spaces(const TemporaryFolder& folder) {
   }
 }
 
-template <class Splitter>
 void check_large_text(const TemporaryFolder& folder) {
   std::mt19937 random(4);
   std::string text;
@@ -241,13 +239,13 @@ void check_large_text(const TemporaryFolder& folder) {
     if (random() % 5000 == 0) text += std::string(30000, "a \n!"[random() % 4]);  // a long piece
   }
   const std::vector<std::string> special_tokens = {"<|x|>"};
-  const Counts expected = plain_count<Splitter>(text, special_tokens);
+  const Counts expected = plain_count(text, special_tokens);
   const std::string path = folder.write("large.txt", text);
   PieceCounts first;
   for (const unsigned num_threads : {1u, 2u, 8u}) {
     for (const std::size_t chunk : {1000u, 50000u, 4000000u}) {
       const PieceCounts counts =
-          count_files<Splitter>({path}, make_options(special_tokens, num_threads, chunk));
+          count_files({path}, make_options(special_tokens, num_threads, chunk));
       check_same(counts, expected);
       if (first.size() == 0) first = counts;
       CHECK_EQUAL(counts.bytes == first.bytes && counts.counts == first.counts, true);
@@ -259,27 +257,27 @@ void check_large_text(const TemporaryFolder& folder) {
   for (int i = 0; i < 20; ++i) {
     const std::string part = text.substr(random() % 500000, random() % 3000);
     paths.push_back(folder.write("part" + std::to_string(i), part));
-    for (const auto& [piece, count] : plain_count<Splitter>(part, special_tokens))
-      sum[piece] += count;
+    for (const auto& [piece, count] : plain_count(part, special_tokens)) sum[piece] += count;
   }
-  check_same(count_files<Splitter>(paths, make_options(special_tokens, 2, 500)), sum);
+  check_same(count_files(paths, make_options(special_tokens, 2, 500)), sum);
   std::reverse(paths.begin(), paths.end());
-  check_same(count_files<Splitter>(paths, make_options(special_tokens, 8, 50)), sum);
+  check_same(count_files(paths, make_options(special_tokens, 8, 50)), sum);
 }
 
 }  // namespace
 
 int main() {
   const TemporaryFolder folder;
-  check_random_texts<Gpt2Splitter>(folder);
-  check_random_texts<Cl100kSplitter>(folder);
-  check_long_spaces<Gpt2Splitter>(folder);
-  check_long_spaces<Cl100kSplitter>(folder);
-  check_large_text<Gpt2Splitter>(folder);
-  check_large_text<Cl100kSplitter>(folder);
+  for (const Pattern& each : test_patterns()) {
+    pattern = each;
+    check_random_texts(folder);
+    check_long_spaces(folder);
+    check_large_text(folder);
+  }
+  pattern = Pattern::gpt2;
 
-  // Documents are separate, and counts accumulate between calls.
-  PieceCounter<Gpt2Splitter> counter(make_options({"<|x|>"}, 2, 1 << 20));
+  // Documents are apart, and counts add up from call to call.
+  PieceCounter counter(make_options({"<|x|>"}, 2, 1 << 20));
   counter.add_text("low");
   const std::vector<std::string_view> texts = {"er low", "", "low<|x|>er"};
   counter.add_texts(texts);

@@ -6,6 +6,7 @@
 
 #include "check.hpp"
 #include "reference_bpe.hpp"
+#include "test_patterns.hpp"
 
 using namespace tilth::bpe;
 using tilth::Array;
@@ -37,11 +38,13 @@ void check_text(const Encoder& encoder, const ReferenceEncoder& reference,
 }
 
 void check_random_vocabularies() {
+  std::vector<Pattern> patterns = test_patterns();
+  patterns.push_back(Pattern::none);
   std::mt19937 random(2);
   for (int round = 0; round < 150; ++round) {
     Vocabulary vocabulary = random_vocabulary(random, static_cast<Oddity>(round / 3 % 4));
     vocabulary.whole_piece_first = round % 2 == 0;
-    vocabulary.pattern = static_cast<Pattern>(round / 2 % 3);
+    vocabulary.pattern = patterns[static_cast<std::size_t>(round) / 2 % patterns.size()];
     vocabulary.special = {{500, "<s>"}, {501, "<s>x y"}, {502, "<"}, {503, " a"}};
     vocabulary.special.resize(random() % 5);
     const Encoder encoder = make_encoder(vocabulary);
@@ -285,8 +288,8 @@ int main() {
   check_long_pieces();
   check_shared_keys();
   check_full_cache();
-  for (const Pattern pattern : {Pattern::gpt2, Pattern::cl100k, Pattern::none})
-    check_threads(pattern);
+  check_threads(Pattern::none);
+  for (const Pattern& pattern : test_patterns()) check_threads(pattern);
   check_errors();
   return 0;
 }

@@ -20,9 +20,9 @@ both_patterns = pytest.mark.parametrize("pattern", PATTERNS)
 @given(st.one_of(st.text(), TRICKY))
 @settings(max_examples=500)
 def test_split_equals_the_reference(pattern, text):
-    pieces = split(text, pattern)
+    pieces = split(text, [pattern])
     assert pieces == reference.split(text, pattern) == PATTERNS[pattern].findall(text)
-    assert count_pieces(text, pattern) == len(pieces)
+    assert count_pieces(text, [pattern]) == len(pieces)
 
 
 @both_patterns
@@ -30,7 +30,7 @@ def test_split_equals_the_reference(pattern, text):
 @settings(max_examples=500)
 def test_split_at_every_block_boundary(pattern, text, length, filler):
     text = filler * length + text + filler * length + text
-    assert split(text, pattern) == PATTERNS[pattern].findall(text)
+    assert split(text, [pattern]) == PATTERNS[pattern].findall(text)
 
 
 @pytest.mark.slow
@@ -39,27 +39,35 @@ def test_a_million_random_texts(pattern):
     generator = random.Random(0)
     for _ in range(1_000_000):
         text = "".join(generator.choices(ALPHABET, k=generator.randrange(100)))
-        assert split(text, pattern) == PATTERNS[pattern].findall(text)
+        assert split(text, [pattern]) == PATTERNS[pattern].findall(text)
 
 
 def test_concatenated_pieces_with_nul_are_the_text():
     text = "a\x00b \x00\n" * 1000
-    assert "".join(split(text)) == text
+    assert "".join(split(text, ["gpt2"])) == text
 
 
 def test_surrogates():
-    assert split("\ud83d") == ["\ufffd"]
-    assert split("a\ude42\ud83d b") == ["a", "\ufffd\ufffd", " b"]
-    assert split("\ud83d\ude42") == ["🙂"]  # a pair is the character that it spells
-    assert count_pieces("a\ud83d") == 2
+    assert split("\ud83d", ["gpt2"]) == ["\ufffd"]
+    assert split("a\ude42\ud83d b", ["gpt2"]) == ["a", "\ufffd\ufffd", " b"]
+    assert split("\ud83d\ude42", ["gpt2"]) == ["🙂"]  # a pair is the character that it spells
+    assert count_pieces("a\ud83d", ["gpt2"]) == 2
 
 
 def test_text_is_str_or_bytes():
-    assert split(b"a\xff b") == ["a", "\ufffd", " b"]
+    assert split(b"a\xff b", ["gpt2"]) == ["a", "\ufffd", " b"]
     with pytest.raises(TypeError, match="a str or bytes"):
-        split(7)
-    with pytest.raises(ValueError, match="gpt2"):
-        split("a", "gpt3")
+        split(7, ["gpt2"])
+
+
+def test_patterns():
+    assert split("a gpt3", []) == ["a gpt3"]
+    assert split("a gpt3b", ["gpt3"]) == ["a ", "gpt3", "b"]
+    assert split("a 12", [r"\p{N}", "gpt2"]) == ["a", " ", "1", "2"]
+    assert count_pieces("a 12", [r"\p{N}", "gpt2"]) == 4
+    for steps in ([""], ["a*"], [r"\w"], ["("], ["a", "cl100k"], ["a"] * 9, ["a" * 5000]):
+        with pytest.raises(ValueError):  # noqa: PT011, the message is for developers
+            split("a", steps)
 
 
 def test_unicode_version_of_the_tables():
@@ -68,7 +76,7 @@ def test_unicode_version_of_the_tables():
 
 def byte_encoder(tokens=None):
     tokens = tokens or [(byte, bytes([byte])) for byte in range(256)]
-    return _core.Encoder(tokens, [], [], "gpt2", False)
+    return _core.Encoder(tokens, [], [], ["gpt2"], False)
 
 
 class Emptying:
@@ -145,7 +153,7 @@ def test_limit_of_threads():
             (encoder.encode_array, ("a", True, threads)),
             (encoder.encode_batch, (["a"], True, threads)),
             (encoder.encode_documents, (["a"], 0, True, threads, None)),
-            (_core.Trainer, ([], "gpt2", threads, None)),
+            (_core.Trainer, ([], ["gpt2"], threads, None)),
         ):
             with pytest.raises(ValueError, match=r"threads is too (large|small); give 1 to 1024"):
                 function(*arguments)
@@ -160,7 +168,7 @@ def test_a_trainer_refuses_a_call_from_its_progress_callback():
                 function(argument)
         seen.append(True)
 
-    trainer = _core.Trainer([], "gpt2", 2, progress)
+    trainer = _core.Trainer([], ["gpt2"], 2, progress)
     trainers.append(trainer)
     text = "".join(f"{i} " for i in range(400_000))
     while not seen:

@@ -3,6 +3,7 @@
 import copy
 import doctest
 import hashlib
+import json
 import pickle
 from dataclasses import FrozenInstanceError, replace
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from tilth.tokenizer import vocabulary as module
 from tilth.tokenizer._core import MAX_VOCAB_SIZE
+from tilth.tokenizer.patterns import PATTERNS
 from tilth.tokenizer.vocabulary import Vocabulary
 
 TOKENS = {0: b"a", 1: b"b", 5: b"ab", 7: b"<|end|>"}
@@ -67,6 +69,11 @@ def test_gaps_and_missing_bytes_are_valid():
         ({"special_tokens": {"\ud800": 0}}, "surrogate"),
         ({"pattern": ""}, "pattern"),
         ({"pattern": None}, "pattern"),
+        ({"pattern": ()}, "pattern"),
+        ({"pattern": ["gpt2"]}, "pattern"),
+        ({"pattern": ("gpt2", "")}, "pattern"),
+        ({"pattern": ("gpt2", 5)}, "pattern"),
+        ({"pattern": ("a",) * 17}, "16 regexes at most"),
         ({"whole_piece_first": 1}, "whole_piece_first"),
     ],
 )
@@ -172,6 +179,9 @@ def test_fingerprint_is_stable():
         {"special_tokens": {"<|end|>": 7, "a": 0}},
         {"pattern": "cl100k"},
         {"pattern": r"\S+|\s+"},
+        {"pattern": "llama3"},
+        {"pattern": (r"\S+|\s+", "gpt2")},
+        {"pattern": "starcoder"},
         {"whole_piece_first": True},
     ],
 )
@@ -179,6 +189,21 @@ def test_every_change_changes_the_fingerprint(change):
     changed = replace(small(), **change)
     assert changed != small()
     assert changed.fingerprint != small().fingerprint
+
+
+def test_a_pattern_has_one_form():
+    """Files of versions without these names stored the regex: the fingerprint is that of it."""
+    [regex] = PATTERNS["llama3"]
+    assert replace(small(), pattern=regex).pattern == "llama3"
+    assert replace(small(), pattern=(regex,)) == replace(small(), pattern="llama3")
+    named = replace(small(), pattern="starcoder")
+    assert replace(small(), pattern=(r"\p{N}", "gpt2")) == named
+    assert replace(small(), pattern=("a", "llama3")).pattern == ("a", regex)
+    assert pickle.loads(pickle.dumps(named)) == named
+    parts = [b"1:0", b"1:a", b":", b"[]", json.dumps([regex, False]).encode()]
+    form = b"".join(b"%d:%s" % (len(part), part) for part in parts)
+    expected = hashlib.sha256(b"tilth vocabulary 1" + form).hexdigest()
+    assert Vocabulary({0: b"a"}, pattern="llama3").fingerprint == expected
 
 
 def test_fingerprint_depends_on_the_order_of_merges():
@@ -196,7 +221,7 @@ SMALL = st.builds(
     st.dictionaries(st.integers(0, 12), FEW_BYTES, max_size=4).filter(
         lambda tokens: len({*tokens.values()}) == len(tokens)
     ),
-    st.sampled_from(["gpt2", "cl100k"]),
+    st.sampled_from(["gpt2", "cl100k", "llama3", ("a", "b"), '["a", "b"]']),
 )
 
 

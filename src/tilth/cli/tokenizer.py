@@ -18,6 +18,7 @@ from tilth.cli.overrides import changes
 from tilth.files import check_target, read_bytes
 from tilth.formatting import printable
 from tilth.tokenizer import Tokenizer, inspection
+from tilth.tokenizer.patterns import describe
 
 app = App(name="tokenizer", help="Train, inspect, compare, use or convert a tokenizer.")
 
@@ -32,7 +33,8 @@ class Reading:
     """Settings that a tokenizer file may lack."""
 
     pattern: Annotated[str | None, UTF8] = None
-    """Split pattern of a .tiktoken file: gpt2, cl100k, or a pattern for the regex package."""
+    """Split pattern of a .tiktoken file: gpt2, cl100k, o200k, llama3, qwen2, deepseek-v3, tekken,
+    starcoder, or a regex."""
     special: Annotated[list[str], UTF8] = field(default_factory=list)
     """Special token that the file lacks, such as '<|endoftext|>'; once for each."""
 
@@ -67,7 +69,8 @@ def train(
         out: Tokenizer file to write (tokenizer.json).
         vocab_size: Vocabulary size: 256 bytes, special tokens and merges.
         special: Special token, such as '<|endoftext|>'; once for each.
-        pattern: Split pattern: gpt2, cl100k, or a pattern for the regex package.
+        pattern: Split pattern: gpt2, cl100k, o200k, llama3, qwen2, deepseek-v3, tekken, starcoder,
+            or a regex.
 
     Examples:
         tilth tokenizer train a.txt --special '<|endoftext|>' --out tokenizer.json
@@ -78,13 +81,13 @@ def train(
     from tilth.cli.progress import progress
     from tilth.tokenizer import train_tokenizer
     from tilth.tokenizer.formats.oniguruma import check_read_alike
-    from tilth.tokenizer.splitting import NATIVE_PATTERNS
+    from tilth.tokenizer.patterns import PATTERNS
     from tilth.tokenizer.training import SEPARATOR
 
     given = changes(reading)
     # Checks of the result, before the work.
     check_target(out, overwrite=overwrite)
-    if pattern not in NATIVE_PATTERNS:
+    if pattern not in PATTERNS:
         check_read_alike(pattern)
     with progress() as report:
         report.began["count"] = (time.monotonic(), 0)
@@ -150,7 +153,7 @@ def inspect(
     lengths = "  ".join(f"{length}: {count:,}" for length, count in results["lengths"].items())
     lines = aligned(
         ("tokens", f"{len(opened):,} ({len(opened.merges):,} merges)"),
-        ("pattern", printable(opened.pattern)),
+        ("pattern", printable(describe(opened.pattern))),
         ("special tokens", printable(specials)),
         ("non-ASCII tokens", f"{results['share_of_non_ascii']:.1%}"),
         ("fingerprint", opened.fingerprint[:16]),

@@ -17,10 +17,10 @@ MAX_VOCAB_SIZE: int = 16777216
 
 MAX_TOKENS: int = 1048320
 
-def split(text: str | bytes, pattern: str = 'gpt2') -> list[str]:
+def split(text: str | bytes, pattern: list[str]) -> list[str]:
     """Split a text into pieces, whose concatenation is the text."""
 
-def count_pieces(text: str | bytes, pattern: str = 'gpt2') -> int:
+def count_pieces(text: str | bytes, pattern: list[str]) -> int:
     """Return the number of pieces of a text."""
 
 def text_hashes(texts: list[str] | list[bytes]) -> NDArray[numpy.uint64]:
@@ -31,7 +31,7 @@ def text_hashes(texts: list[str] | list[bytes]) -> NDArray[numpy.uint64]:
 class Encoder:
     """Encodes and decodes with one vocabulary; see encode.hpp."""
 
-    def __init__(self, tokens: list[tuple[int, bytes]], merges: list[tuple[bytes, bytes]], special_tokens: list[tuple[int, bytes]], pattern: str, whole_piece_first: bool) -> None: ...
+    def __init__(self, tokens: list[tuple[int, bytes]], merges: list[tuple[bytes, bytes]], special_tokens: list[tuple[int, bytes]], pattern: list[str], whole_piece_first: bool) -> None: ...
 
     def encode(self, text: str | bytes, allow_special: bool) -> list[int]: ...
 
@@ -62,7 +62,7 @@ class Stream:
 class Trainer:
     """Learns merges from a corpus; see count.hpp and train.hpp."""
 
-    def __init__(self, special_tokens: Sequence[str], pattern: str, threads: int, progress: object | None) -> None: ...
+    def __init__(self, special_tokens: Sequence[str], pattern: Sequence[str], threads: int, progress: object | None) -> None: ...
 
     def add_files(self, paths: Sequence[str]) -> None: ...
 

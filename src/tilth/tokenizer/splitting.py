@@ -1,4 +1,4 @@
-r"""Split text into pieces: natively by the two known patterns, else with the `regex` package.
+r"""Split text into pieces: natively if the core compiles the pattern, else with `regex`.
 
 >>> split("x = 3\n\nprint('hello')")
 ['x', ' =', ' 3', '\n', '\n', 'print', "('", 'hello', "')"]
@@ -6,17 +6,19 @@ r"""Split text into pieces: natively by the two known patterns, else with the `r
 ['123', '4', ' It', "'S"]
 >>> split("low lower", pattern=r"\S+")
 ['low', ' ', 'lower']
+>>> split("low 12", pattern=(r"\p{N}", "gpt2"))
+['low', ' ', '1', '2']
 """
 
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tilth.errors import import_extra
 from tilth.schema import short_repr
 from tilth.tokenizer import _core
-
-NATIVE_PATTERNS = ("gpt2", "cl100k")
+from tilth.tokenizer.patterns import NAMES, Pattern, is_native, steps_of
 
 # The timeout of a custom pattern, in CPU time: backtracking may take exponential time. Known
 # patterns take 0.6 µs per character, encoding included, so this leaves them a factor of 100.
@@ -24,30 +26,30 @@ SECONDS_PER_TEXT = 2.0
 SECONDS_PER_CHARACTER = 1e-4
 
 
-def split(text: str, pattern: str = "gpt2") -> list[str]:
+def split(text: str, pattern: Pattern = "gpt2") -> list[str]:
     """Split a text into pieces, whose concatenation is the text.
 
-    A lone surrogate, which UTF-8 cannot encode, becomes U+FFFD.
+    The pattern is a name (`patterns.PATTERNS`), a regex, or a tuple of steps. A lone
+    surrogate, which UTF-8 cannot encode, becomes U+FFFD.
     """
-    if pattern in NATIVE_PATTERNS:
-        return _core.split(text, pattern)
+    if is_native(pattern):
+        return _core.split(text, steps_of(pattern))
     return [piece for piece, _ in CustomSplitter(pattern, {}).split(text, allow_special=False)]
 
 
 class CustomSplitter:
     """Splits by any pattern for the `regex` package; slower than the native patterns."""
 
-    def __init__(self, pattern: str, special_tokens: Mapping[str, int]) -> None:
-        self._pattern = _compile(pattern)
+    def __init__(self, pattern: Pattern, special_tokens: Mapping[str, int]) -> None:
+        from tilth.tokenizer.reference import PATTERNS  # noqa: PLC0415, slow to import
+
+        self._steps = [_compile(PATTERNS.get(step, step)) for step in steps_of(pattern)]
         self._special_tokens = dict(special_tokens)
         longest_first = sorted(special_tokens, key=len, reverse=True)
         self._special = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
     def split(self, text: str | bytes, allow_special: bool) -> Iterator[tuple[str, int | None]]:
-        """Yield the pieces with None, and special tokens with their ids.
-
-        The text between two matches of the pattern is a piece too: nothing is lost.
-        """
+        """Yield the pieces with None, and special tokens with their ids."""
         if isinstance(text, str):  # join surrogate pairs; a lone surrogate becomes U+FFFD
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         else:
@@ -58,18 +60,32 @@ class CustomSplitter:
                 yield part, self._special_tokens[part]
                 continue
             timeout = SECONDS_PER_TEXT + len(part) * SECONDS_PER_CHARACTER
-            done = 0
-            try:
-                matches = self._pattern.finditer(part, timeout=timeout)
-                for piece, _ in _matches_and_gaps(part, matches):
-                    yield piece, None
-                    done += len(piece)
-            except TimeoutError:
-                raise ValueError(
-                    f"The pattern {short_repr(self._pattern.pattern)} backtracks too long at "
-                    f"character {done:,} of a text; write it without alternatives or repetitions "
-                    "that match the same characters in several ways."
-                ) from None
+            deadline = time.process_time() + timeout
+            pieces: Iterable[str] = (part,)
+            for step in self._steps:
+                pieces = _split_by(step, pieces, deadline)
+            for piece in pieces:
+                yield piece, None
+
+
+def _split_by(pattern: Any, texts: Iterable[str], deadline: float) -> Iterator[str]:  # noqa: ANN401
+    """Yield the pieces of each text until the process has used `deadline` seconds of CPU time.
+
+    The text between two matches of the pattern is a piece too: nothing is lost.
+    """
+    done = 0
+    for text in texts:
+        timeout = max(1e-3, deadline - time.process_time())
+        try:
+            for piece, _ in _matches_and_gaps(text, pattern.finditer(text, timeout=timeout)):
+                yield piece
+                done += len(piece)
+        except TimeoutError:
+            raise ValueError(
+                f"The pattern {short_repr(pattern.pattern)} backtracks too long at "
+                f"character {done:,} of a text; write it without alternatives or repetitions "
+                "that match the same characters in several ways."
+            ) from None
 
 
 def _matches_and_gaps(text: str, matches: Iterable[Any]) -> Iterator[tuple[str, bool]]:
@@ -87,7 +103,7 @@ def _matches_and_gaps(text: str, matches: Iterable[Any]) -> Iterator[tuple[str, 
 
 def _compile(pattern: str) -> Any:  # noqa: ANN401, regex has no types
     name = f"The pattern {short_repr(pattern)}"
-    regex = import_extra("regex", f"{name} is not one of {', '.join(NATIVE_PATTERNS)} and")
+    regex = import_extra("regex", f"{name} is not native ({NAMES}) and")
     try:
         return regex.compile(pattern)
     except (RecursionError, MemoryError):

@@ -20,7 +20,8 @@ from tilth.config.threads import checked_threads
 from tilth.files import StrPath
 from tilth.tokenizer._core import Encoder
 from tilth.tokenizer.formats import gpt2, huggingface, load, tiktoken
-from tilth.tokenizer.splitting import NATIVE_PATTERNS, CustomSplitter
+from tilth.tokenizer.patterns import Pattern, describe, is_native, steps_of
+from tilth.tokenizer.splitting import CustomSplitter
 from tilth.tokenizer.vocabulary import Pair, SpecialTokens, Vocabulary
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Tokenizer:
         merges: Iterable[Pair],
         special_tokens: SpecialTokens = None,
         *,
-        pattern: str = "gpt2",
+        pattern: Pattern = "gpt2",
     ) -> None:
         """Make a tokenizer; special tokens that are not in the vocabulary are appended."""
         self._set(Vocabulary.from_parts(vocab, merges, special_tokens, pattern=pattern))
@@ -59,14 +60,14 @@ class Tokenizer:
         self._vocabulary = vocabulary
         self._vocab_size = max(vocabulary.tokens, default=-1) + 1
         self._custom = None
-        if not (is_native := vocabulary.pattern in NATIVE_PATTERNS):
+        if not (native := is_native(vocabulary.pattern)):
             self._custom = CustomSplitter(vocabulary.pattern, vocabulary.special_tokens)
         self._encoder = Encoder(
             tokens=list(vocabulary.tokens.items()),
             merges=list(vocabulary.merges),
             special_tokens=[(i, token.encode()) for token, i in vocabulary.special_tokens.items()],
             # The encoder receives the pieces of a custom pattern one by one.
-            pattern=vocabulary.pattern if is_native else "none",
+            pattern=steps_of(vocabulary.pattern) if native else [],
             whole_piece_first=vocabulary.whole_piece_first,
         )
 
@@ -74,7 +75,11 @@ class Tokenizer:
 
     @classmethod
     def load(
-        cls, path: StrPath, *, pattern: str | None = None, special_tokens: SpecialTokens = None
+        cls,
+        path: StrPath,
+        *,
+        pattern: Pattern | None = None,
+        special_tokens: SpecialTokens = None,
     ) -> Self:
         """Load a `tokenizer.json`, tiktoken ranks, or a folder with GPT-2's two files.
 
@@ -270,8 +275,8 @@ class Tokenizer:
         return self._vocabulary.special_tokens
 
     @property
-    def pattern(self) -> str:
-        """`gpt2`, `cl100k`, or a pattern for the `regex` package."""
+    def pattern(self) -> Pattern:
+        """The split pattern: a name, a regex, or a tuple of steps; see `patterns.PATTERNS`."""
         return self._vocabulary.pattern
 
     @property
@@ -295,7 +300,7 @@ class Tokenizer:
 
     def __repr__(self) -> str:
         tokens, merges = f"{len(self.vocab):,} tokens", f"{len(self.merges):,} merges"
-        return f"<Tokenizer of {tokens}, {merges}, pattern {self.pattern}>"
+        return f"<Tokenizer of {tokens}, {merges}, pattern {describe(self.pattern)}>"
 
 
 class IncrementalDecoder:

@@ -20,7 +20,8 @@ from tilth.corpus.listing import compression_of, kind_of, list_sources
 from tilth.corpus.readers import Corpus
 from tilth.files import Progress, StrPath
 from tilth.tokenizer._core import MAX_TOKENS, Trainer
-from tilth.tokenizer.splitting import NATIVE_PATTERNS, CustomSplitter
+from tilth.tokenizer.patterns import Pattern, describe, is_native, steps_of
+from tilth.tokenizer.splitting import CustomSplitter
 from tilth.tokenizer.tokenizer import Tokenizer
 from tilth.tokenizer.vocabulary import Pair, Vocabulary
 
@@ -37,7 +38,7 @@ def train_tokenizer(
     special_tokens: Sequence[str] | None = None,
     *,
     texts: Iterable[str] | None = None,
-    pattern: str = "gpt2",
+    pattern: Pattern = "gpt2",
     separator: str | None = None,
     field: str = "text",
     on_error: str = "stop",
@@ -60,7 +61,7 @@ def train_tokenizer(
             raise ValueError(f"{name} is one string; give a list of strings.")
     special_tokens = list(special_tokens or [])
     num_merges = vocab_size - 256 - len(special_tokens)
-    _check(vocab_size, special_tokens, num_merges)
+    _check(vocab_size, special_tokens, pattern, num_merges)
     files, others = _plain_and_others(
         paths, need_corpus=separator is not None and separator not in special_tokens
     )
@@ -76,9 +77,11 @@ def train_tokenizer(
             done, total = done if done_bytes is None else done_bytes, size_bytes
         tell(phase, done, total)
 
-    trainer = Trainer(special_tokens, pattern, checked_threads(threads), watch)
+    native = is_native(pattern)
+    steps = steps_of(pattern) if native else []
+    trainer = Trainer(special_tokens, steps, checked_threads(threads), watch)
     tell("count", 0, size_bytes)
-    if pattern in NATIVE_PATTERNS:
+    if native:
         trainer.add_files([str(file) for file in files])
         done_bytes = files_bytes
         for batch, read_bytes in _batches(corpus, texts or ()):
@@ -86,7 +89,7 @@ def train_tokenizer(
             done_bytes = files_bytes + read_bytes
             tell("count", done_bytes, size_bytes)
     else:
-        log.warning("The pattern %r is not native; the regex package is slower.", pattern)
+        log.warning("The pattern %r is not native; regex is slower.", describe(pattern))
         splitter = CustomSplitter(pattern, dict.fromkeys(special_tokens, 0))
         documents = (text for batch, _ in _batches(corpus, texts or ()) for text in batch)
         counts = Counter(
@@ -122,7 +125,7 @@ def train_bpe(
     return dict(tokenizer.vocab), list(tokenizer.merges)
 
 
-def _check(vocab_size: int, special_tokens: list[str], num_merges: int) -> None:
+def _check(vocab_size: int, special_tokens: list[str], pattern: Pattern, num_merges: int) -> None:
     if num_merges < 0:
         raise ValueError(
             f"A vocabulary of {vocab_size} cannot hold the 256 bytes and {len(special_tokens)} "
@@ -130,7 +133,8 @@ def _check(vocab_size: int, special_tokens: list[str], num_merges: int) -> None:
         )
     if vocab_size > MAX_TOKENS:
         raise ValueError(f"vocab_size is too large; give {MAX_TOKENS:,} at most.")
-    for token in Vocabulary.from_parts({}, (), special_tokens).special_tokens:  # validates them
+    validated = Vocabulary.from_parts({}, (), special_tokens, pattern=pattern)
+    for token in validated.special_tokens:
         if len(token.encode()) == 1:
             raise ValueError(f"The special token {token!r} is a single byte; choose a longer one.")
 

@@ -26,6 +26,7 @@ from typing import Self
 
 from tilth.schema import short_repr
 from tilth.tokenizer._core import MAX_VOCAB_SIZE
+from tilth.tokenizer.patterns import MAX_STEPS, NAMES, Pattern, canonical, describe, steps_of
 
 Pair = tuple[bytes, bytes]
 
@@ -48,8 +49,11 @@ class Vocabulary:
     special_tokens: Mapping[str, int] = field(default_factory=dict)
     """The id of each special token. They are found in the text before it is split into pieces."""
 
-    pattern: str = "gpt2"
-    """The pattern that splits text into pieces: `gpt2`, `cl100k`, or a `regex` one."""
+    pattern: Pattern = "gpt2"
+    """The pattern that splits text into pieces: a name, a regex, or a tuple of steps.
+
+    A pattern that has a name in `patterns.PATTERNS` is stored by its name.
+    """
 
     whole_piece_first: bool = False
     """Whether a piece that is a token becomes that token before any merge, as in tiktoken."""
@@ -70,10 +74,8 @@ class Vocabulary:
                     f"the special token {short_repr(special_token)} has the id "
                     f"{short_repr(token_id)}, whose bytes differ; add it to the tokens under its id"
                 )
-        if not isinstance(self.pattern, str) or not self.pattern:
-            raise ValueError(
-                f"the pattern is {short_repr(self.pattern)}; give gpt2, cl100k or a regex"
-            )
+        _check_pattern(self.pattern)
+        object.__setattr__(self, "pattern", canonical(self.pattern))
         if not isinstance(self.whole_piece_first, bool):
             raise ValueError("whole_piece_first is not a bool; give True or False")
 
@@ -84,7 +86,7 @@ class Vocabulary:
         merges: Iterable[Pair],
         special_tokens: SpecialTokens = None,
         *,
-        pattern: str = "gpt2",
+        pattern: Pattern = "gpt2",
         whole_piece_first: bool = False,
     ) -> Self:
         """Make a vocabulary; special tokens that are missing from `vocab` are added to it."""
@@ -112,13 +114,16 @@ class Vocabulary:
     def fingerprint(self) -> str:
         """SHA-256 of everything that determines the ids of a text, independent of dict order."""
         ids = sorted(self.tokens)
+        # The regex instead of the name: older versions had no other names than gpt2 and cl100k.
+        steps = steps_of(self.pattern)
+        pattern = steps[0] if len(steps) == 1 else steps
         digest = hashlib.sha256(b"tilth vocabulary 1")
         for part in (
             _joined(str(token_id).encode() for token_id in ids),
             _joined(self.tokens[token_id] for token_id in ids),
             _joined(chain.from_iterable(self.merges)),
             json.dumps(sorted(self.special_tokens.items())).encode(),
-            json.dumps([self.pattern, self.whole_piece_first]).encode(),
+            json.dumps([pattern, self.whole_piece_first]).encode(),
         ):
             digest.update(b"%d:" % len(part) + part)
         return digest.hexdigest()
@@ -137,7 +142,7 @@ class Vocabulary:
         return (
             f"<Vocabulary of {len(self.tokens):,} tokens, {len(self.merges):,} merges, "
             f"{num_special:,} special token{'' if num_special == 1 else 's'}, "
-            f"pattern {self.pattern}>"
+            f"pattern {describe(self.pattern)}>"
         )
 
 
@@ -184,6 +189,15 @@ def _check_merges(merges: tuple[Pair, ...], known: Set[bytes]) -> None:
         token = next(each for each in (left, right, left + right) if each not in known)
         use = f"{'needs' if token in pair else 'makes'} {short_repr(token)}"
         raise ValueError(f"{name} {use}, which is not a token; add it to the tokens")
+
+
+def _check_pattern(pattern: object) -> None:
+    steps = pattern if isinstance(pattern, tuple) else (pattern,)
+    if not 0 < len(steps) <= MAX_STEPS or not all(isinstance(s, str) and s for s in steps):
+        raise ValueError(
+            f"the pattern is {short_repr(pattern)}; give one of {NAMES}, a regex, or a tuple of "
+            f"{MAX_STEPS} regexes at most"
+        )
 
 
 def _utf8(special_token: str) -> bytes:

@@ -8,13 +8,12 @@ import regex
 import tokenizers
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tokenizers import decoders, pre_tokenizers, processors, trainers
+from tokenizers import decoders, normalizers, pre_tokenizers, processors, trainers
 
 from tests.tokenizer.formats.vocabularies import (
     BYTE_LEVEL,
     CORPUS,
     KINDS,
-    LLAMA3,
     SHORT_TEXTS,
     TEXTS,
     any_vocabulary,
@@ -24,12 +23,13 @@ from tests.tokenizer.formats.vocabularies import (
     refusal,
 )
 from tilth.files import FileError
-from tilth.tokenizer import reference
+from tilth.tokenizer import Tokenizer, reference
 from tilth.tokenizer.formats import (
     huggingface,
     load_tokenizer_json,
     save_tokenizer_json,
 )
+from tilth.tokenizer.patterns import PATTERNS, describe
 from tilth.tokenizer.vocabulary import Vocabulary
 
 
@@ -105,13 +105,17 @@ def theirs(pre_tokenizer, **options):
     return tokenizer
 
 
-def split_and_byte_level(pattern):
-    return pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+def isolated(pattern):
+    return pre_tokenizers.Split(pattern, "isolated")
+
+
+def before_byte_level(*parts, use_regex=False):
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
+    return pre_tokenizers.Sequence([*parts, byte_level])
+
+
+def split_and_byte_level(*steps):
+    return before_byte_level(*(isolated(tokenizers.Regex(step)) for step in steps))
 
 
 SPELLED_OUT = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -124,22 +128,46 @@ SPELLED_OUT = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+
         (split_and_byte_level(SPELLED_OUT), "gpt2"),
         (split_and_byte_level(reference.GPT2_PATTERN), "gpt2"),
         (split_and_byte_level(huggingface._CL100K), "cl100k"),
-        (split_and_byte_level(LLAMA3), LLAMA3),
+        *(
+            (split_and_byte_level(*PATTERNS[name]), name)
+            for name in ("o200k", "llama3", "qwen2", "deepseek-v3", "tekken")
+        ),
+        (before_byte_level(pre_tokenizers.Digits(True), use_regex=True), "starcoder"),
+        (split_and_byte_level(r"\p{N}", SPELLED_OUT), "starcoder"),
+        (before_byte_level(pre_tokenizers.Digits(False), use_regex=True), (r"\p{N}+", "gpt2")),
+        (before_byte_level(pre_tokenizers.Digits(False)), r"\p{N}+"),
+        (before_byte_level(isolated(" ")), " "),
+        (before_byte_level(isolated("...[a](b)|^$\\{")), r"\.\.\.\[a\]\(b\)\|\^\$\\\{"),
+        (
+            before_byte_level(
+                isolated("the"), isolated(tokenizers.Regex("[aeiou]+?")), use_regex=True
+            ),
+            ("the", "[aeiou]+?", "gpt2"),
+        ),
+        (split_and_byte_level("[aeiou]", huggingface._CL100K), ("[aeiou]", "cl100k")),
     ],
-    ids=["ByteLevel", "GPT-2", "GPT-2 shorter", "cl100k", "Llama 3"],
+    ids=lambda value: describe(value) if isinstance(value, str | tuple) else "",
 )
 def test_files_of_hugging_face(tmp_path, pre_tokenizer, pattern):
     peer = theirs(pre_tokenizer)
     peer.post_processor = processors.ByteLevel(trim_offsets=False)
+    peer.normalizer = normalizers.Sequence([])  # as in DeepSeek V3
     peer.add_tokens(["<new>"])  # behind the model's own, not special
     path = tmp_path / "tokenizer.json"
     peer.save(str(path))
     vocabulary = load_tokenizer_json(path)
     assert vocabulary.pattern == pattern
     assert set(vocabulary.special_tokens) >= {"<|endoftext|>", "<a b>"}
-    texts = [*CORPUS, "<|endoftext|><a b>x<new>", "\n \n ", "it's 1234  '"]
+    texts = [*CORPUS, "<|endoftext|><a b>x<new>", "\n \n ", "it's 1234  '", "...[a](b)|^$\\{x"]
     for text in texts:
         assert encode(vocabulary, text) == peer.encode(text).ids
+        assert Tokenizer.from_vocabulary(vocabulary).encode(text) == peer.encode(text).ids
+
+    # Written again, it gives the same ids.
+    save_tokenizer_json(vocabulary, tmp_path / "again.json")
+    assert load_tokenizer_json(tmp_path / "again.json") == vocabulary
+    again = tokenizers.Tokenizer.from_file(str(tmp_path / "again.json"))
+    assert [again.encode(text).ids for text in texts] == [peer.encode(text).ids for text in texts]
 
     # Older files have merges as strings (until 2024) or no type.
     content = json.loads(path.read_text())
@@ -155,6 +183,8 @@ def test_files_of_hugging_face(tmp_path, pre_tokenizer, pattern):
 
 SPLIT = ("pre_tokenizer", "pretokenizers", 0)
 SECOND = ("pre_tokenizer", "pretokenizers", 1)
+DIGITS = {"type": "Digits", "individual_digits": True}
+WRITTEN = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
 
 
 @pytest.mark.parametrize(
@@ -164,6 +194,7 @@ SECOND = ("pre_tokenizer", "pretokenizers", 1)
         (("truncation",), {"max_length": 5}, "truncation"),
         (("padding",), {"strategy": "BatchLongest"}, "padding"),
         (("normalizer",), {"type": "NFC"}, "NFC"),
+        (("normalizer",), {"type": "Sequence", "normalizers": [{"type": "NFC"}]}, "Sequence"),
         (("post_processor",), {"type": "TemplateProcessing", "single": []}, "TemplateProcessing"),
         (("decoder",), {"type": "WordPiece"}, "WordPiece"),
         (("surprise",), 1, "surprise"),
@@ -218,15 +249,29 @@ SECOND = ("pre_tokenizer", "pretokenizers", 1)
             "use_regex",
         ),
         (("pre_tokenizer", "pretokenizers"), [], "Sequence"),
-        ((*SPLIT, "type"), "Digits", "Digits"),
+        (("pre_tokenizer", "pretokenizers"), 5, "Sequence"),
+        (("pre_tokenizer", "pretokenizers"), [5], "Sequence' with 5"),
+        (("pre_tokenizer", "pretokenizers"), [{"type": "Digits"}], "'Digits' at the end"),
+        (("pre_tokenizer", "pretokenizers"), [WRITTEN, WRITTEN], "pre_tokenizer 1 .*'ByteLevel'"),
+        (("pre_tokenizer", "pretokenizers"), [WRITTEN | {"use_regex": False}], "use_regex"),
+        (("pre_tokenizer", "pretokenizers"), [DIGITS] * 16 + [WRITTEN], "16 regexes at most"),
+        (SPLIT, {"type": "Digits"}, "individual_digits"),
+        (SPLIT, DIGITS | {"individual_digits": 1}, "individual_digits"),
+        (SPLIT, DIGITS | {"surprise": 1}, "surprise"),
+        ((*SPLIT, "type"), "Punctuation", "Punctuation"),
         ((*SPLIT, "behavior"), "Removed", "Removed"),
         ((*SPLIT, "invert"), True, "invert"),
-        ((*SPLIT, "pattern"), {"String": " "}, "String"),
+        ((*SPLIT, "pattern"), {"String": ""}, "empty string"),
+        ((*SPLIT, "pattern"), {"String": "gpt2"}, "name of another"),
+        ((*SPLIT, "pattern"), {"String": "\ud800"}, "differently"),
+        ((*SPLIT, "pattern"), {"String": " ", "Regex": " "}, "as a Regex or a String"),
+        ((*SPLIT, "pattern"), {"String": 5}, "as a Regex or a String"),
         ((*SPLIT, "pattern"), "x", "pattern"),
         ((*SPLIT, "pattern", "Regex"), reference.CL100K_PATTERN, r"\{1,3\}"),
         ((*SPLIT, "pattern", "Regex"), r"\S+|\s+$", r"\$"),
         ((*SPLIT, "pattern", "Regex"), "gpt2", "name of another"),
-        ((*SECOND, "use_regex"), True, "use_regex"),
+        ((*SPLIT, "pattern", "Regex"), "o200k", "name of another"),
+        ((*SECOND, "use_regex"), 1, "use_regex"),
         ((*SECOND, "add_prefix_space"), True, "add_prefix_space"),
     ],
 )

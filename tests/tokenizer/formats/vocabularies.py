@@ -5,25 +5,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import regex
 import tiktoken
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from tiktoken.load import load_tiktoken_bpe
 from tokenizers import pre_tokenizers
 
-from tests.tokenizer.texts import ALPHABET
+from tests.tokenizer.texts import ALPHABET, split_by_steps
 from tilth.files import FileError
 from tilth.tokenizer import reference
+from tilth.tokenizer.patterns import PATTERNS, steps_of
 from tilth.tokenizer.vocabulary import Vocabulary
 
 DATA = Path(__file__).parents[3].parent / "shared" / "data"
 
 BYTE_LEVEL = pre_tokenizers.ByteLevel(add_prefix_space=False)
-LLAMA3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
 CORPUS = [
     "The sun rose. The sunflower turned; we'll see, they've said: IT'S 1234 degrees!\n\n",
     "Die Sonne scheint schön über den Dächern, ½ Stunde.  Été, où êtes-vous?\r\n",
@@ -47,13 +43,8 @@ def examples(count):
 
 
 def pieces(text, pattern):
-    """The definition: the matches of the pattern and the text between them."""
-    compiled = regex.compile(reference.PATTERNS.get(pattern, pattern))
-    start = 0
-    for found in compiled.finditer(text):
-        yield from filter(None, (text[start : found.start()], found[0]))
-        start = found.end()
-    yield from filter(None, (text[start:],))
+    """The definition: the matches of each step and the text between them, split by the next."""
+    return split_by_steps(text, steps_of(pattern))
 
 
 def encode(vocabulary, text):
@@ -93,7 +84,9 @@ WHOLE = replace(CL100K, merges=CL100K.merges[:60], whole_piece_first=True)
 KINDS = {
     "gpt2": GPT2,
     "cl100k": CL100K,
-    "custom": replace(CL100K, pattern=LLAMA3),
+    **{name: replace(CL100K, pattern=name) for name in PATTERNS if name not in reference.PATTERNS},
+    "custom": replace(CL100K, pattern=r"\p{Lu}+?\p{Ll}+|\s+|\S"),
+    "steps": replace(CL100K, pattern=(r"\p{N}{1,2}", "cl100k", "[aeiou]", "gpt2")),
     "leaves text out": replace(GPT2, pattern=r"\p{L}+|\p{N}{2}"),
     "spread": SPREAD,
     "whole": WHOLE,
@@ -164,7 +157,8 @@ def tiktoken_of(path, vocabulary):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TIKTOKEN_CACHE_DIR", "")  # it would keep the first file of this name
         ranks = load_tiktoken_bpe(str(path))
-    pattern = reference.PATTERNS.get(vocabulary.pattern, vocabulary.pattern)
+    [step] = steps_of(vocabulary.pattern)
+    pattern = reference.PATTERNS.get(step, step)
     return tiktoken.Encoding(
         "test",
         pat_str=pattern,

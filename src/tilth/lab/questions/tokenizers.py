@@ -34,6 +34,7 @@ from tilth.report.lab_file import Cell, Chart, Lab, Line, Table
 from tilth.schema import check_int
 from tilth.tokenizer import Tokenizer
 from tilth.tokenizer.inspection import Speed, encoding_speed, longest_tokens, shared_merges
+from tilth.tokenizer.patterns import describe
 
 SIZES = (500, 1000, 2000, 4000, 8000, 16_000)
 SAMPLED_DOCUMENTS = 10
@@ -220,7 +221,7 @@ def _table_of_texts(corpora: Sequence[_Corpus], max_bytes: int) -> Table:
         "validation documents": lambda corpus: len(corpus.documents),
         "validation bytes": lambda corpus: int(corpus.sizes.sum()),
         "vocabulary size": lambda corpus: len(corpus.tokenizer.vocab),
-        "pattern": lambda corpus: corpus.tokenizer.pattern,
+        "pattern": lambda corpus: describe(corpus.tokenizer.pattern),
     }
     return Table.by("Texts", corpora, columns)
 
@@ -370,7 +371,7 @@ def _notes(compared: _Comparison, largest: int) -> list[str]:
             f"The vocabulary sizes are {join_words(vocab_sizes)}, and a larger vocabulary "
             "compresses better; the table by vocabulary size compares equal sizes."
         )
-    patterns = [corpus.tokenizer.pattern for corpus in corpora]
+    patterns = [describe(corpus.tokenizer.pattern) for corpus in corpora]
     if len(set(patterns)) > 1:
         notes.append(
             f"The tokenizers split text with different patterns ({join_words(patterns)}), which "

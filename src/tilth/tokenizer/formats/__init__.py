@@ -23,11 +23,12 @@ from tilth.files import StrPath
 from tilth.tokenizer.formats.gpt2 import load_gpt2, save_gpt2
 from tilth.tokenizer.formats.huggingface import load_tokenizer_json, save_tokenizer_json
 from tilth.tokenizer.formats.tiktoken import holds_ranks, load_tiktoken, save_tiktoken
+from tilth.tokenizer.patterns import Pattern
 from tilth.tokenizer.vocabulary import SpecialTokens, Vocabulary
 
 
 def load(
-    path: StrPath, *, pattern: str | None = None, special_tokens: SpecialTokens = None
+    path: StrPath, *, pattern: Pattern | None = None, special_tokens: SpecialTokens = None
 ) -> Vocabulary:
     """Load any format, detected by content: a `tokenizer.json`, tiktoken ranks, or a folder.
 

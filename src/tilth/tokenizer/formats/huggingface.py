@@ -12,6 +12,7 @@ True
 """
 
 import json
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import chain
@@ -22,6 +23,7 @@ from tilth.schema import short_repr
 from tilth.tokenizer.formats.gpt2 import is_spelling, parse_merge, spell, tokens_by_id, unspell
 from tilth.tokenizer.formats.oniguruma import check_read_alike
 from tilth.tokenizer.formats.reading import explained, read_json
+from tilth.tokenizer.patterns import PATTERNS, Pattern, steps_of
 from tilth.tokenizer.vocabulary import Pair, Vocabulary
 
 T = TypeVar("T")
@@ -32,13 +34,15 @@ _CL100K = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s+\z|\s*[\r\n]|\s+(?!\S)|\s"
 )
-# The known patterns as files write them. Llama 3 ends in `|\s*[\r\n]+|\s+(?!\S)|\s+`, a different
-# pattern: it splits "\n " at the end of a text in two, cl100k does not.
+# The steps that the core knows by name, as files write them. Llama 3 ends in
+# `|\s*[\r\n]+|\s+(?!\S)|\s+`: it splits "\n " at the end of a text in two, cl100k does not.
 _NAMES = {
     _CL100K: "cl100k",
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
 }
+
+_REGEXES = {name: regex for regex, name in _NAMES.items()}
 
 MAX_COMPARED = 64  # characters of an added token that the search for overlaps compares
 
@@ -63,7 +67,7 @@ _TOKENIZER: _Allowed = {
     "truncation": [None],
     "padding": [None],
     "added_tokens": [],
-    "normalizer": [None],
+    "normalizer": [None, {"type": "Sequence", "normalizers": []}],
     "pre_tokenizer": [],
     "post_processor": [],
     "decoder": [],
@@ -84,7 +88,7 @@ _BYTE_LEVEL: _Allowed = {
     "trim_offsets": [True, False, None],
     "use_regex": [True, None],
 }
-_BYTE_LEVEL_AFTER_SPLIT = _BYTE_LEVEL | {"use_regex": [False]}
+_BYTE_LEVEL_AFTER_SPLIT = _BYTE_LEVEL | {"use_regex": [False, True, None]}
 # A post-processor or decoder has no effect on ids.
 _BYTE_LEVEL_AFTER_MODEL = _BYTE_LEVEL | {"add_prefix_space": _ANY_FLAG, "use_regex": _ANY_FLAG}
 _SPLIT: _Allowed = {
@@ -93,6 +97,7 @@ _SPLIT: _Allowed = {
     "behavior": ["Isolated"],  # text between two matches is a piece, as in tilth
     "invert": [False, None],
 }
+_DIGITS: _Allowed = {"type": ["Digits"], "individual_digits": [True, False]}
 
 
 def load_tokenizer_json(path: StrPath) -> Vocabulary:
@@ -118,7 +123,7 @@ def load_tokenizer_json(path: StrPath) -> Vocabulary:
             tokens,
             tuple(_merges(model.get("merges"))),
             added,
-            _pattern_name(content.get("pre_tokenizer")),
+            _pattern(content.get("pre_tokenizer")),
             model.get("ignore_merges") is True,
         )
         _check_spellings(vocabulary)
@@ -269,41 +274,65 @@ def _merges(value: object) -> Iterator[Pair]:
             raise ValueError(f"the merge {short_repr(merge)} is not two tokens; restore a copy")
 
 
-def _pre_tokenizer(pattern: str) -> dict[str, object]:
-    if pattern == "gpt2":
-        return _written(_BYTE_LEVEL)
-    if pattern == "cl100k":
-        pattern = _CL100K
-    else:
-        check_read_alike(pattern)
-        if pattern in _NAMES:
+def _pre_tokenizer(pattern: Pattern) -> dict[str, object]:
+    steps = steps_of(pattern)
+    *splits, last = steps
+    if last != "gpt2":
+        splits, last = steps, ""
+    parts = [_split(step) for step in splits]
+    byte_level = _written(_BYTE_LEVEL if last else _BYTE_LEVEL_AFTER_SPLIT)
+    if not parts:
+        return byte_level
+    return {"type": "Sequence", "pretokenizers": [*parts, byte_level]}
+
+
+def _split(step: str) -> dict[str, object]:
+    if step == r"\p{N}":
+        return _written(_DIGITS)
+    if step not in _REGEXES:
+        check_read_alike(step)
+        if step in _NAMES:
             # It would be loaded under its name: the same ids, another fingerprint.
-            raise ValueError(f"the pattern is written out; call it {_NAMES[pattern]!r}")
-    split = _written(_SPLIT, pattern={"Regex": pattern})
-    return {"type": "Sequence", "pretokenizers": [split, _written(_BYTE_LEVEL_AFTER_SPLIT)]}
+            raise ValueError(f"the pattern is written out; call it {_NAMES[step]!r}")
+    return _written(_SPLIT, pattern={"Regex": _REGEXES.get(step, step)})
 
 
-def _pattern_name(value: object) -> str:
-    """Return the pattern of a pre-tokenizer: ByteLevel, or a Sequence of Split and ByteLevel."""
+def _pattern(value: object) -> Pattern:
+    """Return the pattern of a pre-tokenizer: any number of Split and Digits, then ByteLevel."""
     found: dict[str, object] = _typed(value, dict, "the pre_tokenizer")
-    if found.get("type") == "ByteLevel":
-        _check(found, _BYTE_LEVEL, "the pre_tokenizer")
-        return "gpt2"
-    parts = found.get("pretokenizers")
-    if found.get("type") != "Sequence" or not isinstance(parts, list) or len(parts) != 2:
+    parts = found.get("pretokenizers") if found.get("type") == "Sequence" else [found]
+    *splits, last = parts if isinstance(parts, list) and parts else [found]
+    steps = [_step(part, number) for number, part in enumerate(splits, 1)]
+    if not isinstance(last, dict) or last.get("type") != "ByteLevel":
         raise ValueError(
-            f"the pre_tokenizer is {_brief(value)}, which tilth cannot reproduce; "
-            "convert it to ByteLevel, or to a Sequence of Split and ByteLevel"
+            f"the pre_tokenizer is {_brief(value)} with {_brief(last)} at the end, which tilth "
+            "cannot reproduce; convert it to a Sequence of Split or Digits, and ByteLevel"
         )
-    split = _check(parts[0], _SPLIT, "the first pre_tokenizer")
-    _check(parts[1], _BYTE_LEVEL_AFTER_SPLIT, "the second pre_tokenizer")
-    regex = _typed(split.get("pattern"), dict, "the pattern").get("Regex")
-    if not isinstance(regex, str):
-        raise ValueError(f"the pattern is {short_repr(split['pattern'])}; write it as a Regex")
+    allowed = _BYTE_LEVEL_AFTER_SPLIT if steps else _BYTE_LEVEL
+    if _check(last, allowed, "the last pre_tokenizer").get("use_regex") is not False:
+        steps.append("gpt2")
+    return tuple(steps)
+
+
+def _step(part: object, number: int) -> str:
+    """Return the step of a Split or of Digits."""
+    name = f"pre_tokenizer {number}"
+    if isinstance(part, dict) and part.get("type") == "Digits":
+        # Rust's char::is_numeric is the general category N.
+        return r"\p{N}" if _check(part, _DIGITS, name)["individual_digits"] else r"\p{N}+"
+    pattern = _check(part, _SPLIT, name).get("pattern")
+    match _typed(pattern, dict, f"the pattern of {name}"):
+        case {"Regex": str(regex), **others} if not others:
+            pass
+        case {"String": str(text), **others} if not others:
+            regex = re.sub(r"[]\[\\.^$|?*+(){}]", r"\\\g<0>", text)
+        case _:
+            problem = f"the pattern of {name} is {short_repr(pattern)}"
+            raise ValueError(f"{problem}; write it as a Regex or a String")
     if regex in _NAMES:
         return _NAMES[regex]
     check_read_alike(regex)
-    if regex in _NAMES.values():
+    if regex in PATTERNS:
         raise ValueError(f"its pattern {regex!r} is the name of another; write it as (?:{regex})")
     return regex
 

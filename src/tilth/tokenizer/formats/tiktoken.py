@@ -18,7 +18,7 @@ from pathlib import Path
 from tilth.files import FileError, StrPath, open_regular, read_bytes, write_text_atomically
 from tilth.schema import short_repr
 from tilth.tokenizer.formats.reading import MAX_TOKENIZER_BYTES, explained
-from tilth.tokenizer.splitting import NATIVE_PATTERNS
+from tilth.tokenizer.patterns import NAMES, Pattern
 from tilth.tokenizer.vocabulary import Pair, SpecialTokens, Vocabulary
 
 _RANK = re.compile(rb"0|[1-9][0-9]{0,9}")
@@ -29,6 +29,7 @@ _KNOWN = {
     "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930": "gpt2",  # r50k_base
     "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069": "gpt2",  # p50k_base
     "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7": "cl100k",  # cl100k_base
+    "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d": "o200k",  # o200k_base
 }
 
 
@@ -43,7 +44,7 @@ def holds_ranks(path: Path) -> bool:
 
 
 def load_tiktoken(
-    path: StrPath, pattern: str | None = None, special_tokens: SpecialTokens = None
+    path: StrPath, pattern: Pattern | None = None, special_tokens: SpecialTokens = None
 ) -> Vocabulary:
     """Load ranks; special tokens without an id follow the largest rank.
 
@@ -77,8 +78,7 @@ def load_tiktoken(
             raise FileError(path, "is truncated in its last line", "restore a copy")
         pattern = pattern or _KNOWN.get(hashlib.sha256(content).hexdigest())
         if pattern is None:
-            names = ", ".join(NATIVE_PATTERNS)
-            hint = f"name its pattern with --pattern: {names}, or one for the regex package"
+            hint = f"name its pattern with --pattern: {NAMES}, or a regex"
             raise FileError(path, "does not say how text is split into pieces", hint)
         Vocabulary(tokens)  # first, as recovering the merges of a token of megabytes is slow
         return Vocabulary.from_parts(
