@@ -1,6 +1,7 @@
 """Questions from Python: planned, run, read and continued without the command line."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -85,6 +86,23 @@ def test_errors(stories, tmp_path):
         tilth.lab.learning_rate([stories, stories])
     with pytest.raises(ValueError, match=r"There is no recipe 'tinny'\. Did you mean tiny"):
         tilth.lab.plan("lr", stories, recipe="tinny", out=tmp_path / "lab")
+    with pytest.raises(ValueError, match="there is no learning rate to compare"):
+        tilth.lab.sgd([])
+
+
+@pytest.mark.parametrize("budget", [{"steps": 2}, {"budget": "1m"}])
+def test_a_base_without_trials_is_an_error(stories, tmp_path, budget):
+    """A context below 16 is not tried, and 3 x 8 tokens are not whole sequences of 16 or 32."""
+    options = {"recipe": "tiny", "batch_size": 3, "changes": {"model.context_length": 8}, **budget}
+    with pytest.raises(ValueError, match="context has no trials for this base; give another"):
+        tilth.lab.plan("context", stories, out=tmp_path / "lab", **options)
+
+
+def test_a_text_is_named_by_its_folder_even_in_it(stories, tmp_path, monkeypatch):
+    shutil.copytree(stories.folder, tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
+    plan = tilth.lab.plan("corpora", [".", stories], out=tmp_path / "lab", **SMALL)
+    assert [trial.name for trial in plan.question.trials({})] == ["copy", stories.folder.name]
 
 
 def test_names_do_not_import_torch():

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.lab.asking import BASE, ask, diverged, finished
 from tilth.accounting import count_parameters
@@ -479,8 +480,38 @@ def test_custom_refuses_invalid_files(tmp_path, text, said):
         ("[grid]\noptimizer.lr = [-1.0]", "optimizer.lr is -1"),
         ("[grid]\nmodel.d_model = ['64']", "d_model"),
         ("[[trials]]\nlabel = 'a'\n[[trials]]\nlabel = 'a'", "two trials have the label"),
+        # Labels have six digits; one of the two trials was lost.
+        ("[grid]\noptimizer.lr = [0.12345671, 0.12345672]", "two trials have the label"),
     ],
 )
 def test_custom_refuses_invalid_values_before_training(tmp_path, text, said):
     with pytest.raises(ValueError, match=said):
         Custom(own(tmp_path, text), BASE)
+
+
+# --- extreme results ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", [300.0, 1e4])
+def test_a_perplexity_beyond_any_chart_or_float_is_reported(loss):
+    """A model without a norm may begin at a loss of thousands, and end at one of hundreds."""
+    question = Context(BASE)
+    results = ask(question, lambda trial: TrialResult("finished", loss, 2.0, 0.01, 400))
+    results["context-64"] = finished(1.0)
+    found = question.conclude(results)
+    assert [x for x, _ in found.charts[1].lines[0].points] == [64]
+    assert len(found.charts[0].lines[0].points) == len(results)
+    assert [row[0] for row in found.tables[0].rows] == [str(x) for x in (16, 32, 64, 128, 256)]
+
+
+def test_a_model_that_predicts_every_byte_is_compared():
+    """The loss of a text of one repeated character is exactly 0."""
+    question = Ablations(BASE)
+    found = question.conclude(ask(question, lambda trial: finished(0.0)))
+    assert "The base reaches 0.0000 bits per byte" in found.answer
+
+
+def test_the_memory_of_a_gpu_that_does_not_exist_is_not_asked_for():
+    """Planning then refuses the device, in one sentence."""
+    if not torch.cuda.is_available():
+        BatchSize(changed(BASE, {"machine.device": "cuda"}))

@@ -76,6 +76,13 @@ def test_every_trial_is_a_run_and_the_answer_is_saved(base, whole):
     assert sum(event.record is not None for event in events) == 3 * base.steps
 
 
+def test_results_of_an_earlier_plan_do_not_count_as_done(base, whole, tmp_path):
+    shutil.copytree(whole[0], tmp_path / "lab")
+    fewer = CustomFile("rates", grid={"optimizer.lr": [1e-3, 2e-2]})
+    events = list(run_question(Custom(fewer, base), tmp_path / "lab"))
+    assert {(event.done, event.known) for event in events} == {(1, 2), (2, 2)}
+
+
 def test_the_result_is_the_last_record_of_the_run(whole):
     folder, events = whole
     for event in events:

@@ -147,6 +147,8 @@ def plan_question(
         tell("this question compares times, so its trials run one at a time")
         workers = 1
     base = changed(_base(data, options, workers), base_changes or {})
+    if not make(base).trials({}):
+        raise ValueError(f"{name} has no trials for this base; give another batch or model size.")
     seconds = None
     if (out / LAB).exists():
         base = _same_base(out, base, options)

@@ -14,7 +14,7 @@ from tilth.accounting import training_flops
 from tilth.config.overrides import changed
 from tilth.config.training import TrainingConfig
 from tilth.lab.trials import PlannedTrial, Results, TrialGroup, best_of, groups_of
-from tilth.report.lab_file import Chart, Line, Table
+from tilth.report.lab_file import LARGEST, Chart, Line, Table
 from tilth.schema import Range, check_int
 
 SEEDS = Range(at_least=1, at_most=1000)
@@ -101,7 +101,10 @@ class Question(ABC):
         text: str = "",
     ) -> Chart:
         """Return a chart over the axis, which is logarithmic."""
-        drawn = tuple(Line(name, tuple(points)) for name, points in lines.items())
+        drawn = tuple(
+            Line(name, tuple((x, y) for x, y in points if y <= LARGEST))
+            for name, points in lines.items()
+        )
         title = f"{what} over the {self.axis}"
         return Chart(title, self.axis, y_label, drawn, x_scale="log", text=text)
 

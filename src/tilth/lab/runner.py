@@ -75,16 +75,18 @@ def run_question(
             save_lab(folder, replace(lab, trials=_with_states(trials, results)))
             training = {trial: (trial.config, trial_folder(folder, trial)) for trial in pending}
             run = _run_here(training) if workers == 1 else run_in_workers(workers, drive, training)
+            done = len(trials) - len(pending)  # some results may be of trials of an earlier plan
             with closing(run) as happening:
                 for trial, happened in happening:
                     if isinstance(happened, StepRecord):
                         if trial.name not in results:  # a worker sends its end by another pipe
-                            yield Event(trial, len(results), len(trials), record=happened)
+                            yield Event(trial, done, len(trials), record=happened)
                         continue
                     result = read_result(trial_folder(folder, trial), happened)
                     results[trial.name] = result
                     save_lab(folder, replace(lab, trials=_with_states(trials, results)))
-                    yield Event(trial, len(results), len(trials), result=result)
+                    done += 1
+                    yield Event(trial, done, len(trials), result=result)
         found = question.conclude(results)
         save_lab(folder, replace(lab, trials=_with_states(trials, results), **vars(found)))
 

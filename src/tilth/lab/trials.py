@@ -50,12 +50,8 @@ def read_result(folder: Path, state: State) -> TrialResult:
         return TrialResult(state)
     evaluations = [record.evaluation for record in records if record.evaluation is not None]
     # The median, as the first step and some others take much longer. Older runs log only a speed.
-    times = [
-        run.config.tokens_per_step / max(record.tokens_per_second, 1e-9)
-        if record.step_seconds is None
-        else record.step_seconds
-        for record in records
-    ]
+    tokens = run.config.tokens_per_step
+    times = [max(r.step_seconds or tokens / max(r.tokens_per_second, 1e-9), 1e-9) for r in records]
     return TrialResult(
         state,
         finite_or_none(evaluations[-1].loss) if evaluations else None,
@@ -94,6 +90,11 @@ class TrialGroup(SeedStatistics):
     def loss(self) -> float:
         """The mean validation loss, in nats per token."""
         return fmean(each.loss for each in self.results if each.loss is not None)
+
+    @property
+    def perplexity(self) -> float:
+        """The exponential of the loss; infinite where a float cannot hold it."""
+        return math.exp(self.loss) if self.loss < 709.0 else math.inf
 
     @property
     def step_seconds(self) -> float:
@@ -150,7 +151,7 @@ COLUMNS: dict[str, Column] = {
     "parameters": lambda each: count_parameters(each.config.model).total,
     "ms per step": _milliseconds,
     "loss": lambda each: f"{each.loss:.4f}" if each.is_whole else None,
-    "perplexity": lambda each: f"{math.exp(each.loss):.2f}" if each.is_whole else None,
+    "perplexity": lambda each: f"{each.perplexity:.2f}" if each.is_whole else None,
 }
 
 
@@ -173,7 +174,7 @@ def against(one: TrialGroup, base: TrialGroup) -> str:
     if not one.is_whole:
         return one.standing
     difference = one.mean - base.mean
-    said = f"{difference:+.4f} ({difference / base.mean:+.1%})"
+    said = f"{difference:+.4f} ({difference / (base.mean or 1.0):+.1%})"
     if len(base.bits) == 1:
         return f"{said}, one seed"
     return f"{said}, within the spread over seeds" if is_within_seed_spread(one, base) else said

@@ -145,7 +145,7 @@ def _trend(kind: str, best: TrialGroup, largest: TrialGroup, whole: list[TrialGr
 
 def _machine_bytes(device: str | None) -> int:
     """Return three quarters of the memory of the machine, or of its GPU."""
-    if device is not None and device.startswith("cuda"):
+    if device is not None and device.startswith("cuda") and torch.cuda.is_available():
         return int(torch.cuda.get_device_properties(device).total_memory) * 3 // 4
     total = host_memory_bytes()
     limit = Path("/sys/fs/cgroup/memory.max")  # of a container

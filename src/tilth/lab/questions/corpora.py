@@ -35,7 +35,7 @@ class Corpora(Sweep):
         self, base: TrainingConfig, seeds: int | None, corpora: Sequence[StrPath], folder: Path
     ) -> None:
         super().__init__(base, seeds)
-        self.data = {Path(corpus).name: open_data(corpus) for corpus in corpora}
+        self.data = {Path(corpus).absolute().name: open_data(corpus) for corpus in corpora}
         if len(self.data) < max(2, len(corpora)):
             raise ValueError(
                 f"{len(corpora)} data folders have {len(self.data)} different names; give --data "
@@ -59,7 +59,7 @@ class Corpora(Sweep):
             groups,
             "text",
             "loss",
-            ("perplexity", lambda g: f"{math.exp(g.loss):.1f}" if g.is_whole else None),
+            ("perplexity", lambda g: f"{g.perplexity:.1f}" if g.is_whole else None),
             "bits per byte",
             ("vocabulary size", lambda g: f"{self.data[g.label].vocab_size:,}"),
             ("bytes per token", lambda g: f"{_bytes_per_token(self.data[g.label]):.2f}"),
@@ -74,8 +74,8 @@ class Corpora(Sweep):
         hardest = max(whole, key=lambda each: each.mean)
         answer = (
             f"After equal steps, the model reaches {best.mean:.4f} bits per byte on {best.label} "
-            f"and {hardest.mean:.4f} on {hardest.label}, {hardest.mean / best.mean:.2f} times as "
-            "many."
+            f"and {hardest.mean:.4f} on {hardest.label}, "
+            f"{hardest.mean / (best.mean or 1.0):.2f} times as many."
         )
         notes = (
             "The loss is per token and depends on the tokenizer: compare bits per byte.",

@@ -92,14 +92,16 @@ class Custom(Question):
     def __init__(self, own: CustomFile, base: TrainingConfig, seeds: int | None = None) -> None:
         super().__init__(base, own.seeds if seeds is None else seeds)
         self.name, self.asks = own.name, own.asks
-        self.changes: dict[str, dict[str, Any]] = {}
-        for chosen in itertools.product(*own.grid.values()) if own.grid else ():
+        grid = itertools.product(*own.grid.values()) if own.grid else ()
+        labelled = []
+        for chosen in grid:
             changes = dict(zip(own.grid, chosen, strict=True))
-            label = ", ".join(setting_label(name, value) for name, value in changes.items())
-            self.changes[label] = changes
+            labelled.append((", ".join(itertools.starmap(setting_label, changes.items())), changes))
         for trial in own.trials:
             changes = dict(trial)
-            label = changes.pop("label")
+            labelled.append((changes.pop("label"), changes))
+        self.changes: dict[str, dict[str, Any]] = {}
+        for label, changes in labelled:
             if label in self.changes:
                 raise ValueError(f"two trials have the label {label!r}; give each another.")
             self.changes[label] = changes

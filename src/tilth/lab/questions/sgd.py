@@ -86,6 +86,8 @@ def curve(losses: Losses, height: int = 13) -> str:
 
 def as_lab(losses: Losses) -> Lab:
     """Return the losses as a question with its answer, for a report."""
+    if not losses:
+        raise ValueError("there is no learning rate to compare; give one or more.")
     names = {lr: f"lr {lr:g}" for lr in losses}
     steps = len(next(iter(losses.values()))) - 1
     falling = {lr: line[-1] for lr, line in losses.items() if line[-1] < line[0]}  # NaN is not

@@ -4,7 +4,6 @@ Three questions with an axis each: depth against width; the context length; the 
 Depth and vocabulary are compared at equal FLOPs, the context length at equal tokens.
 """
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -107,7 +106,7 @@ class Context(ShapeSweep):
         answer = (
             f"From context length {first.label} to {last.label}, a step of "
             f"{self.base.tokens_per_step:,} tokens takes {times:.2f} times as long, and the "
-            f"perplexity changes from {math.exp(first.loss):.2f} to {math.exp(last.loss):.2f}. The "
+            f"perplexity changes from {first.perplexity:.2f} to {last.perplexity:.2f}. The "
             f"best context length is {best.label}, with {best.mean:.4f} bits per byte."
         )
         steps = {"a step": [(each.x, each.step_seconds * 1e3) for each in whole]}
@@ -115,7 +114,7 @@ class Context(ShapeSweep):
             "Every step has the same number of tokens; only the cost of attention grows, because "
             "each token attends to all earlier ones."
         )
-        perplexities = {"perplexity": [(each.x, math.exp(each.loss)) for each in whole]}
+        perplexities = {"perplexity": [(each.x, each.perplexity) for each in whole]}
         note = (
             "Validation uses the same context length, so a short context also has less to predict "
             "from. At equal tokens per step, a longer context means fewer sequences."
