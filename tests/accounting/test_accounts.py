@@ -63,6 +63,13 @@ def test_settings_of_a_training_config():
     assert account(replace(config, microbatch_size=3)).memory.accumulates
 
 
+def test_microbatches_are_split_as_in_training():
+    model = ModelConfig(1000, context_length=64, d_model=64, num_layers=2, num_heads=4)
+    uneven = TrainingConfig("data", model, batch_size=8, microbatch_size=7)  # 7 rows, then 1
+    assert account(uneven).memory == training_memory(model, 7, num_microbatches=2)
+    assert account(uneven, batch_size=10).microbatch_size == 5
+
+
 def test_derived_widths():
     assert account("gpt2-xl", context_length=2048).config == replace(XL, context_length=2048)
     wide = account("gpt2-xl", d_model=3200).config
@@ -105,6 +112,8 @@ def test_measured_bandwidth_enters_the_estimate():
         ({"optimizer": "adam"}, "optimizer 'adam' is unknown; choose one of adamw, "),
         ({"dtype": "float8"}, "dtype 'float8' is unknown; choose one of float32, "),
         ({"hours": 3}, "hours need hardware; name it"),
+        ({"mfu": 0.5}, "mfu needs hardware; name it"),
+        ({"price_per_hour": 3}, "price needs hardware; name it"),
         ({"hours": 0, "hardware": "a100"}, "hours is 0; it must be above 0"),
         ({"memory_bytes": -5}, "memory is -5; it must be above 0"),
         ({"hardware": "b100"}, "hardware 'b100' is unknown"),

@@ -14,6 +14,7 @@ from tilth.accounting import (
 )
 from tilth.accounting.hardware import SHARE_OF_PEAK, find_hardware
 from tilth.config import ModelConfig
+from tilth.config.threads import most_threads, usable_cores
 
 A100 = HARDWARE["a100"]
 SMALL = ModelConfig(1000, context_length=64, d_model=64, num_layers=2, num_heads=4)
@@ -79,6 +80,16 @@ def test_measurement_with_a_fake_clock():
 def test_measurement_takes_the_best_trial():
     looks = iter([0, 9, 10, 12, 20, 25, *range(100, 1000)])  # 9, 2 and 5 seconds, then 1 each
     assert measure_machine(lambda: next(looks)).flops_per_second == {"float32": 2000}
+
+
+@pytest.mark.usefixtures("quick")
+def test_measurement_limits_the_threads(monkeypatch):
+    """OMP_NUM_THREADS=10000000 made ten million parts; 0 and text mean the default."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "10000000")
+    assert measure_machine().what == f"this machine, {most_threads()} threads"
+    for default in ("0", "many"):
+        monkeypatch.setenv("OMP_NUM_THREADS", default)
+        assert measure_machine().what == f"this machine, {usable_cores()} threads"
 
 
 def test_measurement_of_this_machine():

@@ -24,7 +24,7 @@ from tilth.accounting.subjects import Subject, find_subject
 from tilth.config import TrainingConfig
 from tilth.config.model import ModelConfig
 from tilth.files import StrPath
-from tilth.schema import check, check_float
+from tilth.schema import check, check_float, check_int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,14 +162,17 @@ def account(
     """
     found = find_subject(subject)
     config = found.config.changed(changes)
-    given: dict[str, Any] = {"batch_size": batch_size, "num_microbatches": num_microbatches}
-    given |= {"steps": steps, "optimizer": optimizer, "dtype": dtype, "recompute": recompute}
+    given: dict[str, Any] = {"steps": steps, "optimizer": optimizer, "dtype": dtype}
     given = {name: value for name, value in given.items() if value is not None}
-    setup = replace(found, config=config, notes=_notes(found, config), **given)
+    if batch_size is not None or num_microbatches is not None:  # else split as the config says
+        rows = check_int("batch_size", found.batch_size if batch_size is None else batch_size)
+        parts = found.num_microbatches if num_microbatches is None else num_microbatches
+        if check_int("num_microbatches", parts) > rows:
+            problem = f"num_microbatches is {parts}, above batch_size {rows}"
+            raise ValueError(f"{problem}; a microbatch needs a sequence.")
+        given |= {"batch_size": rows, "microbatch_size": -(-rows // parts)}
+    setup = replace(found, config=config, notes=_notes(found, config), recompute=recompute, **given)
     check(setup)
-    if setup.num_microbatches > setup.batch_size:
-        problem = f"num_microbatches is {setup.num_microbatches}, above batch_size"
-        raise ValueError(f"{problem} {setup.batch_size}; a microbatch needs a sequence.")
     kind = (setup.optimizer, setup.dtype)
     microbatches: dict[str, Any] = {"num_microbatches": setup.num_microbatches}
     device = find_hardware(hardware) if isinstance(hardware, str) else hardware
@@ -183,13 +186,19 @@ def account(
             "largest_textbook_batch": memory.largest_textbook_batch(config, memory_bytes, *kind),
             "largest_batch": memory.largest_batch(config, memory_bytes, *kind, **microbatches),
         }
-    cost = None if device is None else _cost(setup, device, mfu, price_per_hour)
-    optimum = None
-    if hours is not None:
-        check_float("hours", hours, AMOUNT)
-        if device is None or cost is None:
-            raise ValueError("hours need hardware; name it, or give `this` for this machine.")
-        optimum = compute_optimal(hours * 3600 * device.peak(setup.dtype) * cost.mfu)
+    cost = optimum = None
+    if device is not None:
+        cost = _cost(setup, device, mfu, price_per_hour)
+        if hours is not None:
+            check_float("hours", hours, AMOUNT)
+            optimum = compute_optimal(hours * 3600 * device.peak(setup.dtype) * cost.mfu)
+    for name, value in {
+        "hours need": hours,
+        "mfu needs": mfu,
+        "price needs": price_per_hour,
+    }.items():
+        if device is None and value is not None:
+            raise ValueError(f"{name} hardware; name it, or give `this` for this machine.")
     return Account(
         **vars(setup),
         parameters=count_parameters(config),

@@ -60,7 +60,7 @@ def forward_products(config: ModelConfig, batch_size: int = 1) -> list[Product]:
         *weights[:3],
         Product("scores", "attention scores and values", seq, d_head, seq, heads),
         Product("weighted sum", "attention scores and values", seq, seq, d_head, heads),
-        *weights[3:],
+        *sorted(weights[3:], key=lambda product: product.name == "w2"),  # the last one
         Product("lm_head", "head", rows, config.d_model, config.vocab_size, 1),
     ]
 

@@ -22,7 +22,7 @@ from tilth.accounting.activations import fast_path, total_bytes
 from tilth.accounting.flops import optimizer_operations, training_flops
 from tilth.accounting.parameters import count_parameters
 from tilth.config.model import ModelConfig
-from tilth.config.threads import usable_cores
+from tilth.config.threads import most_threads, usable_cores
 from tilth.schema import Range, check_choice, check_float
 
 DEFAULT_MFU = 0.5
@@ -169,7 +169,8 @@ def measure_machine(clock: Callable[[], float] = time.perf_counter) -> Hardware:
     The best of several trials: other processes make a trial slower, never faster.
     """
     asked = os.environ.get("OMP_NUM_THREADS", "")
-    threads = int(asked) if asked.isdecimal() and int(asked) > 0 else usable_cores()
+    wanted = int(asked) if asked.isdecimal() else 0
+    threads = min(wanted or usable_cores(), most_threads())
     left = np.ones((PRODUCT_SIZE, PRODUCT_SIZE), dtype=np.float32)
     result = np.empty_like(left)
     product_seconds = _best_seconds(lambda: np.matmul(left, left, out=result), clock)

@@ -7,10 +7,15 @@
 """
 
 import math
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import NamedTuple
 
 from tilth.config.model import ModelConfig
+from tilth.config.parameters import parameter_shapes
+
+# The component of a matrix, by the module that has it; vectors are norms.
+COMPONENTS = {"token_embeddings": "embedding", "attn": "attention"}
+COMPONENTS |= {"ffn": "feed_forward", "lm_head": "head"}
 
 
 @dataclass(frozen=True)
@@ -55,25 +60,13 @@ class ParameterTensor(NamedTuple):
 
 
 def parameter_tensors(config: ModelConfig) -> list[ParameterTensor]:
-    """List every parameter tensor of `TransformerLM(config)`; a test compares them."""
-    d_model, d_ff, layers = config.d_model, config.d_ff, config.num_layers
-    d_kv = config.num_kv_heads * config.d_head
-    ends = (config.vocab_size, d_model)
-    tensors = [
-        ParameterTensor("token_embeddings", "embedding", ends, 1),
-        ParameterTensor("q_proj", "attention", (d_model, d_model), layers),
-        ParameterTensor("k_proj", "attention", (d_kv, d_model), layers),
-        ParameterTensor("v_proj", "attention", (d_kv, d_model), layers),
-        ParameterTensor("output_proj", "attention", (d_model, d_model), layers),
-        ParameterTensor("w1", "feed_forward", (d_ff, d_model), layers),
-        ParameterTensor("w3", "feed_forward", (d_ff, d_model), layers * (config.ffn == "swiglu")),
-        ParameterTensor("w2", "feed_forward", (d_model, d_ff), layers),
-        ParameterTensor("norms", "norms", (d_model,), 2 * layers * (config.norm != "none")),
-        ParameterTensor("qk_norms", "norms", (config.d_head,), 2 * layers * config.qk_norm),
-        ParameterTensor("ln_final", "norms", (d_model,), int(config.norm == "pre")),
-        ParameterTensor("lm_head", "head", ends, int(not config.tie_embeddings)),
-    ]
-    return [tensor for tensor in tensors if tensor.number]
+    """List every parameter tensor of `TransformerLM(config)`; those of all layers are one entry."""
+    tensors = []
+    for path, shape in parameter_shapes(replace(config, num_layers=1)):
+        *parents, name, _ = path.split(".")  # layers.0.attn.q_proj.weight
+        component = "norms" if len(shape) == 1 else COMPONENTS[parents[-1] if parents else name]
+        tensors.append(ParameterTensor(name, component, shape, config.num_layers if parents else 1))
+    return tensors
 
 
 def hidden_matrices(config: ModelConfig) -> list[ParameterTensor]:

@@ -5,7 +5,7 @@
 """
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -15,26 +15,22 @@ from rich.table import Table
 from tilth.formatting import format_bytes, format_duration, scientific
 
 WIDTH = 100  # columns of text in a file or a pipe
+Values = Mapping[str, Any]
 COMPONENTS = ("embedding", "attention", "feed_forward", "norms", "head")
 
 
-def render(values: Mapping[str, Any]) -> str:
+def render(values: Values) -> str:
     """The tables of `Account.to_dict()` as plain text."""
     with io.StringIO() as text:
         show(values, Console(file=text, width=WIDTH))
         return text.getvalue().rstrip()
 
 
-def show(values: Mapping[str, Any], console: Console) -> None:
+def show(values: Values, console: Console) -> None:
     """Print the tables of `Account.to_dict()`."""
-    parts = [*_heading(values), _parameters(values), _products(values), _operations(values)]
-    parts += [_memory(values), *_memory_notes(values)]
-    if values["cost"] is not None:
-        parts.append(_time(values))
-    if values["optimum"] is not None:
-        parts.append(_optimum(values["optimum"]))
-    for part in parts:
-        console.print(part, highlight=False, markup=False)
+    for section in (_heading, _parameters, _products, _operations, _memory, _time, _optimum):
+        for part in section(values):
+            console.print(part, highlight=False, markup=False)
 
 
 def shares_table(title: str, first_column: str, rows: Mapping[str, dict[str, int]]) -> Table:
@@ -58,7 +54,7 @@ def share(part: float, whole: float) -> str:
     return f"{part / whole:.1%}"
 
 
-def _heading(values: Mapping[str, Any]) -> list[str]:
+def _heading(values: Values) -> Iterator[str]:
     model = values["model"]
     shape = (
         f"{values['name']}: {model['num_layers']} layers of width {model['d_model']:,}, "
@@ -68,17 +64,18 @@ def _heading(values: Mapping[str, Any]) -> list[str]:
     usual = {"norm": "pre", "position": "rope", "tie_embeddings": False, "qk_norm": False}
     usual["num_kv_heads"] = model["num_heads"]
     unusual = [f"{name} {model[name]}" for name, value in usual.items() if model[name] != value]
-    return [", ".join([shape, *unusual]), *values["notes"]]
+    yield ", ".join([shape, *unusual])
+    yield from values["notes"]
 
 
-def _parameters(values: Mapping[str, Any]) -> Table:
+def _parameters(values: Values) -> Iterator[Table]:
     parameters = values["parameters"]
     total, size = parameters["total"], parameters["bytes"]
     shown = parameters | (
         {"head": "tied to the embedding"} if values["model"]["tie_embeddings"] else {}
     )
     unit, power = ("GiB", 30) if size >= 2**30 else ("MiB", 20)
-    return _table(
+    yield _table(
         "Parameters",
         ("", "number", "share"),
         [(n.replace("_", "-"), shown[n], share(parameters[n], total)) for n in COMPONENTS],
@@ -92,20 +89,14 @@ def _parameters(values: Mapping[str, Any]) -> Table:
     )
 
 
-def _products(values: Mapping[str, Any]) -> Table:
+def _products(values: Values) -> Iterator[Table]:
     flops, tokens = values["flops"], values["model"]["context_length"]
-    total = flops["forward"]
+    total, columns = flops["forward"], ("name", "m", "n", "p", "times", "flops")
     sums = {"all products": total, "elementwise: softmax, norms, ...": flops["elementwise_total"]}
-    return _table(
+    yield _table(
         f"Forward pass over {tokens:,} tokens: (m, n) times (n, p) takes 2mnp FLOPs",
-        ("product", "m", "n", "p", "times", "FLOPs", "share"),
-        [
-            (
-                *(each[n] for n in ("name", "m", "n", "p", "times", "flops")),
-                share(each["flops"], total),
-            )
-            for each in flops["products"]
-        ],
+        ("product", *columns[1:-1], "FLOPs", "share"),
+        [(*map(each.get, columns), share(each["flops"], total)) for each in flops["products"]],
         *(
             [(name, *[""] * 4, number, share(number, total)) for name, number in part.items()]
             for part in (flops["by_component"], sums)
@@ -113,7 +104,7 @@ def _products(values: Mapping[str, Any]) -> Table:
     )
 
 
-def _operations(values: Mapping[str, Any]) -> Table:
+def _operations(values: Values) -> Iterator[Table]:
     flops, training = values["flops"], values["training"]
     batch_size, optimizer = training["batch_size"], training["optimizer"]
     tokens = batch_size * values["model"]["context_length"]
@@ -136,24 +127,22 @@ def _operations(values: Mapping[str, Any]) -> Table:
     )
     per_parameter = flops["optimizer_total"] / values["parameters"]["total"]
     table.caption = f"{optimizer}: {per_parameter:,.4g} operations per parameter"
-    return table
+    yield table
 
 
-def _memory(values: Mapping[str, Any]) -> Table:
+def _memory(values: Values) -> Iterator[Table | str]:
     """Bytes by component: activations, then the tensors that outlast a step, then sums."""
     training, memory = values["training"], values["memory"]
-    both, batch_size = (memory["textbook"], memory["implementation"]), training["microbatch_size"]
-    textbook, ours = both
+    batch_size = training["microbatch_size"]
+    both = textbook, ours = memory["textbook"], memory["implementation"]
     rows = []
     for component in dict.fromkeys(a["component"] for each in both for a in each["activations"]):
-        growing, once = (
-            [
-                sum(a[key] for a in each["activations"] if a["component"] == component)
-                for each in both
-            ]
-            for key in ("per_sequence_bytes", "once_bytes")
-        )
-        sizes = [batch_size * size + fixed for size, fixed in zip(growing, once, strict=True)]
+        saved = [[a for a in each["activations"] if a["component"] == component] for each in both]
+        once = [sum(a["once_bytes"] for a in each) for each in saved]
+        sizes = [
+            fixed + batch_size * sum(a["per_sequence_bytes"] for a in each)
+            for fixed, each in zip(once, saved, strict=True)
+        ]
         rows.append((f"activations: {component}", *sizes, *filter(None, once[1:])))
     parameters, gradients = ours["parameters_bytes"], ours["gradients_bytes"]
     moments = textbook["once_bytes"] - parameters - gradients
@@ -169,29 +158,28 @@ def _memory(values: Mapping[str, Any]) -> Table:
         limit = f"largest batch in {format_bytes(memory['limit_bytes'])}"
         sums.append((limit, *(str(each["largest_batch"]) for each in both)))
     unit = "sequence" if batch_size == 1 else "sequences"
-    return _table(
+    yield _table(
         f"Training memory, microbatch of {batch_size:,} {unit}, products in {training['dtype']}",
         ("", "textbook", "this implementation", "independent of batch"),
         shown,
         sums,
     )
-
-
-def _memory_notes(values: Mapping[str, Any]) -> list[str]:
-    memory = values["memory"]
-    textbook, ours = memory["textbook"], memory["implementation"]
-    return [
+    yield (
         f"Textbook: {textbook['per_sequence_bytes']:,} bytes x batch + {textbook['once_bytes']:,}. "
         f"Activations of this implementation: {ours['per_sequence_bytes']:,} bytes x batch + "
         f"{ours['once_bytes']:,}. The peak counts tensors that exist at the same time, without "
-        "torch itself.",
+        "torch itself."
+    )
+    yield (
         f"Generation: {format_bytes(memory['cache_bytes'])} of key/value cache per sequence of "
-        f"{values['model']['context_length']:,} tokens.",
-    ]
+        f"{values['model']['context_length']:,} tokens."
+    )
 
 
-def _time(values: Mapping[str, Any]) -> Table:
+def _time(values: Values) -> Iterator[Table]:
     hardware, cost, training = values["hardware"], values["cost"], values["training"]
+    if cost is None:
+        return
     length = f"{training['steps']:,} steps" if training["steps"] else "1 step"
     peak = hardware["flops_per_second"][training["dtype"]]
     rows = [
@@ -205,15 +193,16 @@ def _time(values: Mapping[str, Any]) -> Table:
         rows.append(("energy", f"{plain(cost['energy_kwh'])} kWh at {hardware['watts']:.0f} W"))
     if cost["money"] is not None:
         rows.append(("price", f"{cost['money']:,.2f}"))
-    return _table(f"Time of {length} on {hardware['what']}", ("", ""), rows)
+    yield _table(f"Time of {length} on {hardware['what']}", ("", ""), rows)
 
 
-def _optimum(optimum: Mapping[str, float]) -> str:
-    return (
-        f"The hours are {scientific(optimum['flops'])} FLOPs. Compute-optimal, by an estimate of "
-        f"Hoffmann et al. (2022): {scientific(optimum['parameters'])} parameters and "
-        f"{scientific(optimum['tokens'])} tokens, 20 per parameter."
-    )
+def _optimum(values: Values) -> Iterator[str]:
+    if values["optimum"] is not None:
+        flops, parameters, tokens = map(scientific, values["optimum"].values())
+        yield (
+            f"The hours are {flops} FLOPs. Compute-optimal, by an estimate of Hoffmann et al. "
+            f"(2022): {parameters} parameters and {tokens} tokens, 20 per parameter."
+        )
 
 
 def _table(title: str, columns: Sequence[str], *sections: Sequence[Sequence[Any]]) -> Table:

@@ -28,7 +28,8 @@ class Subject:
     notes: tuple[str, ...] = ()
     """Caveats about the numbers, a sentence each."""
     batch_size: Count = 1
-    num_microbatches: Count = 1
+    microbatch_size: Count = 1
+    """The most sequences of a forward pass."""
     steps: Count | None = None
     optimizer: Literal["adamw", "muon", "sgd"] = "adamw"
     dtype: Literal["float32", "tf32", "bfloat16", "float16"] = "float32"
@@ -36,9 +37,9 @@ class Subject:
     """Whether the backward pass repeats the forward pass, to save memory."""
 
     @property
-    def microbatch_size(self) -> int:
-        """The most sequences of a microbatch."""
-        return -(-self.batch_size // self.num_microbatches)
+    def num_microbatches(self) -> int:
+        """The microbatches of a step."""
+        return -(-self.batch_size // self.microbatch_size)
 
 
 # A recipe takes its vocabulary size from its data; these are the usual ones.
@@ -78,12 +79,11 @@ def find_subject(subject: StrPath | ModelConfig | TrainingConfig) -> Subject:
 
 def subject_of(name: str, config: TrainingConfig) -> Subject:
     """The subject of a training config."""
-    microbatch_size = config.microbatch_size or config.batch_size
     return Subject(
         name,
         config.model,
         batch_size=config.batch_size,
-        num_microbatches=-(-config.batch_size // microbatch_size),
+        microbatch_size=config.microbatch_size or config.batch_size,
         steps=config.steps,
         optimizer=config.optimizer.name,
         dtype=config.machine.dtype or "float32",
