@@ -9,8 +9,13 @@ import pytest
 
 from tests.accounting.configs import XL
 from tilth.accounting import flops_by_component
-from tilth.accounting.pictures import COLOURS, across_contexts, across_sizes, save_picture
+from tilth.accounting.pictures import COLOURS, across_contexts, across_sizes, save_pictures
 from tilth.config import GPT2_SHAPES
+
+PANELS = {
+    "by size": across_sizes("gpt2-xl", XL),
+    "gpt2-xl, by context length": across_contexts(XL),
+}
 
 
 def test_shares():
@@ -26,27 +31,29 @@ def test_shares():
 def test_page_works_offline(tmp_path):
     pytest.importorskip("plotly")
     path = tmp_path / "shares.html"
-    save_picture(path, "gpt2-xl", XL)
+    save_pictures([path], PANELS)
     page = path.read_text()
     assert not re.search(r"<(script|link)[^>]*(src|href)=", page)
     assert "gpt2-xl, by context length" in page
     assert "3,019,898,880,000" in page
     assert len(page) > 1_000_000  # the script is in it
     with pytest.raises(OSError, match=r"shares\.html"):
-        save_picture(path, "gpt2-xl", XL)
-    save_picture(path, "gpt2-xl", XL, overwrite=True)
+        save_pictures([path], PANELS)
+    save_pictures([path], PANELS, overwrite=True)
 
 
 def test_png(tmp_path):
     pytest.importorskip("matplotlib")
     path = tmp_path / "shares.png"
-    save_picture(path, "gpt2-xl", XL)
+    save_pictures([path], PANELS)
     assert path.read_bytes().startswith(b"\x89PNG\r\n")
 
 
 def test_unknown_suffix(tmp_path):
+    paths = [tmp_path / "shares.png", tmp_path / "shares.pdf"]
     with pytest.raises(ValueError, match=r"end it in .html or .png"):
-        save_picture(tmp_path / "shares.pdf", "gpt2-xl", XL)
+        save_pictures(paths, PANELS)
+    assert not paths[0].exists()  # checked before the first is written
 
 
 @pytest.mark.parametrize("ending", ["html", "png"])
@@ -54,4 +61,4 @@ def test_missing_extra(monkeypatch, ending):
     for name in ("plotly.graph_objects", "matplotlib.figure"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ValueError, match=r'pip install "tilth\[report\]"'):
-        save_picture(Path(f"never.{ending}"), "gpt2-xl", XL)
+        save_pictures([Path(f"never.{ending}")], PANELS)

@@ -161,14 +161,18 @@ def test_bad_options_are_errors_before_the_first_prompt(run):
     assert done.stderr == "tilth: temperature is -1; it must be at least 0.\n"
 
 
-def test_a_prompt_is_utf8_in_every_locale(run):
+def test_a_prompt_is_utf8_in_every_locale(run, tmp_path):
     words = ["--prompt", "caf\udcc3\udca9"]  # é, as Python decodes it in an ASCII locale
     for locale in ("C.UTF-8", "C"):
         variables = {**os.environ, "LC_ALL": locale, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
         assert "byte 0xC3 at offset 3 has" in tilth(run.folder, *words, env=variables).stderr
     done = tilth(run.folder, "--prompt", "On\udcffce")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "tilth: the prompt is not UTF-8 (its byte 2); convert it first.\n"
+    assert "--prompt 'On\\udcffce' is not UTF-8; write it in UTF-8." in done.stderr
+    assert "--stop '\\udcff' is not UTF-8" in tilth(run.folder, "--stop", "\udcff").stderr
+    file = tmp_path / "options.toml"
+    file.write_text('prompt = "café"', encoding="utf-8")
+    assert "at offset 3 has" in tilth(run.folder, "--config", file, env=variables).stderr
 
 
 def test_a_closed_stdin_is_an_empty_prompt(run):

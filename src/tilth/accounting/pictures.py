@@ -11,7 +11,7 @@ extra `report`.
 """
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from tilth.accounting.flops import flops_by_component
 from tilth.config import GPT2_SHAPES
 from tilth.config.model import ModelConfig
 from tilth.errors import import_extra
-from tilth.files import atomic_write
+from tilth.files import atomic_write, check_target
 
 CONTEXTS = [1024 * 2**power for power in range(8)]  # 1k to 128k
 # Safe for color blindness and in greyscale: the palette of Okabe and Ito.
@@ -47,20 +47,19 @@ def across_contexts(config: ModelConfig) -> dict[str, dict[str, int]]:
     }
 
 
-def save_picture(path: Path, name: str, config: ModelConfig, *, overwrite: bool = False) -> None:
-    """Write a page or an image, by the suffix of the path."""
-    panels = {
-        "Forward pass, by size": across_sizes(name, config),
-        f"{name}, by context length": across_contexts(config),
-    }
-    if path.suffix == ".html":
-        data = _page(panels)
-    elif path.suffix == ".png":
-        data = _png(panels)
-    else:
-        raise ValueError(f"{path} is neither a page nor an image; end it in .html or .png.")
-    with atomic_write(path, overwrite=overwrite) as file:
-        file.write(data)
+def save_pictures(
+    paths: Sequence[Path], panels: Mapping[str, Shares], *, overwrite: bool = False
+) -> None:
+    """Write the tables, by title, as pages or images; the suffix of a path decides."""
+    writers = {".html": _page, ".png": _png}
+    for path in paths:  # before the first is written
+        if path.suffix not in writers:
+            raise ValueError(f"{path} is neither a page nor an image; end it in .html or .png.")
+        check_target(path, overwrite=overwrite)
+    for path in paths:
+        data = writers[path.suffix](panels)
+        with atomic_write(path, overwrite=overwrite) as file:
+            file.write(data)
 
 
 def _percent(rows: Shares, component: str) -> list[float]:

@@ -1,6 +1,7 @@
 """`tilth account`: the parameters, FLOPs, memory and hours of a model, before training."""
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,20 +19,41 @@ class ModelOverrides(overrides_of(ModelConfig)):  # type: ignore[misc]
     """The fields of a model config, as options."""
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Settings:
+    """The settings of `tilth.account`; None is its default."""
+
+    batch_size: int | None = None
+    """Sequences per step."""
+    num_microbatches: int | None = None
+    """Microbatches per step (gradient accumulation)."""
+    steps: int | None = None
+    """Number of optimizer steps."""
+    optimizer: Literal["adamw", "muon", "sgd"] | None = None
+    """Optimizer whose state and update are counted."""
+    dtype: Literal["float32", "tf32", "bfloat16", "float16"] | None = None
+    """Autocast dtype; weights stay float32."""
+    recompute: bool = False
+    """Count activation recomputation: a second forward pass in the backward pass."""
+    hardware: str | None = None
+    """Hardware to estimate hours for: a100, h100, rtx4090, ...; `this` is measured."""
+    mfu: float | None = None
+    """Model FLOPs utilization; default 0.5."""
+    hours: float | None = None
+    """Hours on the hardware, to compute the compute-optimal model size for."""
+    price_per_hour: Annotated[float | None, Parameter(name="--price")] = None
+    """Price of an hour on the hardware."""
+
+
+DEFAULT = Settings()
+
+
 def account(
     shape: str,
     /,
     *,
-    batch_size: int | None = None,
-    num_microbatches: int | None = None,
-    steps: int | None = None,
-    optimizer: Literal["adamw", "muon", "sgd"] | None = None,
-    dtype: Literal["float32", "tf32", "bfloat16", "float16"] | None = None,
-    recompute: bool = False,
-    hardware: str | None = None,
-    mfu: float | None = None,
-    hours: float | None = None,
-    price: float | None = None,
+    settings: Settings = DEFAULT,
     memory: str | None = None,
     shares: bool = False,
     plot: list[Path] = [],  # noqa: B006, cyclopts copies it
@@ -43,16 +65,6 @@ def account(
 
     Args:
         shape: Model (gpt2-xl, llama-3-8b, ...), recipe, run directory or config file.
-        batch_size: Sequences per step.
-        num_microbatches: Microbatches per step (gradient accumulation).
-        steps: Number of optimizer steps.
-        optimizer: Optimizer whose state and update are counted.
-        dtype: Autocast dtype; weights stay float32.
-        recompute: Count activation recomputation: a second forward pass in the backward pass.
-        hardware: Hardware to estimate hours for: a100, h100, rtx4090, ...; `this` is measured.
-        mfu: Model FLOPs utilization; default 0.5.
-        hours: Hours on the hardware, to compute the compute-optimal model size for.
-        price: Price of an hour on the hardware.
         memory: Memory to compute the largest batch for: 80GB, 24GiB; default that of the hardware.
         shares: Show the shares of FLOPs, by model size and by context length.
         plot: Write --shares as a page (.html) or picture (.png); once for each file.
@@ -66,28 +78,15 @@ def account(
     from rich.console import Console
 
     from tilth.accounting import account as account_for
-    from tilth.accounting.pictures import across_contexts, across_sizes, save_picture
+    from tilth.accounting.pictures import across_contexts, across_sizes, save_pictures
     from tilth.accounting.report import WIDTH, shares_table, show
 
-    result = account_for(
-        shape,
-        batch_size=batch_size,
-        num_microbatches=num_microbatches,
-        steps=steps,
-        optimizer=optimizer,
-        dtype=dtype,
-        hardware=hardware,
-        mfu=mfu,
-        hours=hours,
-        price_per_hour=price,
-        memory_bytes=None if memory is None else parse_bytes(memory),
-        recompute=recompute,
-        **changes(model),
-    )
-    for path in plot:
-        save_picture(path, result.name, result.config, overwrite=overwrite)
+    memory_bytes = None if memory is None else parse_bytes(memory)
+    result = account_for(shape, memory_bytes=memory_bytes, **vars(settings), **changes(model))
     by_size = across_sizes(result.name, result.config)
     by_context = across_contexts(result.config)
+    panels = {"Forward pass, by size": by_size, f"{result.name}, by context length": by_context}
+    save_pictures(plot, panels, overwrite=overwrite)
     values = result.to_dict()
     if shares or plot:
         values["forward_flops"] = {"by_size": by_size, "by_context_length": by_context}
@@ -98,8 +97,8 @@ def account(
     # rich would truncate numbers in a narrow terminal; files and pipes have no width.
     console = Console(width=max(Console().width, WIDTH) if sys.stdout.isatty() else WIDTH)
     if shares or plot:
-        console.print(shares_table("Forward pass, by size", "shape", by_size))
-        console.print(shares_table(f"{result.name}, by context length", "tokens", by_context))
+        for (title, rows), first_column in zip(panels.items(), ("shape", "tokens"), strict=True):
+            console.print(shares_table(title, first_column, rows))
     else:
         show(values, console)
     for path in plot:

@@ -1,6 +1,5 @@
 """`tilth generate`: generate text with a run."""
 
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -10,14 +9,14 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from tilth.cli.options import Json, RunFolder, Threads
+from tilth.cli.options import Json, RunFolder, Threads, utf8
 from tilth.cli.output import print_json
 from tilth.formatting import printable
 from tilth.generation import PromptError, Sampling, TextStream, load
 from tilth.tokenizer import Tokenizer
 
 DEFAULT = Sampling()
-ANY_TEXT = Parameter(allow_leading_hyphen=True)
+ANY_TEXT = Parameter(allow_leading_hyphen=True, converter=utf8)
 REASONS = {
     "end token": "at the end token",
     "limit": "at --max-tokens",
@@ -34,7 +33,7 @@ def generate(
     max_tokens: int = 256,
     sampling: Annotated[Sampling, Parameter(name="*")] = DEFAULT,
     samples: int = 1,
-    stop: Annotated[list[str] | None, ANY_TEXT] = None,
+    stop: Annotated[list[str], ANY_TEXT] = [],  # noqa: B006, cyclopts copies it
     past_context: Literal["slide", "stop"] = "slide",
     allow_special: bool = False,
     interactive: bool = False,
@@ -71,7 +70,7 @@ def generate(
         raise ValueError(f"--samples is {samples}; it must be at least 1.")
     if interactive and (prompt or json):
         raise ValueError("--interactive reads prompts from stdin; leave --prompt and --json out.")
-    prompt = _text(_line(sys.stdin.buffer.read()) if prompt == "-" else os.fsencode(prompt))
+    prompt = _text(sys.stdin.buffer.read()) if prompt == "-" else prompt
     model = load(run, step=step, device=device, quantize=quantize, threads=threads)
 
     def streams(prompt: str) -> Iterator[TextStream]:
@@ -79,7 +78,7 @@ def generate(
             yield model.generate(
                 prompt,
                 max_tokens=max_tokens,
-                stop=stop or (),
+                stop=stop,
                 sample_index=sample_index,
                 past_context=past_context,
                 allow_special=allow_special,
@@ -98,7 +97,7 @@ def generate(
         next(streams(""))  # raises for bad options before the first prompt
     while line := _ask():
         try:
-            prompt = _text(_line(line))
+            prompt = _text(line)
             _write(prompt, streams(prompt))
         except PromptError as error:  # the next prompt may work
             print(f"tilth: {printable(str(error))}", file=sys.stderr)
@@ -113,14 +112,10 @@ def _ask() -> bytes:
     return sys.stdin.buffer.readline()
 
 
-def _line(line: bytes) -> bytes:
-    return line.removesuffix(b"\n").removesuffix(b"\r")
-
-
-def _text(prompt: bytes) -> str:
-    """Decode a prompt as UTF-8, in every locale."""
+def _text(line: bytes) -> str:
+    """Decode a prompt of stdin as UTF-8, in every locale, without its line end."""
     try:
-        return prompt.decode("utf-8")
+        return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
         sentence = f"the prompt is not UTF-8 (its byte {error.start}); convert it first."
         raise PromptError(sentence) from error

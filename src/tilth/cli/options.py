@@ -1,5 +1,6 @@
 """Options that several verbs share, and the conversion of arguments to values."""
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,12 +32,13 @@ def _kinds(type_hint: Any) -> Iterator[Any]:  # noqa: ANN401, a type
 def utf8(type_hint: Any, tokens: Sequence[Token]) -> str | list[str]:  # noqa: ANN401, a type
     """Convert text options: decode them as UTF-8 in every locale.
 
-    Python decodes arguments by the locale, and other bytes to surrogates.
+    Python decodes arguments by the locale, and other bytes to surrogates. Config files are UTF-8.
     """
     texts = []
     for token in tokens:
         try:
-            texts.append(token.value.encode("utf-8", "surrogateescape").decode("utf-8"))
+            is_argument = token.source == "cli"
+            texts.append(os.fsencode(token.value).decode("utf-8") if is_argument else token.value)
         except UnicodeError:
             sentence = f"{token.keyword} {token.value!r} is not UTF-8; write it in UTF-8."
             raise ValueError(sentence) from None

@@ -16,7 +16,7 @@ In a verb, `overrides: Annotated[Overrides | None, Parameter(name="*")] = None` 
 """
 
 from collections.abc import Sequence
-from dataclasses import field, fields, is_dataclass, make_dataclass
+from dataclasses import asdict, field, fields, is_dataclass, make_dataclass
 from typing import Annotated, Any, Never, get_args, get_type_hints
 
 from cyclopts import Group, Parameter, Token
@@ -55,11 +55,8 @@ def overrides_of(config_class: type[Any], names: Sequence[str] = ()) -> type[Any
 
 def changes(overrides: Any) -> dict[str, Any]:  # noqa: ANN401, an instance of such a class, or None
     """Return the values that were given, by dotted name."""
-    if overrides is None:
-        return {}
-    given = {each.name: getattr(overrides, each.name) for each in fields(overrides)}
-    tables = {name: changes(v) if is_dataclass(v) else v for name, v in given.items()}
-    return flat({name: value for name, value in tables.items() if value is not None})
+    values = {} if overrides is None else flat(asdict(overrides))
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _refuse_a_bare_value(overrides: type[Any], _tokens: Sequence[Token]) -> Never:
