@@ -1,6 +1,5 @@
 """Tests of the torch decoders against the native decoder and the forward pass."""
 
-import copy
 import math
 import os
 from dataclasses import replace
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.model.conftest import CONFIG
 from tilth.generation import LanguageModel
-from tilth.generation.torch_decoder import TorchDecoder, UncachedDecoder, torch_model
+from tilth.generation.torch_decoder import TorchDecoder, UncachedDecoder
 from tilth.model import TransformerLM
 
 VARIANTS = [
@@ -100,29 +99,16 @@ def test_torch_decoders_equal_the_native_decoder(make_model, load, kind):
     np.testing.assert_allclose(logits, native.extend([ids[4:6]]), rtol=0, atol=1e-4)
 
 
-def test_torch_model_loads_weights(make_model):
-    model = make_model(qk_norm=True)
-    weights = {name: weight.numpy() for name, weight in model.state_dict().items()}
-    decoder = TorchDecoder(torch_model(model.config, copy.deepcopy(weights), "cpu"))
-    with torch.no_grad():
-        expected = model(torch.tensor([[1, 2, 3]]))[0, -1:].numpy()
-    np.testing.assert_allclose(decoder.extend([[1, 2, 3]])[0], expected, rtol=0, atol=1e-5)
-    del weights["ln_final.weight"]
-    with pytest.raises(ValueError, match=r"Missing key.*ln_final"):
-        torch_model(model.config, weights, "cpu")
-
-
-def test_context_larger_than_the_memory_is_rejected(make_model):
+def test_context_larger_than_the_memory_is_rejected(tokenizer):
     """No weight bounds the context length, which determines the size of tables and cache."""
     config = replace(CONFIG, context_length=2**24)
-    weights = {name: weight.numpy() for name, weight in make_model().state_dict().items()}
     model = TransformerLM(config, device="meta")
     with pytest.raises(ValueError, match=r"a context of 16,777,216 tokens takes .* TB in torch"):
         TorchDecoder(model, rows=1000)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "sysconf", lambda name: 4096)
         with pytest.raises(ValueError, match=r"takes 10\.74 GB in torch, and this machine has 16"):
-            torch_model(config, weights, "cpu")
+            LanguageModel.from_model(model, tokenizer)
 
 
 # --- a model in training ---

@@ -22,6 +22,7 @@ import pytest
 from tilth.files import FileError
 from tilth.runs import open_run
 from tilth.runs import run as run_module
+from tilth.runs.checkpoints import Checkpoint
 from tilth.runs.metrics import Log, StepRecord
 from tilth.runs.run import check_new_folder, create_run, verify_run, versions
 
@@ -336,27 +337,30 @@ def test_newest_checkpoint_without_evaluations(make_run):
     assert run.is_finished
 
 
-def test_next_checkpoint_is_read_if_one_is_removed_meanwhile(make_run):
+def test_next_checkpoint_is_read_if_one_is_removed_meanwhile(make_run, monkeypatch):
     run = make_run()
     checkpoints = run.folder / "checkpoints"
     (checkpoints / "step-000020").mkdir()
 
-    def read(checkpoint):
+    def read(checkpoint, config):
+        assert config == run.config.model
         if checkpoint.step == 20:  # a training goes on meanwhile
             (checkpoints / "step-000040").mkdir()
             checkpoint.folder.rmdir()
             raise FileError(checkpoint.folder, "does not exist", "look again")
-        return checkpoint.step
+        return {"step": checkpoint.step}
 
-    assert run.read_checkpoint(read) == 40
+    monkeypatch.setattr(Checkpoint, "weights", read)
+    assert run.weights() == (run.checkpoint(40), {"step": 40})
     with pytest.raises(FileError, match="has no checkpoint of step 20"):
-        run.read_checkpoint(read, step=20)
+        run.weights(step=20)
 
-    def damaged(checkpoint):
+    def damaged(checkpoint, _config):
         raise FileError(checkpoint.folder, "is damaged", "take another")
 
+    monkeypatch.setattr(Checkpoint, "weights", damaged)
     with pytest.raises(FileError, match="is damaged"):
-        run.read_checkpoint(damaged)
+        run.weights()
 
 
 def test_verify_names_each_file(make_run):

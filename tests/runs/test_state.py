@@ -501,6 +501,18 @@ def test_load_model(make_run, make_training):
         assert_same(model.state_dict(), make_training(wanted)[0].state_dict())
     with pytest.raises(FileError, match="run has no checkpoint of step 15; there are 10, 20, 30"):
         load_model(run, 15)
+    (checkpoint.folder / "optimizer.safetensors").unlink()  # it is not read
+    assert_same(load_model(run, 30)[1].state_dict(), model.state_dict())
+
+
+def test_load_model_rejects_a_second_output_matrix(make_run, make_training, config):
+    """With tied embeddings, an output matrix may only repeat the embedding."""
+    tied = dataclasses.replace(config.model, tie_embeddings=True)
+    run = make_run(config=dataclasses.replace(config, model=tied))
+    save(run, make_training())
+    with pytest.raises(FileError, match=r"has an invalid state .*lm_head") as error:
+        load_model(run)
+    assert "\n" not in str(error.value)
 
 
 def test_load_model_does_not_change_random_state(make_run, make_training):

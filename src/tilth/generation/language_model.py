@@ -29,9 +29,8 @@ from tilth.files import FileError, StrPath
 from tilth.generation import decoding
 from tilth.generation.decoding import GenerationOptions, PastContext, ScoredToken, TextStream
 from tilth.generation.native_decoder import NativeDecoder, make_network
-from tilth.runs.checkpoints import CHECKPOINTS, MODEL, STATE, Checkpoint
+from tilth.runs.checkpoints import CHECKPOINTS, MODEL, STATE
 from tilth.runs.run import MANIFEST, Run, open_run
-from tilth.runs.tensors import check_model_file, load_weights
 from tilth.schema import Range, check_choice, check_int
 from tilth.tokenizer import Tokenizer
 
@@ -104,12 +103,15 @@ class LanguageModel:
 
         Use `cached=False` for a model in training: its forward pass is called for every token.
         """
-        from tilth.generation.torch_decoder import TorchDecoder, UncachedDecoder  # noqa: PLC0415
+        from tilth.generation import torch_decoder as torch  # noqa: PLC0415
 
-        if cached:
-            make = partial(TorchDecoder, model)
-            return cls(model.config, tokenizer, make, end_token, has_batches=True)
-        return cls(model.config, tokenizer, lambda rows: UncachedDecoder(model), end_token)
+        if not cached:
+            return cls(
+                model.config, tokenizer, lambda rows: torch.UncachedDecoder(model), end_token
+            )
+        torch.check_memory(model.config, rows=1)
+        make = partial(torch.TorchDecoder, model)
+        return cls(model.config, tokenizer, make, end_token, has_batches=True)
 
     @property
     def end_id(self) -> int | None:
@@ -260,34 +262,37 @@ def load(
         raise ValueError(f"the native decoder runs on the cpu, not on {device}; use torch there.")
     checked_threads(threads)
     if backend == "torch":
-        from tilth.generation.torch_decoder import torch_model  # noqa: PLC0415
         from tilth.model.device import check_device  # noqa: PLC0415
 
         if quantize is not None:
             raise ValueError(f"{quantize} weights are for the CPU; omit --quantize or --device.")
         check_device(device)
     run, step = (path, step) if isinstance(path, Run) else _opened(Path(path), step)
-    tokenizer, config, end_token = run.tokenizer(), run.config.model, run.end_token
-    if end_token not in (END_TOKEN, *tokenizer.special_tokens):
-        problem = f"names the end token {end_token[:40]!r}, which its tokenizer does not have"
+    tokenizer = run.tokenizer()
+    if run.end_token not in (END_TOKEN, *tokenizer.special_tokens):
+        problem = f"names the end token {run.end_token[:40]!r}, which its tokenizer does not have"
         raise FileError(run.folder / MANIFEST, problem, "restore a copy")
 
-    def read(checkpoint: Checkpoint) -> tuple[Path, dict[str, np.ndarray]]:
-        file = checkpoint.folder / MODEL
-        check_model_file(file, config)
-        return file, load_weights(file, checkpoint.read(MODEL, checkpoint.state()))
+    if backend == "torch":
+        from tilth.runs.state import load_model  # noqa: PLC0415
 
-    file, weights = run.read_checkpoint(read, step)
-    try:
-        if backend == "torch":
-            model = torch_model(config, weights, device)
-            return LanguageModel.from_model(model, tokenizer, end_token=end_token)
-        return LanguageModel.from_weights(
-            config, weights, tokenizer, end_token=end_token, quantize=quantize, threads=threads
+        checkpoint, model = load_model(run, step, device)
+        make = partial(LanguageModel.from_model, model)
+    else:
+        checkpoint, weights = run.weights(step)
+        make = partial(
+            LanguageModel.from_weights,
+            run.config.model,
+            weights,
+            quantize=quantize,
+            threads=threads,
         )
+    try:
+        return make(tokenizer, end_token=run.end_token)
     except ValueError as error:
         problem = f"cannot be used ({error})"
-        raise FileError(file, problem, "choose another checkpoint with --step") from error
+        hint = "choose another checkpoint with --step"
+        raise FileError(checkpoint.folder / MODEL, problem, hint) from error
 
 
 def _opened(path: Path, step: int | None) -> tuple[Run, int | None]:

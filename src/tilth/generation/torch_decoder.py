@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +21,7 @@ class TorchDecoder:
     """A `Decoder` of several sequences, with a key/value cache."""
 
     def __init__(self, model: TransformerLM, rows: int = 1) -> None:
-        _check_memory(model.config, rows)
+        check_memory(model.config, rows)
         # The same weights without the fast path, which concatenates matrices for every product: for
         # one token that costs more than the product.
         self._model = TransformerLM(model.config, device="meta").use_fast_path(False)
@@ -72,7 +72,7 @@ class UncachedDecoder:
         del self._ids[length:]
 
 
-def _check_memory(config: ModelConfig, rows: int) -> None:
+def check_memory(config: ModelConfig, rows: int) -> None:
     """Reject a cache and rotation tables larger than the memory: no weight bounds their size."""
     per_position = 8 * config.num_layers * config.num_kv_heads * config.d_head * rows
     needed = config.context_length * (per_position + 16 * config.d_head)
@@ -82,17 +82,3 @@ def _check_memory(config: ModelConfig, rows: int) -> None:
             f"a context of {config.context_length:,} tokens takes {format_bytes(needed)} in torch, "
             f"and this machine has {format_bytes(present)}; use the native decoder"
         )
-
-
-def torch_model(
-    config: ModelConfig, weights: Mapping[str, np.ndarray], device: str
-) -> TransformerLM:
-    """Return a model with these weights on a device."""
-    _check_memory(config, 1)
-    model = TransformerLM(config, device="meta")
-    try:
-        state = {name: torch.tensor(weight, device=device) for name, weight in weights.items()}
-        model.load_state_dict(state, assign=True)
-    except RuntimeError as error:  # wrong names and shapes, on many lines
-        raise ValueError(" ".join(str(error).split())) from error
-    return model

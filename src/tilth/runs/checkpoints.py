@@ -16,6 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
+
+from tilth.config.model import ModelConfig
 from tilth.config.parameters import parameter_shapes
 from tilth.config.training import ResolvedConfig
 from tilth.errors import is_out_of_memory
@@ -23,7 +26,7 @@ from tilth.files import FileError, checked, checksum, checksum_of, load_manifest
 from tilth.optim.groups import group_names
 from tilth.runs.atomic_folders import delete
 from tilth.runs.packing import check_optimizer_state, unpack
-from tilth.runs.tensors import INVALID, check_model_file, tensor_infos
+from tilth.runs.tensors import INVALID, check_model_file, load_weights, tensor_infos
 from tilth.schema import Range
 
 CHECKPOINTS = "checkpoints"
@@ -92,6 +95,12 @@ class Checkpoint:
         self._compare(name, hashlib.sha256(data).hexdigest(), state)
         return data
 
+    def weights(self, config: ModelConfig) -> dict[str, np.ndarray]:
+        """Return the weights as float32, once names, shapes and checksum agree."""
+        path = self.folder / MODEL
+        check_model_file(path, config)  # before memory is allocated
+        return load_weights(path, self.read(MODEL, self.state()))
+
     def _compare(self, name: str, found: str, state: CheckpointState) -> None:
         if found != state.checksums.get(name):
             raise FileError(self.folder / name, "is damaged", HINT)
@@ -125,7 +134,7 @@ class Checkpoint:
         except (*INVALID, RuntimeError) as error:
             if is_out_of_memory(error):
                 raise
-            problem = f"has an invalid state ({error})"
+            problem = f"has an invalid state ({' '.join(str(error).split())})"
             raise FileError(self.folder, problem, HINT) from error
 
 

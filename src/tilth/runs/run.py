@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
+import numpy as np
 import tomli_w
 
 from tilth.config.model import END_TOKEN
@@ -48,8 +49,6 @@ from tilth.tokenizer import Tokenizer
 CONFIG, TOKENIZER, MANIFEST, README = "config.toml", "tokenizer.json", "manifest.json", "README.md"
 LOCK = "lock"
 KIND, VERSION = "run", 1
-
-Read = TypeVar("Read")
 
 
 @dataclass(frozen=True)
@@ -110,15 +109,15 @@ class Run:
             raise FileError(self.folder, f"has no checkpoint of step {step}", f"there are {steps}")
         return by_step[step]
 
-    def read_checkpoint(self, read: Callable[[Checkpoint], Read], step: int | None = None) -> Read:
-        """Return `read(checkpoint)` for the best checkpoint, or for that after `step`.
+    def weights(self, step: int | None = None) -> tuple[Checkpoint, dict[str, np.ndarray]]:
+        """Read the weights of the best checkpoint, or of that after `step`, as float32.
 
         If a running training removes the checkpoint meanwhile, the next best is read.
         """
         while True:
             checkpoint = self.checkpoint(step)
             try:
-                return read(checkpoint)
+                return checkpoint, checkpoint.weights(self.config.model)
             except (OSError, ValueError):
                 if checkpoint.folder.is_dir():
                     raise

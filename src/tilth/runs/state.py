@@ -38,7 +38,6 @@ from tilth.runs.checkpoints import (
 )
 from tilth.runs.packing import check_optimizer_state, is_number, pack, shape_of, unpack
 from tilth.runs.run import Run
-from tilth.runs.tensors import check_model_file
 
 
 class CheckpointWriter:
@@ -152,15 +151,12 @@ def load_model(
     run: Run, step: int | None = None, device: str = "cpu"
 ) -> tuple[Checkpoint, TransformerLM]:
     """Load the model of a run's best checkpoint, or of that after `step`."""
-
-    def load(checkpoint: Checkpoint) -> tuple[Checkpoint, TransformerLM]:
-        check_model_file(checkpoint.folder / MODEL, run.config.model)  # before a model is built
-        with torch.random.fork_rng(devices=[]):  # leaves the global random state untouched
-            model = TransformerLM(run.config.model)
-        load_state(checkpoint, checkpoint.state(), model)
-        return checkpoint, model.to(device)
-
-    return run.read_checkpoint(load, step)
+    checkpoint, weights = run.weights(step)
+    model = TransformerLM(run.config.model, device="meta")
+    with checkpoint.explained():
+        tensors = {name: torch.tensor(weight, device=device) for name, weight in weights.items()}
+        model.load_state_dict(tensors, assign=True)
+    return checkpoint, model
 
 
 def load_state_dicts(
