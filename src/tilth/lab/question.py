@@ -5,7 +5,7 @@ finds most of the results on disk.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,15 @@ from typing import Any
 from tilth.accounting import training_flops
 from tilth.config.overrides import changed
 from tilth.config.training import TrainingConfig
-from tilth.lab.trials import PlannedTrial, Results, TrialGroup, best_of, groups_of
+from tilth.lab.trials import (
+    Column,
+    PlannedTrial,
+    Results,
+    TrialGroup,
+    best_of,
+    group_table,
+    groups_of,
+)
 from tilth.report.lab_file import LARGEST, Chart, Line, Table
 from tilth.schema import Range, check_int
 
@@ -110,13 +118,18 @@ class Question(ABC):
 
 
 class Sweep(Question):
-    """A question whose answer is the best of its groups; `unfinished` if no group finished."""
+    """A question whose answer is the best of its groups; `unfinished` if no group finished.
+
+    `title`, `label` (of the groups; default the axis) and `columns` describe its table.
+    """
 
     unfinished: str
+    title: str
+    label = ""
 
     @abstractmethod
-    def table(self, groups: list[TrialGroup], best: TrialGroup | None) -> Table:
-        """Return the table of all groups."""
+    def columns(self, best: TrialGroup | None) -> Sequence[str | tuple[str, Column]]:
+        """Return the columns of the table, as `group_table` takes them."""
 
     @abstractmethod
     def explain(self, groups: list[TrialGroup], best: TrialGroup) -> Findings:
@@ -127,7 +140,8 @@ class Sweep(Question):
         groups = self.groups(results)
         best = best_of(groups)
         found = Findings(self.unfinished) if best is None else self.explain(groups, best)
-        return replace(found, tables=(self.table(groups, best), *found.tables))
+        table = group_table(self.title, groups, self.label or self.axis, *self.columns(best))
+        return replace(found, tables=(table, *found.tables))
 
 
 def relative_cost(config: TrainingConfig, base: TrainingConfig) -> float:
@@ -137,13 +151,17 @@ def relative_cost(config: TrainingConfig, base: TrainingConfig) -> float:
 
 def run_flops(config: TrainingConfig) -> int:
     """Return the FLOPs of a whole run."""
-    return config.known_steps * training_flops(config.model, config.batch_size)
+    return config.known_steps * step_flops(config)
+
+
+def step_flops(config: TrainingConfig) -> int:
+    """Return the FLOPs of one step."""
+    return training_flops(config.model, config.batch_size)
 
 
 def at_equal_flops(config: TrainingConfig, base: TrainingConfig) -> TrainingConfig:
     """Return the config with the number of steps that costs the FLOPs of the base."""
-    steps = run_flops(base) / training_flops(config.model, config.batch_size)
-    return replace(config, steps=max(1, round(steps)))
+    return replace(config, steps=max(1, round(run_flops(base) / step_flops(config))))
 
 
 def refuse_changes(begun: str, changes: Mapping[str, tuple[Any, Any]]) -> None:

@@ -5,7 +5,7 @@ run again: finished trials stay, a trial in progress is resumed to the same bits
 """
 
 import math
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -73,8 +73,10 @@ def run_question(
                 data = open_data(trial.config.data)
                 check_data(trial.config, data, data.tokenizer())
             save_lab(folder, replace(lab, trials=_with_states(trials, results)))
-            training = {trial: (trial.config, trial_folder(folder, trial)) for trial in pending}
-            run = _run_here(training) if workers == 1 else run_in_workers(workers, drive, training)
+            if workers == 1:
+                run = _run_here(folder, pending)
+            else:
+                run = run_in_workers(workers, drive, folder, pending)
             done = len(trials) - len(pending)  # some results may be of trials of an earlier plan
             with closing(run) as happening:
                 for trial, happened in happening:
@@ -109,10 +111,10 @@ def _with_states(trials: Sequence[PlannedTrial], results: Results) -> tuple[Tria
 
 
 def _run_here(
-    training: Mapping[PlannedTrial, tuple[TrainingConfig, Path]],
+    folder: Path, trials: Sequence[PlannedTrial]
 ) -> Generator[tuple[PlannedTrial, StepRecord | State], None, None]:
-    for trial, (config, folder) in training.items():
-        with closing(drive(config, folder)) as progress:
+    for trial in trials:
+        with closing(drive(trial.config, trial_folder(folder, trial))) as progress:
             for happened in progress:
                 yield trial, happened
 

@@ -6,7 +6,7 @@ worker that is told to stop, or whose parent is gone, saves its trial first.
 
 import os
 import signal
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, suppress
@@ -18,7 +18,7 @@ from typing import Any
 
 from tilth.config.training import TrainingConfig
 from tilth.lab.trials import PlannedTrial
-from tilth.report.lab_file import State
+from tilth.report.lab_file import State, trial_folder
 from tilth.runs.metrics import StepRecord
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -34,26 +34,25 @@ class WorkerLostError(OSError):
 
 
 def run_in_workers(
-    workers: int, drive: Drive, training: Mapping[PlannedTrial, tuple[TrainingConfig, Path]]
+    workers: int, drive: Drive, folder: Path, trials: Sequence[PlannedTrial]
 ) -> Generator[tuple[PlannedTrial, StepRecord | State], None, None]:
-    """Drive all trials, `workers` at a time; yield some of their steps, and their final states."""
+    """Drive trials of a lab, `workers` at a time; yield some of their steps and their states."""
     context = get_context("forkserver")  # not fork: torch's threads do not survive it
     # It imports torch, which takes a spawned worker some seconds.
     context.set_forkserver_preload([drive.__module__])
     stop, told = context.Event(), context.Queue()
-    by_name = {trial.name: trial for trial in training}
     futures: dict[Future[State | None], PlannedTrial] = {}
     with ProcessPoolExecutor(workers, context, _begin, (stop, told)) as pool:
         try:
             with _signals_delayed():  # the server starts here; its children inherit the mask
-                for trial, (config, folder) in training.items():
-                    futures[pool.submit(_train, drive, trial.name, config, folder)] = trial
+                for trial in trials:
+                    own = trial_folder(folder, trial)
+                    futures[pool.submit(_train, drive, trial, own)] = trial
             while futures:
                 done, _ = wait(futures, timeout=0.5, return_when=FIRST_COMPLETED)
                 with suppress(Empty):
                     while True:
-                        name, record = told.get_nowait()
-                        yield by_name[name], record
+                        yield told.get_nowait()
                 for future in done:
                     trial, state = futures.pop(future), future.result()
                     if state is None:
@@ -114,12 +113,12 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _train(drive: Drive, name: str, config: TrainingConfig, folder: Path) -> State | None:
+def _train(drive: Drive, trial: PlannedTrial, folder: Path) -> State | None:
     """Train a trial; None if it was told to stop."""
-    with _worker["training"], closing(drive(config, folder)) as progress:
+    with _worker["training"], closing(drive(trial.config, folder)) as progress:
         while not _worker["stop"].is_set():
             if isinstance(happened := next(progress), str):
                 return happened
-            if happened.step % max(1, config.known_steps // REPORTED) == 0:
-                _worker["told"].put((name, happened))
+            if happened.step % max(1, trial.config.known_steps // REPORTED) == 0:
+                _worker["told"].put((trial, happened))
     return None

@@ -6,17 +6,16 @@ from dataclasses import replace
 import pytest
 
 from tilth.lab.search import findings as search_findings
-from tilth.lab.search.findings import SearchTrial, answer_of, best_trial, lab_of
+from tilth.lab.search.findings import Outcome, SearchTrial, answer_of, best_trial, lab_of
 from tilth.lab.search.space import read_space
-from tilth.lab.trials import TrialResult
 from tilth.report.lab_file import load_lab, save_lab
 
 SPACE = read_space(["optimizer.lr=1e-4..1e-1", "optimizer.name=adamw,muon"])
 
 
-def tried(number, lr, name, state="finished", bits=None, steps=0, **more):
-    result = TrialResult(state, bits_per_byte=bits, steps=steps)
-    return SearchTrial(number, {"optimizer.lr": lr, "optimizer.name": name}, result, **more)
+def tried(number, lr, name, state="finished", bits=None, steps=0, reason="", **more):
+    outcome = Outcome(state, bits, steps, reason)
+    return SearchTrial(number, {"optimizer.lr": lr, "optimizer.name": name}, outcome, **more)
 
 
 TRIALS = [
@@ -87,8 +86,7 @@ def test_the_lab(tmp_path):
 
 def test_a_single_number_is_an_axis():
     (lr,) = read_space(["optimizer.lr=0.0..0.5"])
-    result = TrialResult("finished", bits_per_byte=2.0)
-    trials = [SearchTrial(0, {"optimizer.lr": 0.1}, result, is_default=True)]
+    trials = [SearchTrial(0, {"optimizer.lr": 0.1}, Outcome("finished", 2.0), is_default=True)]
     lab = lab_of(trials, [lr])
     assert lab.axis == "optimizer.lr"
     assert lab.trials[0].x == 0.1

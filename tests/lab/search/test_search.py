@@ -15,6 +15,7 @@ import pytest
 from tilth.config.training import MachineConfig, TrainingConfig
 from tilth.lab.search import journal as journal_module
 from tilth.lab.search import search as search_module
+from tilth.lab.search.findings import Outcome, SearchTrial
 from tilth.lab.search.journal import JOURNAL, Journal
 from tilth.lab.search.search import Search
 from tilth.lab.search.space import draw_values
@@ -326,7 +327,7 @@ def test_importance_of_the_deciding_field(tmp_path):
         trial = journal.trial(journal.ask(), seed=0)
         value = (trial.suggest_float("decides", 0, 1) - 0.3) ** 2
         trial.suggest_float("idles", 0, 1)
-        journal.end(trial, {}, "COMPLETE", value)
+        journal.end(trial, SearchTrial(trial.number, outcome=Outcome("finished", value)))
     found = journal.importances()
     assert sum(found.values()) == pytest.approx(1.0)
     assert found["decides"] > 0.8

@@ -17,7 +17,7 @@ from tilth.files import StrPath
 from tilth.generation import LanguageModel, load
 from tilth.lab.question import Findings, Sweep
 from tilth.lab.texts import documents_of
-from tilth.lab.trials import PlannedTrial, Results, TrialGroup, group_table
+from tilth.lab.trials import Column, PlannedTrial, Results, TrialGroup
 from tilth.report.lab_file import RUNS, Table
 
 SCORED_DOCUMENTS = 20
@@ -29,6 +29,7 @@ class Corpora(Sweep):
 
     name = "corpora"
     asks = "How does the same model perform on different texts?"
+    title, label = "The same model on each text", "text"
     unfinished = "Fewer than two of the models finished training."
 
     def __init__(
@@ -52,12 +53,9 @@ class Corpora(Sweep):
             trials += self.over_seeds(name, name, config)
         return trials
 
-    def table(self, groups: list[TrialGroup], best: TrialGroup | None) -> Table:
+    def columns(self, best: TrialGroup | None) -> tuple[str | tuple[str, Column], ...]:
         """Losses and bits per byte of each text."""
-        return group_table(
-            "The same model on each text",
-            groups,
-            "text",
+        return (
             "loss",
             ("perplexity", lambda g: f"{g.perplexity:.1f}" if g.is_whole else None),
             "bits per byte",

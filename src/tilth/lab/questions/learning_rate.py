@@ -8,9 +8,8 @@ from itertools import pairwise
 
 from tilth.config.overrides import changed
 from tilth.lab.question import Findings, Sweep
-from tilth.lab.trials import PlannedTrial, Results, TrialGroup, best_of, group_table, groups_of
+from tilth.lab.trials import Column, PlannedTrial, Results, TrialGroup, best_of, groups_of
 from tilth.report.comparing import is_within_seed_spread
-from tilth.report.lab_file import Table
 
 STEP = 4.0
 FIRST_POWERS = range(-4, 3)  # of STEP, around the base's rate
@@ -24,6 +23,7 @@ class LearningRate(Sweep):
     asks = "Which learning rate is best, and how close is it to divergence?"
     axis = "learning rate"
     later_trials = 3.5
+    title = "Learning rates"
     unfinished = "No learning rate finished training: use a smaller optimizer.lr."
 
     def trials(self, results: Results) -> list[PlannedTrial]:
@@ -53,19 +53,14 @@ class LearningRate(Sweep):
         """Return the groups by learning rate."""
         return sorted(super().groups(results), key=lambda each: each.x)
 
-    def table(self, groups: list[TrialGroup], best: TrialGroup | None) -> Table:
+    def columns(self, best: TrialGroup | None) -> tuple[str | tuple[str, Column], ...]:
         """Each rate against the best one."""
-        return group_table(
-            "Learning rates",
-            groups,
-            self.axis,
-            "bits per byte",
-            (
-                "difference from best",
-                lambda g: f"{g.mean - best.mean:+.4f}" if best and g.is_whole else None,
-            ),
-            ("steps taken", lambda g: sum(r.steps for r in g.results) // len(g.results)),
-        )
+
+        def difference(group: TrialGroup) -> str | None:
+            return f"{group.mean - best.mean:+.4f}" if best and group.is_whole else None
+
+        steps = ("steps taken", lambda g: sum(r.steps for r in g.results) // len(g.results))
+        return ("bits per byte", ("difference from best", difference), steps)
 
     def explain(self, groups: list[TrialGroup], best: TrialGroup) -> Findings:
         """Which rate is best, and where training diverges."""

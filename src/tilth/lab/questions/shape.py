@@ -13,8 +13,7 @@ from tilth.config.training import TrainingConfig
 from tilth.data import open_data
 from tilth.lab.question import Findings, Sweep, Tell, at_equal_flops
 from tilth.lab.texts import retokenize
-from tilth.lab.trials import PlannedTrial, Results, TrialGroup, group_table
-from tilth.report.lab_file import Table
+from tilth.lab.trials import PlannedTrial, Results, TrialGroup
 
 DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 FACTORS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4)  # of the base's context length or vocabulary size
@@ -22,16 +21,13 @@ SMALLEST_VOCABULARY = 300  # 256 bytes, the end token, and some merges
 
 
 class ShapeSweep(Sweep):
-    """A sweep of one dimension of the model, with a table of the same columns."""
+    """A sweep of one dimension of the model; `more_columns` follow its quality, size and speed."""
 
-    title: str
-    label: str
-    columns: tuple[str, ...]
+    more_columns: tuple[str, ...]
 
-    def table(self, groups: list[TrialGroup], best: TrialGroup | None) -> Table:
-        """The loss, size and speed of each shape."""
-        shared = ("bits per byte", "parameters", "ms per step")
-        return group_table(self.title, groups, self.label, *shared, *self.columns)
+    def columns(self, best: TrialGroup | None) -> tuple[str, ...]:
+        """Quality, size and speed of each shape."""
+        return ("bits per byte", "parameters", "ms per step", *self.more_columns)
 
 
 class Depth(ShapeSweep):
@@ -41,7 +37,7 @@ class Depth(ShapeSweep):
     asks = "At equal FLOPs, is a deeper or a wider model better?"
     axis = "layers"
     unfinished = "No shape finished training."
-    title, label, columns = "Depth and width at equal FLOPs", "layers x width", ("steps",)
+    title, label, more_columns = "Depth and width at equal FLOPs", "layers x width", ("steps",)
 
     def trials(self, results: Results) -> list[PlannedTrial]:
         """For each depth, the width whose FLOPs per token are nearest to the base's."""
@@ -84,10 +80,10 @@ class Context(ShapeSweep):
 
     name = "context"
     asks = "What does a longer context cost, and what does it gain?"
-    axis = label = "context length"
+    axis = "context length"
     by_clock = True
     unfinished = "No context length finished training."
-    title, columns = "Context length at equal tokens", ("perplexity",)
+    title, more_columns = "Context length at equal tokens", ("perplexity",)
 
     def trials(self, results: Results) -> list[PlannedTrial]:
         """As many tokens per step as the base has, in fewer and longer sequences."""
@@ -133,7 +129,7 @@ class Vocabulary(ShapeSweep):
     asks = "At equal FLOPs, which vocabulary size is best?"
     axis = "vocabulary size"
     unfinished = "No vocabulary size finished training."
-    title, label, columns = "Vocabulary sizes at equal FLOPs", axis, ("loss", "steps")
+    title, more_columns = "Vocabulary sizes at equal FLOPs", ("loss", "steps")
 
     def __init__(
         self, base: TrainingConfig, seeds: int | None, folder: Path, max_bytes: int

@@ -1,9 +1,9 @@
 """The trials of a search to a `Lab` with its answer, tables and charts.
 
 >>> trials = [
-...     SearchTrial(0, {"optimizer.lr": 0.01}, TrialResult("finished", None, 2.5), is_default=True),
-...     SearchTrial(1, {"optimizer.lr": 0.03}, TrialResult("finished", None, 2.25)),
-...     SearchTrial(2, {"optimizer.lr": 1.0}, TrialResult("diverged")),
+...     SearchTrial(0, {"optimizer.lr": 0.01}, Outcome("finished", 2.5), is_default=True),
+...     SearchTrial(1, {"optimizer.lr": 0.03}, Outcome("finished", 2.25)),
+...     SearchTrial(2, {"optimizer.lr": 1.0}, Outcome("diverged")),
 ... ]
 >>> print(answer_of(trials))
 The best of 3 trials is lr 0.03, with 2.2500 bits per byte on validation: 0.2500 (10.0%) less \
@@ -11,33 +11,47 @@ than the recipe (lr 0.01).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any
+from typing import Any, Literal
 
+from tilth.config.training import CountOrZero
 from tilth.formatting import join_words
 from tilth.lab.search.space import Range, Varied, settings_label
-from tilth.lab.trials import TrialResult, setting_value
-from tilth.report.lab_file import Cell, Chart, Lab, Line, Table, Trial
+from tilth.lab.trials import setting_value
+from tilth.report.lab_file import Cell, Chart, Lab, Line, Real, State, Table, Trial
 
 BITS = "bits per byte on validation"
 MOST_ROWS = 10
-RUNNING = TrialResult("running")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a trial, as the journal has it; `reason` says why the trial failed."""
+
+    state: State | Literal["repeated"]
+    bits_per_byte: Real | None = None
+    steps: CountOrZero = 0
+    reason: str = ""
 
 
 @dataclass(frozen=True)
 class SearchTrial:
-    """A trial of a search, begun or done.
+    """A trial of a search, begun or done, as the journal has it.
 
-    `values` are those of the searched fields, by dotted name. The first trial `is_default`: it has
-    the values of the base. `reason` says why a trial failed.
+    `values` are those of the searched fields, by dotted name; {} until they are drawn, or if they
+    repeat those of another trial. The first trial `is_default`: it has the values of the base.
     """
 
     number: int
-    values: Mapping[str, Any]
-    result: TrialResult = RUNNING
+    values: dict[str, Any] = field(default_factory=dict)
+    outcome: Outcome = Outcome("running")
     is_default: bool = False
-    reason: str = ""
+
+    @property
+    def state(self) -> State:
+        """Its state in `lab.json`."""
+        return "failed" if self.outcome.state == "repeated" else self.outcome.state
 
     @property
     def name(self) -> str:
@@ -52,7 +66,7 @@ class SearchTrial:
     @property
     def bits(self) -> float | None:
         """Bits per byte; None unless it finished."""
-        return self.result.bits_per_byte if self.result.state == "finished" else None
+        return self.outcome.bits_per_byte if self.state == "finished" else None
 
 
 def lab_of(
@@ -70,7 +84,7 @@ def lab_of(
     for bits, trial in _ranked(trials)[:MOST_ROWS]:
         suffix = " (recipe)" if trial.is_default else ""
         values = [setting_value(trial.values[name]) for name in names]
-        rows.append((trial.name + suffix, *values, bits, trial.result.steps))
+        rows.append((trial.name + suffix, *values, bits, trial.outcome.steps))
     tables = [Table("Best trials", ("trial", *names, "bits per byte", "steps"), tuple(rows))]
     if importances:
         title = "Importance of each field for a trial to be among the best"
@@ -94,7 +108,7 @@ def lab_of(
                 # The name where labels are equal: these trials are not seeds of one group.
                 trial.label if labels.count(trial.label) == 1 else trial.name,
                 trial.values[axis] if axis else None,
-                trial.result.state,
+                trial.state,
             )
             for trial in trials
         ),
@@ -116,7 +130,7 @@ def answer_of(trials: Sequence[SearchTrial]) -> str:
         return f"{begin}: the values of the recipe{''.join(second)}."
     for default in (trial for trial in trials if trial.is_default):
         if not default.bits:
-            return f"{begin}; the recipe ({default.label}) {default.result.state}."
+            return f"{begin}; the recipe ({default.label}) {default.state}."
         gain = default.bits - bits
         share = gain / default.bits
         return f"{begin}: {gain:.4f} ({share:.1%}) less than the recipe ({default.label})."

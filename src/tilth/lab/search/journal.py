@@ -1,22 +1,19 @@
 """The Optuna study of a search, in a journal file."""
 
-import fcntl
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any
 
 import numpy as np
 
-from tilth.config.training import Count, CountOrZero, MachineConfig
+from tilth.config.training import Count, MachineConfig
 from tilth.errors import import_extra
-from tilth.files import FileError, checked, open_lock
+from tilth.files import FileError, checked
 from tilth.lab.search.claims import locked
 from tilth.lab.search.findings import SearchTrial
 from tilth.lab.search.space import Choice, Values, Varied
-from tilth.lab.trials import TrialResult
-from tilth.report.lab_file import Real, State
 
 JOURNAL, STUDY = "search.journal", "search"
 FEWEST_FINISHED = 5  # trials, before one can be worse than half of them
@@ -43,28 +40,6 @@ class _Study:
 
     asked: dict[str, Any]
     plan: SearchPlan
-
-
-@dataclass(frozen=True)
-class _Outcome:
-    """The result of a trial, as the journal has it."""
-
-    state: State | Literal["repeated"]
-    bits_per_byte: Real | None = None
-    steps: CountOrZero = 0
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class _Attributes:
-    """The attributes of a trial.
-
-    `values` are by dotted name; {} until they are drawn, or if they repeat those of another trial.
-    """
-
-    values: dict[str, Any] = field(default_factory=dict)
-    outcome: _Outcome | None = None
-    is_default: bool = False
 
 
 class Journal:
@@ -124,27 +99,18 @@ class Journal:
             found: list[Any] = self._study.get_trials(deepcopy=False)
         return found
 
-    def attributes(self, frozen: Any) -> _Attributes:  # noqa: ANN401, Optuna's trial
-        """Return the attributes of a trial, checked."""
-        found = checked(_Attributes, frozen.user_attrs, self.path)
+    def searched(self, frozen: Any) -> SearchTrial:  # noqa: ANN401, Optuna's trial
+        """Return a trial of the search, checked."""
+        attributes = {**frozen.user_attrs, "number": frozen.number}
+        found = checked(SearchTrial, attributes, self.path)
         if found.values and found.values.keys() != {varied.name for varied in self.space}:
             problem = f"has other values in trial {frozen.number} than are searched"
             raise FileError(self.path, problem, HINT)
         return found
 
-    def searched(self) -> list[SearchTrial]:
+    def all_searched(self) -> list[SearchTrial]:
         """Return all trials that have values; a trial that only repeated another has none."""
-        found = []
-        for frozen in self.trials():
-            known = self.attributes(frozen)
-            trial = SearchTrial(frozen.number, known.values, is_default=known.is_default)
-            if (end := known.outcome) is not None:
-                state: State = "failed" if end.state == "repeated" else end.state
-                result = TrialResult(state, bits_per_byte=end.bits_per_byte, steps=end.steps)
-                trial = replace(trial, result=result, reason=end.reason)
-            if known.values:
-                found.append(trial)
-        return found
+        return [trial for trial in map(self.searched, self.trials()) if trial.values]
 
     def trial(self, number: int, seed: int) -> Any:  # noqa: ANN401, Optuna's trial
         """Return a running trial, to continue with."""
@@ -167,22 +133,16 @@ class Journal:
         """Enqueue a trial with these parameters."""
         self._study.enqueue_trial(dict(parameters))
 
-    def end(self, trial: Any, outcome: Values, state: str, value: float | None = None) -> None:  # noqa: ANN401
+    def end(self, trial: Any, ended: SearchTrial) -> None:  # noqa: ANN401, Optuna's trial
         """Save the outcome of a trial."""
-        trial.set_user_attr("outcome", dict(outcome))
-        states = self._optuna.trial.TrialState
-        self._study.tell(trial, value if state == "COMPLETE" else None, states[state])
-
-    def end_searched(self, trial: Any, ended: SearchTrial) -> None:  # noqa: ANN401, Optuna's trial
-        """Save the result of a trial of the search."""
-        result = ended.result
-        outcome = _Outcome(result.state, result.bits_per_byte, result.steps, ended.reason)
+        trial.set_user_attr("outcome", asdict(ended.outcome))
         # A trial that diverged counts as pruned: Optuna ranks those behind all others, and so
         # leaves their part of the space. It ignores a failed trial.
         told = {"finished": "COMPLETE", "pruned": "PRUNED", "diverged": "PRUNED"}
         is_outside = ended.is_default and not trial.params
-        state = "FAIL" if is_outside else told.get(result.state, "FAIL")
-        self.end(trial, asdict(outcome), state, result.bits_per_byte)
+        state = "FAIL" if is_outside else told.get(ended.outcome.state, "FAIL")
+        value = ended.outcome.bits_per_byte if state == "COMPLETE" else None
+        self._study.tell(trial, value, self._optuna.trial.TrialState[state])
 
     def importances(self) -> dict[str, float]:
         """Return the share of each field in the result; {} with too few finished trials."""
@@ -208,19 +168,16 @@ class _JournalLock:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: BinaryIO | None = None
+        self._path, self._held = path, ExitStack()
 
     def acquire(self) -> bool:
         """Wait for the lock."""
-        self._file = open_lock(self._path)
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        self._held.enter_context(locked(self._path))
         return True
 
     def release(self) -> None:
         """Release the lock."""
-        if self._file is not None:
-            self._file.close()
+        self._held.close()
 
 
 def _truncate_torn_line(path: Path) -> None:

@@ -11,7 +11,7 @@ trial has the config's own values.
 """
 
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -19,17 +19,16 @@ from typing import IO, Any
 
 import numpy as np
 
-from tilth.accounting import training_flops
 from tilth.config.overrides import changed
 from tilth.config.training import TrainingConfig
 from tilth.data import open_data
 from tilth.files import FileError, StrPath
 from tilth.formatting import format_duration, scientific
 from tilth.lab.planning import WATCH
-from tilth.lab.question import refuse_changes
+from tilth.lab.question import refuse_changes, step_flops
 from tilth.lab.runner import Event, drive
 from tilth.lab.search.claims import locked, remove_claim, take_claim
-from tilth.lab.search.findings import SearchTrial, best_trial, lab_of
+from tilth.lab.search.findings import Outcome, SearchTrial, best_trial, lab_of
 from tilth.lab.search.journal import JOURNAL, Journal, SearchPlan
 from tilth.lab.search.space import Values, check_space, draw_values, fits, read_space
 from tilth.lab.trials import PlannedTrial, read_result
@@ -42,7 +41,7 @@ JOBS = "jobs"
 EVALUATIONS = 8  # of a trial: where it may be found worse than others, and stopped
 DRAWS = 200  # attempts to find a new point; then the space counts as exhausted
 
-DEFAULT = SearchTrial(0, {}, is_default=True)
+DEFAULT = SearchTrial(0, is_default=True)
 Claim = tuple[IO[bytes], Any, SearchTrial]
 """A trial that this process works on: its lock, Optuna's trial, and the trial."""
 
@@ -85,7 +84,7 @@ class Search:
         """Measure the time of a step, and decide the number of steps."""
         own = self.own
         drawn = [v for v in draw_values(self.space, 50, own.seed) if fits(v, self._changed)]
-        costs = [_step_flops(self._changed(values)) / _step_flops(own) for values in drawn]
+        costs = [step_flops(self._changed(values)) / step_flops(own) for values in drawn]
         # In runs of the config's own cost: the first trial, and others of another size.
         worth = 1.0 + (self.trials - 1) * (fmean(costs) if costs else 1.0)
         if own.budget_seconds is not None:
@@ -190,9 +189,8 @@ class Search:
                 return claim
         while True:
             begun = [t for t in journal.trials() if t.state.name != "WAITING"]
-            outcomes = [journal.attributes(frozen).outcome for frozen in begun]
-            repeated = sum(each is not None and each.state == "repeated" for each in outcomes)
-            if len(begun) - repeated >= self.trials:
+            states = [journal.searched(frozen).outcome.state for frozen in begun]
+            if len(begun) - states.count("repeated") >= self.trials:
                 return None
             number = journal.ask()
             if claim := self._take(journal, plan, journal.trials()[number]):
@@ -206,33 +204,31 @@ class Search:
         lock = take_claim(self.folder, frozen.number)
         if lock is None:
             return None
-        optuna_trial = journal.trial(frozen.number, self.own.seed)
-        known = journal.attributes(frozen)
-        values = known.values
-        if not values:  # new, or its process was killed before it drew them
-            is_outside = known.is_default and not self._default_parameters(plan)
-            values = {} if is_outside else journal.suggest(optuna_trial)
-            values = self._default_values(plan) if known.is_default else values
-            if values in [other.values for other in journal.searched()]:
-                journal.end(optuna_trial, {"state": "repeated"}, "FAIL")
-                lock.close()
+        with ExitStack() as held:
+            held.enter_context(lock)
+            optuna_trial = journal.trial(frozen.number, self.own.seed)
+            trial = journal.searched(frozen)
+            if not trial.values:  # new, or its process was killed before it drew them
+                is_outside = trial.is_default and not self._default_parameters(plan)
+                values = {} if is_outside else journal.suggest(optuna_trial)
+                values = self._default_values(plan) if trial.is_default else values
+                if values in [other.values for other in journal.all_searched()]:
+                    journal.end(optuna_trial, replace(trial, outcome=Outcome("repeated")))
+                    return None
+                optuna_trial.set_user_attr("values", values)
+                trial = replace(trial, values=values)
+            if trial.state != "running":  # its process was killed before it told Optuna
+                self._end(journal, optuna_trial, trial)
                 return None
-            optuna_trial.set_user_attr("values", values)
-        trial = SearchTrial(frozen.number, values, is_default=known.is_default)
-        if known.outcome is not None:  # its process was killed before it told Optuna
-            ended = next(each for each in journal.searched() if each.number == trial.number)
-            self._end(journal, optuna_trial, ended)
-            lock.close()
-            return None
-        run = self.folder / RUNS / trial.name
-        if (run / CONFIG).exists() and open_run(run).is_running:  # `tilth resume`, by hand
-            lock.close()
-            return None
+            run = self.folder / RUNS / trial.name
+            if (run / CONFIG).exists() and open_run(run).is_running:  # `tilth resume`, by hand
+                return None
+            held.pop_all()
         return lock, optuna_trial, trial
 
     def _enqueue_fresh(self, journal: Journal) -> bool:
         """Enqueue a point that is new: in a small space, Optuna repeats itself."""
-        known = [trial.values for trial in journal.searched()]
+        known = [trial.values for trial in journal.all_searched()]
         random = np.random.default_rng([self.own.seed, len(journal.trials())])
         for _ in range(DRAWS):
             drawn = {varied.name: varied.draw(random) for varied in self.space}
@@ -243,12 +239,12 @@ class Search:
         return False
 
     def _end(self, journal: Journal, optuna_trial: Any, trial: SearchTrial) -> None:  # noqa: ANN401
-        journal.end_searched(optuna_trial, trial)
+        journal.end(optuna_trial, trial)
         remove_claim(self.folder, trial.number)
 
     def _save_lab(self, journal: Journal, plan: SearchPlan) -> None:
-        trials = journal.searched()
-        is_running = any(trial.result.state == "running" for trial in trials)
+        trials = journal.all_searched()
+        is_running = any(trial.state == "running" for trial in trials)
         is_over = not is_running and (self._is_exhausted or len(trials) >= self.trials)
         importances = journal.importances() if is_over and len(self.space) > 1 else {}
         lab = lab_of(trials, self.space, importances, is_over)
@@ -257,9 +253,11 @@ class Search:
 
     def _notes(self, trials: Sequence[SearchTrial], plan: SearchPlan) -> list[str]:
         notes = [f"Search space: {'; '.join(map(str, self.space))}."]
-        notes += [f"{t.name} failed: {t.reason.rstrip('.')}." for t in trials if t.reason]
+        notes += [
+            f"{t.name} failed: {t.outcome.reason.rstrip('.')}." for t in trials if t.outcome.reason
+        ]
         finished = [trial for trial in trials if trial.bits is not None]
-        costs = [_step_flops(self.config_of(trial, plan)) for trial in finished]
+        costs = [step_flops(self.config_of(trial, plan)) for trial in finished]
         if costs and max(costs) > 1.1 * min(costs):
             notes.append(
                 "All trials have the same number of steps, but the FLOPs per step differ by up to "
@@ -309,16 +307,13 @@ class Search:
                 raise
             reason = str(error)
         result = read_result(folder, state)
+        outcome = Outcome(state, result.bits_per_byte, result.steps, reason)
         with locked(self.folder / LOCK):
-            self._end(journal, optuna_trial, replace(trial, result=result, reason=reason))
+            self._end(journal, optuna_trial, replace(trial, outcome=outcome))
             self._save_lab(journal, plan)
             ended = _num_ended(journal)
         yield Event(planned, ended, self.trials, result=result)
 
 
 def _num_ended(journal: Journal) -> int:
-    return sum(trial.result.state != "running" for trial in journal.searched())
-
-
-def _step_flops(config: TrainingConfig) -> int:
-    return training_flops(config.model, config.batch_size)
+    return sum(trial.state != "running" for trial in journal.all_searched())
