@@ -31,6 +31,7 @@ from tilth.runs.state import (
     random_state,
     set_random_state,
 )
+from tilth.training.step import make_optimizer
 
 
 def save(run, training, step=7, *, keep=2, content=None, tensors=None):
@@ -483,6 +484,22 @@ def test_writer_stopped_before_any_system_call(make_run, make_training, monkeypa
     assert is_over
     assert last > 10
     assert steps == [2]
+
+
+@pytest.mark.parametrize("name", ["lr", "eps", "weight_decay", "betas", "maximize"])
+@pytest.mark.parametrize("kind", ["tensor", "pair", "long"])
+def test_options_that_are_not_numbers_are_rejected(make_run, make_training, config, name, kind):
+    """torch would raise a RuntimeError or an OverflowError, at loading or at the next step."""
+    model, _ = make_training()
+    optimizer = make_optimizer(model, config.optimizer)
+    checkpoint = save(make_run(), (model, optimizer), tensors={"numbers": torch.ones(3)})
+    packed = checkpoint.state().packed
+    tensor = packed["numbers"]
+    value = {"tensor": tensor, "pair": {"$tuple": [tensor, tensor]}, "long": 10**400}[kind]
+    packed["optimizer"]["param_groups"][0][name] = value
+    rewrite(checkpoint, packed=packed)
+    with pytest.raises(FileError, match="does not fit the optimizer"):
+        load_state(checkpoint, checkpoint.state(), model, optimizer)
 
 
 # --- the model of a run ---------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 import math
+from dataclasses import asdict
 
+from tilth.schema import read
 from tilth.training.guards import Guard
 
 
@@ -41,4 +43,4 @@ def test_guard_round_trip():
     guard = Guard(max_skipped=5)
     for loss in (4.0, 3.0, math.nan, 2.5):
         guard.see(loss, 1.0)
-    assert Guard.from_dict(guard.to_dict()) == guard
+    assert read(Guard, asdict(guard), "the guard") == guard

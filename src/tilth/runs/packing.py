@@ -113,7 +113,7 @@ def check_optimizer_state(
         shape = tuple(own_shapes[number])
         for name, value in own.items():
             if name == "step":
-                is_fitting = type(value) in (int, float) or shape_of(value) in ((), (1,))
+                is_fitting = is_number(value)
             elif name in SHAPED_LIKE_PARAMETER and value is not None:
                 is_fitting = shape_of(value) == shape and str(getattr(value, "dtype", "")) in FLOATS
             else:
@@ -125,8 +125,10 @@ def check_optimizer_state(
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value is an int, a float or a tensor."""
-    return shape_of(value) is not None or type(value) in (int, float)
+    """Return whether a value is a float, an int of 64 bits or a tensor of one number."""
+    if type(value) is int:
+        return abs(value) < 2**63  # a longer one overflows in torch
+    return type(value) is float or shape_of(value) in ((), (1,))
 
 
 def shape_of(value: object) -> tuple[int, ...] | None:

@@ -38,6 +38,7 @@ from tilth.runs.checkpoints import (
 )
 from tilth.runs.packing import check_optimizer_state, is_number, pack, shape_of, unpack
 from tilth.runs.run import Run
+from tilth.runs.tensors import INVALID
 
 
 class CheckpointWriter:
@@ -198,7 +199,7 @@ def _load_optimizer(path: StrPath, optimizer: Optimizer, state: Any) -> None:  #
                 raise FileError(path, problem, hint)
     try:  # torch checks the groups before it changes anything
         optimizer.load_state_dict(state)
-    except ValueError as error:
+    except (*INVALID, RuntimeError) as error:
         raise FileError(path, f"does not fit the optimizer ({error})", hint) from error
 
 

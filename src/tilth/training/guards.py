@@ -4,10 +4,10 @@ The guard is part of the checkpoint, so a resumed run decides as an uninterrupte
 """
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Self
+from dataclasses import dataclass
+from typing import Annotated
 
-from tilth.schema import Range, read
+from tilth.schema import Range
 
 MEAN_DECAY = 0.95  # of the exponential moving average of the loss: some twenty steps
 DIVERGENCE_MARGIN = 0.5  # nats above its lowest value; noise does not raise a mean loss so far
@@ -19,7 +19,7 @@ class DivergedError(ValueError):
 
 @dataclass
 class Guard:
-    """Counts skipped steps and tracks the moving average of the loss."""
+    """Counts skipped steps and tracks the moving average of the loss; plain data."""
 
     max_skipped: Annotated[int, Range(at_least=1)]
     skipped_in_a_row: Annotated[int, Range(at_least=0)] = 0
@@ -55,12 +55,3 @@ class Guard:
         if self.loss is None or self.mean_loss is None or self.lowest_mean_loss is None:
             return False
         return min(self.loss, self.mean_loss) > self.lowest_mean_loss + DIVERGENCE_MARGIN
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields, for a checkpoint."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: object) -> Self:
-        """Make a guard from the result of `to_dict`; ValueError for anything else."""
-        return read(cls, values, "the guard", table="guard")

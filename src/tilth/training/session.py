@@ -10,6 +10,7 @@ import random
 import time
 from collections import deque
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,10 @@ from tilth.files import FileError
 from tilth.generation import LanguageModel
 from tilth.model import TransformerLM
 from tilth.runs.checkpoints import Checkpoint, folder_name
-from tilth.runs.metrics import Evaluation, StepRecord
+from tilth.runs.metrics import Evaluation, StepRecord, finite_or_none
 from tilth.runs.run import Run, check_same_config, versions
 from tilth.runs.state import CheckpointWriter, load_state, random_state, set_random_state
+from tilth.schema import read
 from tilth.training.evaluation import evaluate
 from tilth.training.guards import DivergedError, Guard
 from tilth.training.machine import measured_peak
@@ -95,7 +97,7 @@ class Session:
         self._make()
         tensors = load_state(checkpoint, state, self.model, self.optimizer)
         with checkpoint.explained():
-            self.guard = Guard.from_dict(state.guard)
+            self.guard = read(Guard, state.guard, "the guard", table="guard")
             self.scaler.load_state_dict(tensors["scaler"])
             set_random_state(tensors["random"])
         self.step, self.seconds_before = state.step, state.seconds
@@ -142,9 +144,9 @@ class Session:
             sample=self._sample() if is_sampled and not self.problem else None,
             saved=folder_name(self.step) if is_saved else None,
             seconds=round(time.monotonic() - self.began, 3),
-            loss=loss if math.isfinite(loss) else None,
+            loss=finite_or_none(loss),
             lr=lr,
-            grad_norm=grad_norm if math.isfinite(grad_norm) else None,
+            grad_norm=finite_or_none(grad_norm),
             tokens_per_second=round(speed, 1),
             utilisation=round(speed * flops_per_token / self.peak_flops, 4),
             step_seconds=round(self.recent_seconds[-1], 6),
@@ -207,7 +209,7 @@ class Session:
             "tokens": self.step * self.config.tokens_per_step,
             "seconds": time.monotonic() - self.began,
             "valid_loss": None if evaluation is None else evaluation.loss,
-            "guard": self.guard.to_dict(),
+            "guard": asdict(self.guard),
             "config": self.config.to_dict(),
             "data_fingerprint": self.run.manifest.data_fingerprint,
             "tokenizer_fingerprint": self.run.manifest.tokenizer_fingerprint,
