@@ -84,8 +84,10 @@ def test_errors(stories, tmp_path):
         tilth.lab.plan("lr", stories, bugdet="20m")
     with pytest.raises(ValueError, match="2 data folders are given; give one"):
         tilth.lab.learning_rate([stories, stories])
-    with pytest.raises(ValueError, match=r"There is no recipe 'tinny'\. Did you mean tiny"):
+    with pytest.raises(ValueError, match=r"there is no recipe 'tinny'; did you mean tiny"):
         tilth.lab.plan("lr", stories, recipe="tinny", out=tmp_path / "lab")
+    with pytest.raises(ValueError, match="max_bytes must be at least 1, not 0"):
+        tilth.lab.plan("vocabulary", stories, max_bytes=0, out=tmp_path / "lab", **SMALL)
     with pytest.raises(ValueError, match="there is no learning rate to compare"):
         tilth.lab.sgd([])
 

@@ -8,7 +8,7 @@ from statistics import fmean, median
 
 from tilth.accounting import count_parameters
 from tilth.config.training import TrainingConfig
-from tilth.report.comparing import SeedStatistics, is_within_seed_spread
+from tilth.report.comparing import SeedStatistics, grouped, is_within_seed_spread
 from tilth.report.lab_file import Cell, State, Table, Trial
 from tilth.runs.metrics import finite_or_none
 from tilth.runs.run import CONFIG, open_run
@@ -128,12 +128,9 @@ class TrialGroup(SeedStatistics):
 
 def groups_of(trials: Iterable[PlannedTrial], results: Results) -> dict[str, TrialGroup]:
     """Return the groups by label, in the order of the trials; unfinished groups are left out."""
-    members: dict[str, list[PlannedTrial]] = {}
-    for trial in trials:
-        members.setdefault(trial.group, []).append(trial)
     return {
         label: TrialGroup(label, tuple(group), tuple(results[trial.name] for trial in group))
-        for label, group in members.items()
+        for label, group in grouped(trials).items()
         if all(trial.name in results for trial in group)
     }
 

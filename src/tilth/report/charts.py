@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tilth.report.comparing import groups_of
+from tilth.report.comparing import grouped
 from tilth.report.curves import Spread, downsampled, smoothed, spread_of
 from tilth.report.lab_file import Chart, Scale
 from tilth.report.reading import COLOURS, Section
@@ -64,11 +64,8 @@ def axis_points(section: Section) -> list[AxisPoint]:
 
 def axis_line(points: list[AxisPoint]) -> tuple[list[float], list[float]]:
     """The mean at each x value, without diverged runs."""
-    at: dict[float, list[float]] = {}
-    for point in points:
-        if not point.is_diverged:
-            at.setdefault(point.x, []).append(point.bits)
-    return list(at), [sum(bits) / len(bits) for bits in at.values()]
+    at = grouped((point for point in points if not point.is_diverged), "x")
+    return list(at), [sum(point.bits for point in group) / len(group) for group in at.values()]
 
 
 def axis_title(section: Section) -> str:
@@ -167,7 +164,7 @@ def unit_of_time(section: Section) -> tuple[str, int]:
 def spreads_of(section: Section, name: str) -> dict[str, Spread]:
     """The spread of a curve, by name, for each group with several seeds."""
     spreads = {}
-    for group, entries in groups_of(section.entries).items():
+    for group, entries in grouped(section.entries).items():
         curves = [getattr(entry.curves, name) for entry in entries if entry.run]
         if len(curves) > 1:
             spreads[group] = spread_of(curves)
@@ -186,7 +183,7 @@ def curves_caption(section: Section) -> str:
 
 def chart_data(section: Section) -> dict[str, Any]:
     """The data that the script of a page draws."""
-    groups = groups_of(section.entries)
+    groups = grouped(section.entries)
     names, styles = list(groups), group_styles(section)
     windows, _ = windows_of(section)
     return {

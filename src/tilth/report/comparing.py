@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from tilth.config.overrides import changed
 from tilth.config.training import ResolvedConfig, differences
@@ -15,6 +15,7 @@ from tilth.runs.run import Run
 from tilth.schema import flat
 
 MAX_NAMED = 3  # values in the name of a group
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -146,17 +147,17 @@ class _RunGroup(SeedStatistics):
         return self.name if number == 1 else f"{self.name} (mean of {number} seeds)"
 
 
-def groups_of(entries: Iterable[ReportedRun]) -> dict[str, list[ReportedRun]]:
-    """Return the entries of each group, in order."""
-    groups: dict[str, list[ReportedRun]] = {}
-    for entry in entries:
-        groups.setdefault(entry.group, []).append(entry)
+def grouped(items: Iterable[T], key: str = "group") -> dict[Any, list[T]]:
+    """Return the items by an attribute, in order."""
+    groups: dict[Any, list[T]] = {}
+    for item in items:
+        groups.setdefault(getattr(item, key), []).append(item)
     return groups
 
 
 def answer_of(entries: Sequence[ReportedRun]) -> str:
     """Say which group is best on validation, by how much, and whether that exceeds seed noise."""
-    comparable = groups_of(entry for entry in entries if entry.is_comparable)
+    comparable = grouped(entry for entry in entries if entry.is_comparable)
     groups = [_RunGroup(name, group) for name, group in comparable.items()]
     if not groups:
         return "No run has a validation loss yet."

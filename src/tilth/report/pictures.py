@@ -5,7 +5,7 @@ from typing import Any
 from tilth.accounting.pictures import new_figure, png_bytes
 from tilth.errors import import_extra
 from tilth.report import charts
-from tilth.report.comparing import groups_of
+from tilth.report.comparing import grouped
 from tilth.report.curves import downsampled, smoothed
 from tilth.report.lab_file import Chart, Scale
 from tilth.report.reading import Section
@@ -43,7 +43,7 @@ def curves_png(section: Section) -> bytes | None:
     panels[1].set_xlabel(f"training time ({unit})")
     if (losses := charts.shown_losses(section)) is not None:
         panels[0].set_ylim(losses)
-    groups = list(groups_of(entries))
+    groups = list(grouped(entries))
     _legend(figure, groups, [styles[group] for group in groups])
     return _png(figure)
 

@@ -15,7 +15,7 @@ from tilth.report.comparing import (
     answer_of,
     axis_values,
     group_names,
-    groups_of,
+    grouped,
     labels_of,
     notes_of,
     varying_values,
@@ -58,7 +58,7 @@ class Section:
     @property
     def colours(self) -> dict[str, str]:
         """The colour of each group: from the palette, or by rank on the axis."""
-        places = {name: group[0].x for name, group in groups_of(self.entries).items()}
+        places = {name: group[0].x for name, group in grouped(self.entries).items()}
         ordered = sorted({x for x in places.values() if x is not None})
         if None in places.values() or len(ordered) < 3:
             return dict(zip(places, cycle(COLOURS), strict=False))

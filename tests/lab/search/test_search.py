@@ -18,7 +18,7 @@ from tilth.lab.search import search as search_module
 from tilth.lab.search.findings import Outcome, SearchTrial
 from tilth.lab.search.journal import JOURNAL, Journal
 from tilth.lab.search.search import Search
-from tilth.lab.search.space import draw_values
+from tilth.lab.search.space import draw_points
 from tilth.report.lab_file import load_lab
 from tilth.runs.run import open_run
 
@@ -259,7 +259,7 @@ def test_a_budget_is_shared_by_all_trials(base, tmp_path, monkeypatch):
     # A step of twice the batch costs twice as much, and half of the trials have it, or so.
     words = ["batch_size=4,8"]
     sized = Search(base, words, tmp_path, trials=9)
-    doubled = [v["batch_size"] == 8 for v in draw_values(sized.space, 50, 0)]
+    doubled = [v["batch_size"] == 8 for _, v in draw_points(sized.space, 50, 0)]
     sized.plan()
     assert budgets[-1][1] == pytest.approx(40 / (1 + 8 * (1 + sum(doubled) / 50)))
     assert not list(tmp_path.iterdir())

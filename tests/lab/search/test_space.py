@@ -13,7 +13,7 @@ from tilth.lab.search.space import (
     Choice,
     Range,
     check_space,
-    draw_values,
+    draw_points,
     read_space,
     settings_label,
 )
@@ -45,7 +45,7 @@ def test_ranges(words, is_whole, is_logarithmic):
     assert isinstance(varied, Range)
     assert (varied.is_whole, varied.is_logarithmic) == (is_whole, is_logarithmic)
     low, high = map(float, words.partition("=")[2].split(".."))
-    drawn = [values[varied.name] for values in draw_values([varied], 300, seed=1)]
+    drawn = [values[varied.name] for _, values in draw_points([varied], 300, seed=1)]
     assert all(low <= value <= high and varied.parameter(value) == value for value in drawn)
     assert all(isinstance(value, int) for value in drawn) == is_whole
     middle = np.sqrt(low * high) if is_logarithmic else (low + high) / 2
@@ -75,7 +75,7 @@ def test_choices():
     assert compiled.ends == (True, False)
     assert layers.parameter(4) == "4"
     assert layers.parameter(3) is None
-    everything = list(draw_values([layers, name], 100, seed=0))
+    everything = [values for _, values in draw_points([layers, name], 100, seed=0)]
     assert {(v["model.num_layers"], v["optimizer.name"]) for v in everything} == {
         (number, word) for number in (2, 4, 6) for word in ("adamw", "muon")
     }

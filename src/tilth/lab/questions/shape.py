@@ -14,6 +14,7 @@ from tilth.data import open_data
 from tilth.lab.question import Findings, Sweep, Tell, at_equal_flops
 from tilth.lab.texts import retokenize
 from tilth.lab.trials import PlannedTrial, Results, TrialGroup
+from tilth.schema import check_int
 
 DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 FACTORS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4)  # of the base's context length or vocabulary size
@@ -135,6 +136,7 @@ class Vocabulary(ShapeSweep):
         self, base: TrainingConfig, seeds: int | None, folder: Path, max_bytes: int
     ) -> None:
         super().__init__(base, seeds)
+        check_int("max_bytes", max_bytes)
         self.folder, self.max_bytes = folder, max_bytes
         sizes = {int(base.model.vocab_size * factor) for factor in FACTORS}
         self.sizes = sorted(size for size in sizes if size >= SMALLEST_VOCABULARY)

@@ -31,7 +31,7 @@ from tilth.files import FileError, StrPath
 from tilth.formatting import join_words, printable
 from tilth.lab.texts import MOST_BYTES, documents_of, train_on
 from tilth.report.lab_file import Cell, Chart, Lab, Line, Table
-from tilth.schema import check_int
+from tilth.schema import Range, check_int
 from tilth.tokenizer import Tokenizer
 from tilth.tokenizer.inspection import Speed, encoding_speed, longest_tokens, shared_merges
 from tilth.tokenizer.patterns import describe
@@ -116,6 +116,7 @@ def compare_tokenizers(
             "bytes and the end token)."
         )
     check_int("max_bytes", max_bytes)
+    check_int("seed", seed, Range(at_least=0))
     corpora = []
     for name, folder in zip(names, folders, strict=True):
         tell(f"Reading the validation text of {name}.")

@@ -17,8 +17,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import IO, Any
 
-import numpy as np
-
 from tilth.config.overrides import changed
 from tilth.config.training import TrainingConfig
 from tilth.data import open_data
@@ -30,7 +28,7 @@ from tilth.lab.runner import Event, drive
 from tilth.lab.search.claims import locked, remove_claim, take_claim
 from tilth.lab.search.findings import Outcome, SearchTrial, best_trial, lab_of
 from tilth.lab.search.journal import JOURNAL, Journal, SearchPlan
-from tilth.lab.search.space import Values, check_space, draw_values, fits, read_space
+from tilth.lab.search.space import Values, check_space, draw_points, fits, read_space
 from tilth.lab.trials import PlannedTrial, read_result
 from tilth.report.lab_file import LOCK, RUNS, Lab, State, check_folder, load_lab, save_lab
 from tilth.runs.run import CONFIG, open_run
@@ -83,7 +81,7 @@ class Search:
     def plan(self) -> SearchPlan:
         """Measure the time of a step, and decide the number of steps."""
         own = self.own
-        drawn = [v for v in draw_values(self.space, 50, own.seed) if fits(v, self._changed)]
+        drawn = [v for _, v in draw_points(self.space, 50, own.seed) if fits(v, self._changed)]
         costs = [step_flops(self._changed(values)) / step_flops(own) for values in drawn]
         # In runs of the config's own cost: the first trial, and others of another size.
         worth = 1.0 + (self.trials - 1) * (fmean(costs) if costs else 1.0)
@@ -229,12 +227,10 @@ class Search:
     def _enqueue_fresh(self, journal: Journal) -> bool:
         """Enqueue a point that is new: in a small space, Optuna repeats itself."""
         known = [trial.values for trial in journal.all_searched()]
-        random = np.random.default_rng([self.own.seed, len(journal.trials())])
-        for _ in range(DRAWS):
-            drawn = {varied.name: varied.draw(random) for varied in self.space}
-            values = {varied.name: varied.at(drawn[varied.name]) for varied in self.space}  # type: ignore[arg-type]
+        seed = [self.own.seed, len(journal.trials())]
+        for parameters, values in draw_points(self.space, DRAWS, seed):
             if values not in known:
-                journal.enqueue(drawn)
+                journal.enqueue(parameters)
                 return True
         return False
 

@@ -10,7 +10,7 @@ optimizer.lr from 0.0001 to 0.1, log scale; model.num_layers 2, 4 or 6; seed fro
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -158,7 +158,7 @@ def check_space(space: Sequence[Varied], build: Build, seed: int = 0) -> float:
     for varied in space:
         if varied.name not in field_names():
             build({varied.name: None})  # an error, with a suggestion
-    drawn = list(draw_values(space, DRAWS, seed))
+    drawn = [values for _, values in draw_points(space, DRAWS, seed)]
     for varied in space:
         for value in varied.ends:
             # With the other values of the base; or else with some others that are searched.
@@ -180,11 +180,14 @@ def fits(values: Values, build: Build) -> bool:
     return False
 
 
-def draw_values(space: Sequence[Varied], number: int, seed: int) -> Iterable[dict[str, Any]]:
-    """Draw values at random."""
+def draw_points(
+    space: Sequence[Varied], number: int, seed: int | list[int]
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Draw points at random; yield their Optuna parameters and their values."""
     random = np.random.default_rng(seed)
     for _ in range(number):
-        yield {varied.name: varied.at(varied.draw(random)) for varied in space}  # type: ignore[arg-type]
+        drawn: dict[str, Any] = {varied.name: varied.draw(random) for varied in space}
+        yield drawn, {varied.name: varied.at(drawn[varied.name]) for varied in space}
 
 
 def settings_label(values: Values) -> str:
