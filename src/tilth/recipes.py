@@ -50,5 +50,4 @@ def recipe_named(name: str) -> DataRecipe:
     """Return the recipe of this name. Raises ValueError with a suggestion if there is none."""
     if name in RECIPES:
         return RECIPES[name]
-    hint = suggestion(name, RECIPES)
-    raise ValueError(f"There is no recipe {name!r}. {hint[0].upper()}{hint[1:]}")
+    raise ValueError(f"there is no recipe {name!r}; {suggestion(name, RECIPES)}")

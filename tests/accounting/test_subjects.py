@@ -55,7 +55,7 @@ def test_recipes(name):
     subject = find_subject(name)
     assert subject.config.context_length == RECIPES[name].context_length
     assert subject.batch_size == RECIPES[name].batch_size
-    assert subject.optimizer == RECIPES[name].optimizer.name
+    assert subject.optimizer == "muon"
     assert f"{subject.config.vocab_size:,}" in subject.notes[0]
 
 

@@ -108,7 +108,7 @@ def test_config_file_with_an_unknown_key(tmp_path):
     config = tmp_path / "tilth.toml"
     config.write_text("over_writ = true\n")
     done = tilth("corpus", "stories", "--out", str(tmp_path / "out"), "--config", str(config))
-    assert_one_sentence(done, "over_writ", str(config), "Did you mean overwrite?")
+    assert_one_sentence(done, "over_writ", str(config), "did you mean overwrite?")
 
 
 def test_a_key_may_be_named_like_a_verb(tmp_path):
@@ -116,7 +116,7 @@ def test_a_key_may_be_named_like_a_verb(tmp_path):
     config = tmp_path / "tilth.toml"
     config.write_text("[train]\nseed = 3\n")
     done = tilth("corpus", "stories", "--out", str(tmp_path / "out"), "--config", str(config))
-    assert_one_sentence(done, "Unknown key train.seed", str(config))
+    assert_one_sentence(done, "unknown key train.seed", str(config))
     config.write_text('tokenizer = "none.json"\n')
     (tmp_path / "a.txt").write_text("words")
     done = tilth("tokenize", "a.txt", "--out", "data", "--config", str(config), cwd=tmp_path)
@@ -146,7 +146,7 @@ def test_an_integer_may_have_a_decimal_point(tmp_path):
 def test_config_file_missing_or_broken(tmp_path):
     (tmp_path / "tilth.toml").write_text("text = [\n")
     missing = tilth("demo", "--config", str(tmp_path / "tilt.toml"))
-    assert_one_sentence(missing, "tilt.toml", "Did you mean tilth.toml?")
+    assert_one_sentence(missing, "tilt.toml", "did you mean tilth.toml?")
     broken = tilth("demo", "--config", str(tmp_path / "tilth.toml"))
     assert_one_sentence(broken, "tilth.toml", "not TOML")
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")

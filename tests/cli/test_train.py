@@ -240,7 +240,7 @@ def test_values_come_from_flags_over_the_file_over_the_recipe(data, tmp_path):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["tniy"], "There is no recipe 'tniy'. Did you mean tiny?"),
+        (["tniy"], "there is no recipe 'tniy'; did you mean tiny?"),
         (["tiny", "--model.d-modl", "3"], "Did you mean --model.d-model?"),
         (
             ["tiny", "--size", "3", "--model.num-layers", "2"],

@@ -84,6 +84,13 @@ def test_a_line_at_the_start_every_five_seconds_and_at_the_end(lines, clock):
     assert line.endswith("0:03:20 gone, 0:00:00 left")
 
 
+def test_a_run_of_any_length(capsys, clock):
+    """2**53 steps of half a second: timedelta raised OverflowError, which ended the training."""
+    with training_view(replace(CONFIG, steps=2**53)) as show:
+        show(record(1))
+    assert "142710460.5 years) left" in capsys.readouterr().err
+
+
 def test_each_event_is_one_line(lines):
     lines(record(1))
     assert lines(record(100, evaluation=EVALUATION, saved="step-000100", sample="Once.")) == [

@@ -17,7 +17,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from io import TextIOWrapper
 from itertools import chain, takewhile
 from pathlib import Path
@@ -112,14 +112,10 @@ def _read_toml(path: Path) -> dict[str, Any]:
     from tilth.files import read_toml
 
     if not path.exists():
-        hint = _suggestion(path.name, (file.name for file in path.parent.glob("*")))
-        raise FileNotFoundError(f"There is no config file {path}.{hint}")
+        names = (file.name for file in path.parent.glob("*"))
+        hint = suggestion(path.name, names, "check the path.")
+        raise FileNotFoundError(f"there is no config file {path}; {hint}")
     return read_toml(path)
-
-
-def _suggestion(wrong: str, names: Iterable[str]) -> str:
-    hint = suggestion(wrong, names, "")
-    return f" {hint[0].upper()}{hint[1:]}" if hint else ""
 
 
 def main() -> None:
@@ -234,4 +230,5 @@ def _unknown_key(error: UnknownOptionError) -> str:
     key = (error.token.keyword or error.token.value).strip("[]").replace("][", ".")
     names = chain.from_iterable(argument.names for argument in error.argument_collection)
     known = [name.lstrip("-").replace("-", "_") for name in names]
-    return f"Unknown key {key} in {error.token.source}.{_suggestion(key, known)}"
+    hint = suggestion(key, known, "remove it, or see --help for the options.")
+    return f"unknown key {key} in {error.token.source}; {hint}"

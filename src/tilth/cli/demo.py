@@ -27,14 +27,15 @@ import tilth
 from tilth.cli.signals import say
 from tilth.cli.tokenizer import print_pieces
 from tilth.config import MachineConfig, TrainingConfig
+from tilth.config.model import END_TOKEN
 from tilth.corpus import Corpus
 from tilth.corpus.stories import write_stories
 from tilth.files import load_manifest, save_manifest
 from tilth.formatting import format_bytes, format_duration, printable, scientific
 from tilth.runs import StepRecord
 from tilth.runs.metrics import METRICS
+from tilth.schema import Range, check_int
 
-END = "<|endoftext|>"
 SENTENCE = "Once upon a time, a hedgehog learned to program."
 BEGINNINGS = ("Once upon a time", "There was once a mouse", "Deep in the forest lived a")
 WIDTH = 80
@@ -128,7 +129,7 @@ def make_stories(demo: Demo) -> str:
 def learn_tokenizer(demo: Demo) -> str:
     """Train BPE: start from bytes, merge the most frequent pair into a token, repeat."""
     if not demo.tokenizer.exists():
-        tokenizer = tilth.train_tokenizer(demo.stories, demo.sizes.vocab_size, [END])
+        tokenizer = tilth.train_tokenizer(demo.stories, demo.sizes.vocab_size, [END_TOKEN])
         tokenizer.save(demo.tokenizer)
     tokenizer = tilth.Tokenizer.load(demo.tokenizer)
     ids = tokenizer.encode(SENTENCE)
@@ -229,8 +230,7 @@ STAGES: tuple[tuple[str, Callable[[Demo], str]], ...] = (
 
 def _claim(folder: Path, sizes: Sizes, seed: int) -> bool:
     """Create the folder; return whether it held the same demo already."""
-    if not 0 <= seed < 2**63:
-        raise ValueError(f"--seed is {seed}; give 0 or more, below 2**63.")
+    check_int("--seed", seed, Range(at_least=0, below=2**63))
     settings = {**asdict(sizes), "seed": seed}
     path = folder / "demo.json"
     if path.exists():

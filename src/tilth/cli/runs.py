@@ -3,12 +3,13 @@
 import math
 import time
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from tilth.cli.options import Json
 from tilth.cli.output import print_result
-from tilth.formatting import printable
+from tilth.formatting import format_duration, printable
 from tilth.runs.metrics import METRICS, finite_or_none
 from tilth.runs.run import CONFIG, MANIFEST, Run, open_run
 
@@ -91,30 +92,23 @@ def _standing(run: Run) -> dict[str, Any]:
 
 def _table(rows: list[dict[str, Any]]) -> Iterator[str]:
     headings = ("name", "state", "step", *(heading for heading, _ in COLUMNS.values()), "age")
-    table = [headings, *(_cells(row, len(headings)) for row in rows)]
-    name, state, *widths = (max(map(len, column)) for column in zip(*table, strict=True))
+    table = [headings, *map(_cells, rows)]
+    widths = [max(map(len, column)) for column in zip_longest(*table, fillvalue="")]
     for cells, row in zip(table, [{}, *rows], strict=True):
-        numbers = (f"  {cell:>{width}}" for cell, width in zip(cells[2:], widths, strict=True))
-        line = f"{cells[0]:<{name}}  {cells[1]:<{state}}{''.join(numbers)}".rstrip()
+        aligned = zip(cells, "<<>>>>>>>", widths, strict=False)
+        line = "  ".join(f"{cell:{side}{width}}" for cell, side, width in aligned).rstrip()
         yield f"{line}: {printable(row['problem'])}" if "problem" in row else line
 
 
-def _cells(row: dict[str, Any], columns: int) -> tuple[str, ...]:
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     name = printable(row["name"])
     if "problem" in row:
-        return (name, row["state"], *[""] * (columns - 2))
+        return (name, row["state"])
     numbers = ((row[key], form) for key, (_, form) in COLUMNS.items())
     return (
         name,
         row["state"],
         f"{row['step']:,} of {row['steps']:,}",
         *("-" if number is None else format(number, form) for number, form in numbers),
-        _age(row["age_seconds"]),
+        format_duration(round(row["age_seconds"])),
     )
-
-
-def _age(seconds: float) -> str:
-    for unit, name in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * unit:
-            return f"{seconds // unit:.0f} {name}"
-    return f"{seconds:.0f} s"

@@ -26,7 +26,7 @@ from rich.text import Text
 from tilth.cli.progress import stderr_console
 from tilth.cli.signals import first_signal, say, silence_stderr
 from tilth.config.training import ResolvedConfig
-from tilth.formatting import printable
+from tilth.formatting import format_duration, printable
 from tilth.runs.metrics import StepRecord
 
 if TYPE_CHECKING:
@@ -149,7 +149,8 @@ class _Standing:
 
 
 def _clock(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds)))
+    # timedelta raises OverflowError for more than 2.7 million years.
+    return str(timedelta(seconds=round(seconds))) if seconds < 1e9 else format_duration(seconds)
 
 
 # --- plain lines ----------------------------------------------------------------------------------
