@@ -100,6 +100,17 @@ def test_a_base_without_trials_is_an_error(stories, tmp_path, budget):
         tilth.lab.plan("context", stories, out=tmp_path / "lab", **options)
 
 
+def test_workers_share_the_cores_of_this_process_not_of_the_host(
+    stories, mine, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(4)), raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    changes = {**SMALL["changes"]}
+    del changes["machine.threads"]
+    options = {**SMALL, "changes": changes, "out": tmp_path / "lab", "workers": 2}
+    assert tilth.lab.plan(mine, stories, **options).question.base.machine.threads == 2
+
+
 def test_a_text_is_named_by_its_folder_even_in_it(stories, tmp_path, monkeypatch):
     shutil.copytree(stories.folder, tmp_path / "copy")
     monkeypatch.chdir(tmp_path / "copy")

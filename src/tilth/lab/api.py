@@ -36,16 +36,9 @@ from tilth.lab.questions.tokenizers import compare_tokenizers
 from tilth.lab.texts import MOST_BYTES
 from tilth.report.lab_file import Lab, check_folder, load_lab, new_lab, save_lab
 
-QUESTIONS: dict[str, type[Question]] = {
-    "learning-rate": LearningRate,
-    "lr": LearningRate,
-    "batch-size": BatchSize,
-    "ablations": Ablations,
-    "corpora": Corpora,
-    "depth": Depth,
-    "context": Context,
-    "vocabulary": Vocabulary,
-}
+KINDS = (LearningRate, BatchSize, Ablations, Corpora, Depth, Context, Vocabulary)
+QUESTIONS: dict[str, type[Question]] = {"learning-rate": LearningRate}
+QUESTIONS |= {kind.name: kind for kind in KINDS}
 SHAPE = ("depth", "context", "vocabulary")
 
 DataFolder = StrPath | Data

@@ -6,7 +6,6 @@ for event in plan.run():
     ...
 """
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, TypedDict
 
 from tilth.accounting import count_parameters
 from tilth.config.overrides import changed
+from tilth.config.threads import usable_cores
 from tilth.config.training import TrainingConfig, differences
 from tilth.data import open_data
 from tilth.files import StrPath
@@ -162,7 +162,7 @@ def _base(data: StrPath, options: Options, workers: int) -> TrainingConfig:
     config = recipe(data, size=options.get("size"), steps=options.get("steps", SOME_STEPS))
     values: dict[str, Any] = dict(WATCH)
     if workers > 1:
-        values["machine.threads"] = max(1, (os.cpu_count() or 1) // workers)
+        values["machine.threads"] = max(1, usable_cores() // workers)
     own = {"batch_size": options.get("batch_size"), "seed": options.get("seed")}
     values |= {name: value for name, value in own.items() if value is not None}
     return changed(config, {**values, **options.get("changes", {})})

@@ -18,7 +18,6 @@ without end tokens.
 With the tokenizer of sky, sea needs 166.7% more tokens than with its own
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise, permutations, product
@@ -26,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tilth.config.threads import usable_cores
 from tilth.data.token_files import Data, open_data
 from tilth.files import FileError, StrPath
 from tilth.formatting import join_words, printable
@@ -179,8 +179,7 @@ def _open(name: str, folder: StrPath, max_bytes: int) -> _Corpus:
 
 
 def _measure(text: _Corpus, tokenizer: Tokenizer, end_token: str) -> _Measured:
-    threads = os.cpu_count() or 1
-    _, ends = tokenizer.encode_documents(text.documents, end_token, threads=threads)
+    _, ends = tokenizer.encode_documents(text.documents, end_token, threads=usable_cores())
     return _Measured(text.sizes, np.diff(ends, prepend=np.uint64(0)).astype(np.int64) - 1)
 
 
