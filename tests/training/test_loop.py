@@ -148,9 +148,7 @@ def dropped_schedule(monkeypatch):
 
 
 def dropped_guard(monkeypatch):
-    monkeypatch.setattr(
-        session.Guard, "from_dict", lambda values: session.Guard(values["max_skipped"])
-    )
+    monkeypatch.setattr(session, "read", lambda kind, values, *_, **__: kind(values["max_skipped"]))
 
 
 def dropped_optimizer(monkeypatch):

@@ -60,6 +60,8 @@ def read_parts(file: ListedFile, *, start: int, part_bytes: int) -> Iterator[tup
     try:
         with open_listed(file) as raw:
             compression = compression_of(file.path)
+            if compression and not file.size_bytes:  # even an empty text has a header
+                raise EOFError
             decompressed = gzip.GzipFile(fileobj=raw) if compression == "gz" else raw
             parts = iter(partial(decompressed.read, part_bytes), b"")
             if compression == "zst":
