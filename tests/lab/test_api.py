@@ -52,6 +52,18 @@ def test_a_question_is_planned_run_and_read(stories, mine, tmp_path):
     assert list(tilth.lab.plan(mine, stories, out=tmp_path / "lab", **SMALL).run()) == []
 
 
+def test_an_option_overrides_the_file_of_a_question(stories, mine, tmp_path):
+    mine.write_text(
+        "[base]\nbatch_size = 2\noptimizer.lr = 0.5\n[grid]\noptimizer.weight_decay = [0.0, 0.1]"
+    )
+    file = {name: value for name, value in SMALL.items() if name != "batch_size"}
+    base = tilth.lab.plan(mine, stories, out=tmp_path / "lab", **file).question.base
+    assert (base.batch_size, base.optimizer.lr) == (2, 0.5)
+    options = {**SMALL, "changes": {**SMALL["changes"], "optimizer.lr": 0.25}}
+    base = tilth.lab.plan(mine, stories, out=tmp_path / "lab", **options).question.base
+    assert (base.batch_size, base.optimizer.lr) == (4, 0.25)
+
+
 def test_every_question_is_a_function(stories, tmp_path, monkeypatch):
     """One trial each; the trials have tests elsewhere."""
     monkeypatch.setattr("tilth.lab.questions.learning_rate.FIRST_POWERS", range(1))

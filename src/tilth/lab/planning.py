@@ -146,7 +146,7 @@ def plan_question(
     if by_clock and workers > 1:
         tell("this question compares times, so its trials run one at a time")
         workers = 1
-    base = changed(_base(data, options, workers), base_changes or {})
+    base = _base(data, options, workers, base_changes or {})
     if not make(base).trials({}):
         raise ValueError(f"{name} has no trials for this base; give another batch or model size.")
     seconds = None
@@ -157,15 +157,18 @@ def plan_question(
     return Plan(make(base), out, workers, seconds, tuple(options.get("command", ())), tell)
 
 
-def _base(data: StrPath, options: Options, workers: int) -> TrainingConfig:
+def _base(
+    data: StrPath, options: Options, workers: int, base_changes: Mapping[str, Any]
+) -> TrainingConfig:
+    """Return the base; an option overrides the question's file, the file the recipe."""
     recipe = recipe_named(options.get("recipe", "small"))
     config = recipe(data, size=options.get("size"), steps=options.get("steps", SOME_STEPS))
     values: dict[str, Any] = dict(WATCH)
     if workers > 1:
         values["machine.threads"] = max(1, usable_cores() // workers)
     own = {"batch_size": options.get("batch_size"), "seed": options.get("seed")}
-    values |= {name: value for name, value in own.items() if value is not None}
-    return changed(config, {**values, **options.get("changes", {})})
+    given = {name: value for name, value in own.items() if value is not None}
+    return changed(config, {**values, **base_changes, **given, **options.get("changes", {})})
 
 
 def _same_base(out: Path, base: TrainingConfig, options: Options) -> TrainingConfig:

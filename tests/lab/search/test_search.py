@@ -234,6 +234,11 @@ def test_default_values_outside_the_space(base, tmp_path):
     assert (first.state.name, first.params) == ("FAIL", {})  # so it says nothing of the range
 
 
+def test_fixed_values_override_the_evaluation_of_a_search(base, tmp_path):
+    search = Search(base, [LR], tmp_path, fixed={"watch.evaluation_tokens": 64})
+    assert search.own.watch.evaluation_tokens == 64
+
+
 def test_fixed_values_hold_for_all_trials(base, tmp_path):
     fixed = {"steps": 1, "model.d_ff": 24, "batch_size": 2}
     outcomes_of(Search(base, ["model.num_layers=1,2"], tmp_path, fixed=fixed))

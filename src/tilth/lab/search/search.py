@@ -66,7 +66,7 @@ class Search:
         self.base = replace(base, data=str(Path(base.data).resolve()))
         self.vary, self.space = tuple(vary), read_space(vary)
         self.folder = Path(out)
-        self.fixed = {**(fixed or {}), **WATCH}
+        self.fixed = {**WATCH, **(fixed or {})}
         self.trials, self.command = trials, tuple(command)
         self.own = self._changed({})
         # The share of random values that fit together.
