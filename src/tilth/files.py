@@ -38,7 +38,11 @@ Progress = Callable[[str, int, int], None]
 """Progress callback of long work: the phase, the amount done, the total."""
 
 MAX_JSON_BYTES = 64 << 20
-"""The maximum size of a manifest or config: parsing takes about ten times as much memory."""
+"""The maximum size of a manifest: parsing takes about ten times as much memory."""
+
+MAX_TOML_BYTES = 1 << 20
+MAX_TOML_DOTS = 10_000
+"""The parser takes quadratic time for a dotted key: a second for 10,000 dots, an hour for a MB."""
 
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
@@ -289,9 +293,14 @@ def read_bytes(path: StrPath, max_bytes: int | None = None) -> bytes:
 
 def read_toml(path: StrPath) -> dict[str, Any]:
     """Read a TOML file; raise FileError if it is malformed."""
-    data = read_bytes(path, MAX_JSON_BYTES)
+    data = read_bytes(path, MAX_TOML_BYTES)
+    if data.count(b".") > MAX_TOML_DOTS:
+        problem = f"has more than {MAX_TOML_DOTS:,} dots, too many for a config"
+        raise FileError(path, problem, "check the path")
     try:
-        return tomllib.loads(data.decode("utf-8"))
+        values = tomllib.loads(data.decode("utf-8"))
+        check_depth("the file", values)  # `a.a.a` has any depth
+        return values
     except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, nested too deeply
         raise FileError(path, f"is not TOML ({error})", "correct it, or check the path") from None
 

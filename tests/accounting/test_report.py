@@ -8,8 +8,17 @@ from hypothesis import strategies as st
 
 from tests.accounting.configs import configs
 from tilth.accounting import HARDWARE, account, total_bytes
-from tilth.accounting.report import WIDTH, plain, shares_table
+from tilth.accounting.report import WIDTH, plain, render, shares_table
 from tilth.formatting import format_bytes, format_duration, scientific
+
+
+def test_escape_sequences_in_a_name_are_escaped():
+    name = "\x1b[31mrun"
+    values = account("tiny").to_dict() | {"name": name}
+    assert "\x1b" not in render(values)
+    table = shares_table(f"{name}, by size", "shape", {name: {"head": 1}})
+    assert table.title == "\\x1b[31mrun, by size"
+    assert list(table.columns[0].cells) == ["\\x1b[31mrun"]
 
 
 def test_gpt2_xl():

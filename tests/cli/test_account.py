@@ -136,6 +136,14 @@ def test_a_deeply_nested_file_is_an_error(tmp_path):
         assert "deep.toml is not TOML" in done.stderr
 
 
+def test_a_deep_config_of_another_verb_is_an_error(tmp_path):
+    deep = tmp_path / "deep.toml"
+    deep.write_text("a." * 3000 + "b = 1")  # valid TOML; cyclopts recursed through it
+    done = tilth("runs", str(tmp_path), "--config", str(deep))
+    assert done.returncode == 2
+    assert "deep.toml is not TOML (the file is nested too deeply.)" in done.stderr
+
+
 def test_a_pipe_is_not_read(tmp_path):
     os.mkfifo(tmp_path / "pipe.toml")
     done = tilth("account", str(tmp_path / "pipe.toml"))

@@ -244,7 +244,7 @@ def test_the_folder_of_another_demo_is_an_error(made, tmp_path):
     (tmp_path / "mine" / "precious.txt").write_text("precious")
     with pytest.raises(FileExistsError, match="mine is not empty and is not a demo; name another"):
         run_demo(tmp_path, out=tmp_path / "mine")
-    with pytest.raises(ValueError, match="--seed is -1; give 0 or more"):
+    with pytest.raises(ValueError, match="--seed must be at least 0, not -1"):
         run_demo(tmp_path, seed=-1)
     assert [path.name for path in tmp_path.rglob("*")] == ["mine", "precious.txt"]
 

@@ -133,7 +133,7 @@ def test_age_is_the_time_since_the_last_step(tmp_path, lines_of):
     make_run(tmp_path / "first", RECORDS)
     hours_ago = time.time() - 3 * 3600 - 60
     os.utime(tmp_path / "first" / "metrics.jsonl", (hours_ago, hours_ago))
-    assert lines_of(tmp_path)[1].endswith("  3 h")
+    assert lines_of(tmp_path)[1].endswith("  3.0 hours")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from tilth.formatting import format_bytes, format_duration, scientific
+from tilth.formatting import format_bytes, format_duration, printable, scientific
 
 WIDTH = 100  # columns of text in a file or a pipe
 Values = Mapping[str, Any]
@@ -57,7 +57,7 @@ def share(part: float, whole: float) -> str:
 def _heading(values: Values) -> Iterator[str]:
     model = values["model"]
     shape = (
-        f"{values['name']}: {model['num_layers']} layers of width {model['d_model']:,}, "
+        f"{printable(values['name'])}: {model['num_layers']} layers of width {model['d_model']:,}, "
         f"{model['num_heads']} heads, d_ff {model['d_ff']:,} ({model['ffn']}), "
         f"vocabulary {model['vocab_size']:,}, context {model['context_length']:,}"
     )
@@ -207,6 +207,7 @@ def _optimum(values: Values) -> Iterator[str]:
 
 def _table(title: str, columns: Sequence[str], *sections: Sequence[Sequence[Any]]) -> Table:
     """A table of texts and integers, with a line between sections; the first column is left."""
+    title = printable(title)  # it may name a file; rich passes escape sequences on
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
     table.min_width = len(title)  # else rich wraps the title of a narrow table
     table.caption_justify = "left"
@@ -216,5 +217,5 @@ def _table(title: str, columns: Sequence[str], *sections: Sequence[Sequence[Any]
     for section in sections:
         table.add_section()
         for row in section:
-            table.add_row(*(cell if isinstance(cell, str) else f"{cell:,}" for cell in row))
+            table.add_row(*(printable(c) if isinstance(c, str) else f"{c:,}" for c in row))
     return table
