@@ -30,8 +30,7 @@ def read_column(
 
     The values are an array of type `large_binary`, of about `block_bytes` or of one row.
     """
-    with open_column(file, name) as (rows, raw):
-        large_binary = import_extra("pyarrow", "A Parquet file").large_binary()
+    with open_column(file, name) as (pyarrow, rows, raw):
         num_rows, groups = read_footer(raw)
         # pyarrow reads all of these for one name, and counts them as the row groups do.
         paths = [f"{rows.schema.column(index).path}." for index in range(len(rows.schema))]
@@ -50,7 +49,7 @@ def read_column(
             for batch in rows.iter_batches(
                 max_rows, row_groups=[number], columns=[name], use_threads=False
             ):
-                values = batch.column(name).cast(large_binary)
+                values = batch.column(name).cast(pyarrow.large_binary())
                 values = values.slice(max(0, start - row))
                 row += batch.num_rows
                 del batch
@@ -68,8 +67,8 @@ def read_column(
 
 
 @contextmanager
-def open_column(file: ListedFile, name: str) -> Iterator[tuple[Any, BinaryIO]]:
-    """Yield pyarrow's file and the raw file below it, if it has a column of texts of this name."""
+def open_column(file: ListedFile, name: str) -> Iterator[tuple[Any, Any, BinaryIO]]:
+    """Yield pyarrow, its file and the raw file below it, if the named column holds texts."""
     pyarrow = import_extra("pyarrow", "A Parquet file")
     parquet = import_extra("pyarrow.parquet", "A Parquet file")
     try:
@@ -86,7 +85,7 @@ def open_column(file: ListedFile, name: str) -> Iterator[tuple[Any, BinaryIO]]:
                 arrow_extensions_enabled=False,
             )
             _check_type(file, name, rows.schema_arrow)
-            yield rows, raw
+            yield pyarrow, rows, raw
     except FileError:
         raise
     # For a damaged footer, pyarrow also raises Python's built-in exceptions.

@@ -69,7 +69,7 @@ class CheckpointWriter:
         store = TensorStore()
         packed = pack({"optimizer": optimizer.state_dict(), **tensors}, "state", store.store)
         files = {
-            file: {name: _copy(tensor) for name, tensor in of_file.items()}
+            file: {n: t.detach().to("cpu", copy=True).contiguous() for n, t in of_file.items()}
             for file, of_file in ((MODEL, model.state_dict()), (OPTIMIZER, store.by_name))
         }
         content = {"step": step, **deepcopy(content), "packed": packed}
@@ -245,10 +245,6 @@ class TensorStore:
         self.by_name[name] = plain.clone() if storage in self._storages else plain
         self._storages.add(storage)
         return name
-
-
-def _copy(tensor: Tensor) -> Tensor:
-    return tensor.detach().to("cpu", copy=True).contiguous()
 
 
 # --- random generators ----------------------------------------------------------------------------

@@ -94,15 +94,13 @@ def _worlds() -> dict[str, World]:
     animals = _by_name(_named("friend", "animal girls"), _named("friend", "animal boys"))
     animal_roles = _common_roles("animal", words["animal surnames"].words())
     rulers = [_role("ruler", "king", "he"), _role("ruler", "queen", "she")]
-    heroes = {
-        "child": _by_name(_named("hero", "girls"), _named("hero", "boys")),
-        "animal": _by_name(_named("hero", "animal boys"), _named("hero", "animal girls")),
-        "tale": _by_name(_named("hero", "tale names")),
-    }
+    heroes = _by_name(_named("hero", "girls"), _named("hero", "boys"))
+    animal_heroes = _by_name(_named("hero", "animal boys"), _named("hero", "animal girls"))
+    things = _by_name(_named("hero", "tale names"))
     return {
-        "child": (heroes["child"], children, child_roles),  # mostly Lily and her friend Tim
-        "animal": (heroes["animal"], animals, animal_roles),  # mostly Pip the mouse and Hazel
-        "tale": (heroes["tale"], children, [*child_roles, rulers]),  # a thing and a child
+        "child": (heroes, children, child_roles),  # mostly Lily and her friend Tim
+        "animal": (animal_heroes, animals, animal_roles),  # mostly Pip the mouse and Hazel
+        "tale": (things, children, [*child_roles, rulers]),  # a thing and a child
     }
 
 
