@@ -117,6 +117,8 @@ def test_a_key_may_be_named_like_a_verb(tmp_path):
     config.write_text("[train]\nseed = 3\n")
     done = tilth("corpus", "stories", "--out", str(tmp_path / "out"), "--config", str(config))
     assert_one_sentence(done, "unknown key train.seed", str(config))
+    config.write_text("debug = true")
+    assert_one_sentence(tilth("demo", "--config", str(config)), "unknown key debug", str(config))
     config.write_text('tokenizer = "none.json"\n')
     (tmp_path / "a.txt").write_text("words")
     done = tilth("tokenize", "a.txt", "--out", "data", "--config", str(config), cwd=tmp_path)

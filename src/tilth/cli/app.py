@@ -95,6 +95,8 @@ def _launch(
         from cyclopts.argument import ArgumentCollection, update_argument_collection
 
         options = _read_toml(config)
+        for key in options.keys() & {"config", "debug"}:  # cyclopts would ignore them
+            raise ValueError(f"unknown key {key} in {config}; it is an option of the command line.")
 
         def from_file(verb: App, _names: tuple[str, ...], arguments: ArgumentCollection) -> None:
             # Options override the file, the file overrides defaults; unknown keys are errors.
