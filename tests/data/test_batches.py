@@ -372,7 +372,6 @@ def test_an_epoch_shows_every_window_once(num_tokens, batch_size, context_length
     batches = Batches(np.arange(num_tokens), batch_size, context_length, seed=3, order="epoch")
     num_windows = (num_tokens - 1) // context_length
     assert batches.num_windows == num_windows
-    assert batches.batches_per_epoch == math.ceil(num_windows / batch_size)
     num_batches = math.ceil(5 * num_windows / batch_size)
     starts = np.concatenate([batches.starts(number) for number in range(num_batches)])
     epochs = starts[: 5 * num_windows].reshape(5, num_windows)

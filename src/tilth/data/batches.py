@@ -119,11 +119,6 @@ class Batches:
         """The number of windows of an epoch, which do not overlap."""
         return (self.num_tokens - 1) // self.context_length  # the last token is only a target
 
-    @property
-    def batches_per_epoch(self) -> int:
-        """The number of batches that cover an epoch, or read as many tokens in random order."""
-        return -(-self.num_windows // self.batch_size)
-
     def starts(self, number: int) -> Int64[np.ndarray, " rows"]:
         """Return the index of the first token of each row of batch `number`."""
         number = self._checked(number)
