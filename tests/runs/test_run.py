@@ -337,6 +337,18 @@ def test_newest_checkpoint_without_evaluations(make_run):
     assert run.is_finished
 
 
+def test_config_is_not_written_through_a_link(make_run, tmp_path):
+    run = make_run()
+    outside = tmp_path / "mine.toml"
+    config = run.folder / "config.toml"
+    config.rename(outside)
+    config.symlink_to(outside)
+    before = outside.read_bytes()
+    with pytest.raises(FileError, match=r"config\.toml is a symbolic link; replace it by a copy"):
+        run.save_config(replace(run.config, steps=200))
+    assert outside.read_bytes() == before
+
+
 def test_next_checkpoint_is_read_if_one_is_removed_meanwhile(make_run, monkeypatch):
     run = make_run()
     checkpoints = run.folder / "checkpoints"

@@ -154,6 +154,9 @@ class Run:
 
     def save_config(self, config: ResolvedConfig) -> "Run":
         """Replace the config and the README; return the run with them."""
+        if (self.folder / CONFIG).is_symlink():  # an untrusted run may link to a file of the user
+            hint = "replace it by a copy of the file"
+            raise FileError(self.folder / CONFIG, "is a symbolic link", hint)
         _save_config(self.folder, self.folder.resolve().name, config)
         return open_run(self.folder)
 
