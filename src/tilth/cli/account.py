@@ -22,28 +22,31 @@ class ModelOverrides(overrides_of(ModelConfig)):  # type: ignore[misc]
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Settings:
-    """The settings of `tilth.account`; None is its default."""
+    """The settings of `tilth.account`; None is its default.
+
+    Args:
+        batch_size: Sequences per step.
+        num_microbatches: Microbatches per step (gradient accumulation).
+        steps: Number of optimizer steps.
+        optimizer: Optimizer whose state and update are counted.
+        dtype: Autocast dtype; weights stay float32.
+        recompute: Count activation recomputation: a second forward pass in the backward pass.
+        hardware: Hardware to estimate hours for: a100, h100, rtx4090, ...; `this` is measured.
+        mfu: Model FLOPs utilization; default 0.5.
+        hours: Hours on the hardware, to compute the compute-optimal model size for.
+        price_per_hour: Price of an hour on the hardware.
+    """
 
     batch_size: int | None = None
-    """Sequences per step."""
     num_microbatches: int | None = None
-    """Microbatches per step (gradient accumulation)."""
     steps: int | None = None
-    """Number of optimizer steps."""
     optimizer: Literal["adamw", "muon", "sgd"] | None = None
-    """Optimizer whose state and update are counted."""
     dtype: Literal["float32", "tf32", "bfloat16", "float16"] | None = None
-    """Autocast dtype; weights stay float32."""
     recompute: bool = False
-    """Count activation recomputation: a second forward pass in the backward pass."""
     hardware: str | None = None
-    """Hardware to estimate hours for: a100, h100, rtx4090, ...; `this` is measured."""
     mfu: float | None = None
-    """Model FLOPs utilization; default 0.5."""
     hours: float | None = None
-    """Hours on the hardware, to compute the compute-optimal model size for."""
     price_per_hour: Annotated[float | None, Parameter(name="--price")] = None
-    """Price of an hour on the hardware."""
 
 
 DEFAULT = Settings()

@@ -60,11 +60,14 @@ Json = Annotated[bool, Parameter(help="Print one line of JSON.")]
 @Parameter(name="*")
 @dataclass(frozen=True)
 class CorpusOptions:
-    """How documents are read; None is the default of the function called."""
+    """How documents are read; None is the default of the function called.
+
+    Args:
+        separator: Separator of the documents in text files; default: <|endoftext|>.
+        field: Field of JSON lines or Parquet files that holds the text; default: text.
+        on_error: Response to a document that is not valid text; default: stop (corpus info: skip).
+    """
 
     separator: Annotated[str | None, UTF8] = None
-    """Separator of the documents in text files; default: <|endoftext|>."""
     field: Annotated[str | None, UTF8] = None
-    """Field of JSON lines or Parquet files that holds the text; default: text."""
     on_error: Literal["stop", "skip"] | None = None
-    """Response to a document that is not valid text; default: stop (corpus info: skip)."""
