@@ -532,6 +532,12 @@ NB_MODULE(_core, m) {
   m.attr("MAX_THREADS") = tilth::max_threads;
   m.attr("MAX_VOCAB_SIZE") = tilth::max_vocab_size;
   m.attr("MAX_TOKENS") = tilth::max_tokens;
+  nb::typed<nb::dict, nb::str, nb::str> patterns;
+  for (const NamedPattern& named : named_patterns()) {
+    patterns[nb::str(named.name.data(), named.name.size())] =
+        nb::str(named.regex.data(), named.regex.size());
+  }
+  m.attr("PATTERNS") = patterns;
 
   m.def("split", &split, "text"_a, "pattern"_a,
         nb::sig("def split(text: str | bytes, pattern: list[str]) -> list[str]"),

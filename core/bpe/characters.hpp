@@ -17,6 +17,7 @@
 #include <immintrin.h>
 // For functions that are called only if the processor has these instructions.
 #define TILTH_AVX2 __attribute__((target("avx2,bmi,popcnt")))
+#define TILTH_AVX512 __attribute__((target("avx512f,avx512bw,avx2,bmi,bmi2,lzcnt,popcnt")))
 #endif
 
 namespace tilth::bpe {
@@ -44,8 +45,11 @@ inline Character decode_character(std::string_view text, std::size_t position) {
 // The classes of 64 bytes: bit i is for byte i. Only non_ascii is set for bytes outside ASCII.
 struct ByteMasks {
   std::uint64_t letters = 0;
+  std::uint64_t uppers = 0;  // A to Z
   std::uint64_t numbers = 0;
   std::uint64_t spaces = 0;       // all white space
+  std::uint64_t line_ends = 0;    // \r, \n
+  std::uint64_t slashes = 0;      // /
   std::uint64_t apostrophes = 0;  // '
   std::uint64_t blanks = 0;       // U+0020
   std::uint64_t non_ascii = 0;
@@ -85,10 +89,16 @@ inline ByteMasks classify_64_bytes(const char* bytes) {
     std::memcpy(&c, bytes + i, 16);
     // Unsigned subtraction wraps: x - low <= high - low tests low <= x <= high.
     const auto is_letter = static_cast<detail::Mask16>((c | 0x20) - 'a' <= 25);
+    const auto is_upper = static_cast<detail::Mask16>(c - 'A' <= 25);
     const auto is_number = static_cast<detail::Mask16>(c - '0' <= 9);
+    const auto is_line_end =
+        static_cast<detail::Mask16>(c == '\r') | static_cast<detail::Mask16>(c == '\n');
     const auto is_blank = static_cast<detail::Mask16>(c == ' ');
     const auto is_space = static_cast<detail::Mask16>(c - '\t' <= 4) | is_blank;
     masks.letters |= detail::top_bits(is_letter) << i;
+    masks.uppers |= detail::top_bits(is_upper) << i;
+    masks.line_ends |= detail::top_bits(is_line_end) << i;
+    masks.slashes |= detail::top_bits(static_cast<detail::Mask16>(c == '/')) << i;
     masks.numbers |= detail::top_bits(is_number) << i;
     masks.spaces |= detail::top_bits(is_space) << i;
     masks.blanks |= detail::top_bits(is_blank) << i;
@@ -115,6 +125,11 @@ TILTH_AVX2 inline ByteMasks classify_64_bytes_avx2(const char* bytes) {
         _mm256_sub_epi8(_mm256_or_si256(c, _mm256_set1_epi8(0x20)), _mm256_set1_epi8('a'));
     const __m256i is_letter =
         _mm256_cmpeq_epi8(_mm256_min_epu8(letter, _mm256_set1_epi8(25)), letter);
+    const __m256i upper = _mm256_sub_epi8(c, _mm256_set1_epi8('A'));
+    const __m256i is_upper = _mm256_cmpeq_epi8(_mm256_min_epu8(upper, _mm256_set1_epi8(25)), upper);
+    const __m256i is_line_end = _mm256_or_si256(_mm256_cmpeq_epi8(c, _mm256_set1_epi8('\r')),
+                                                _mm256_cmpeq_epi8(c, _mm256_set1_epi8('\n')));
+    const __m256i is_slash = _mm256_cmpeq_epi8(c, _mm256_set1_epi8('/'));
     const __m256i number = _mm256_sub_epi8(c, _mm256_set1_epi8('0'));
     const __m256i is_number =
         _mm256_cmpeq_epi8(_mm256_min_epu8(number, _mm256_set1_epi8(9)), number);
@@ -126,6 +141,9 @@ TILTH_AVX2 inline ByteMasks classify_64_bytes_avx2(const char* bytes) {
     // Not a lambda: it would not be compiled for AVX2.
 #define TILTH_TOP_BITS(v) (std::uint64_t{static_cast<std::uint32_t>(_mm256_movemask_epi8(v))} << i)
     masks.letters |= TILTH_TOP_BITS(is_letter);
+    masks.uppers |= TILTH_TOP_BITS(is_upper);
+    masks.line_ends |= TILTH_TOP_BITS(is_line_end);
+    masks.slashes |= TILTH_TOP_BITS(is_slash);
     masks.numbers |= TILTH_TOP_BITS(is_number);
     masks.spaces |= TILTH_TOP_BITS(_mm256_or_si256(is_control, is_blank));
     masks.blanks |= TILTH_TOP_BITS(is_blank);
@@ -136,9 +154,39 @@ TILTH_AVX2 inline ByteMasks classify_64_bytes_avx2(const char* bytes) {
   return masks;
 }
 
+inline bool has_avx512() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("lzcnt");
+}
+
+// The same with one vector of 64 bytes.
+TILTH_AVX512 inline ByteMasks classify_64_bytes_avx512(const char* bytes) {
+  const __m512i c = _mm512_loadu_si512(bytes);
+  const auto equals = [&](char byte) __attribute__((target("avx512f,avx512bw"))) {
+    return _cvtmask64_u64(_mm512_cmpeq_epi8_mask(c, _mm512_set1_epi8(byte)));
+  };
+  const auto within = [](__m512i v, char first,
+                         char size) __attribute__((target("avx512f,avx512bw"))) {
+    return _cvtmask64_u64(_mm512_cmple_epu8_mask(_mm512_sub_epi8(v, _mm512_set1_epi8(first)),
+                                                 _mm512_set1_epi8(size)));
+  };
+  ByteMasks masks;
+  masks.letters = within(_mm512_or_si512(c, _mm512_set1_epi8(0x20)), 'a', 25);
+  masks.uppers = within(c, 'A', 25);
+  masks.numbers = within(c, '0', 9);
+  masks.blanks = equals(' ');
+  masks.spaces = within(c, '\t', 4) | masks.blanks;
+  masks.line_ends = equals('\r') | equals('\n');
+  masks.slashes = equals('/');
+  masks.apostrophes = equals('\'');
+  masks.non_ascii = _cvtmask64_u64(_mm512_movepi8_mask(c));
+  return masks;
+}
+
 #else
 
 inline bool has_avx2() { return false; }
+inline bool has_avx512() { return false; }
 
 #endif
 

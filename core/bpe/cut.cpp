@@ -34,7 +34,7 @@ bool continues(char byte) { return (byte & 0xC0) == 0x80; }
 Cutter::Cutter(const std::vector<std::string>& special_tokens, const Pattern& pattern)
     : special_tokens_(numbered(special_tokens)),
       may_cut_(pattern.splits_before_blanks() && !has_replacement_character(special_tokens)),
-      is_native_(pattern.is_native()) {}
+      splits_after_words_(pattern.splits_after_words()) {}
 
 std::size_t Cutter::find_cut(std::string_view text, std::size_t start, std::size_t end) const {
   if (!may_cut_) return std::string_view::npos;
@@ -42,10 +42,10 @@ std::size_t Cutter::find_cut(std::string_view text, std::size_t start, std::size
   while (start < end && continues(text[start])) ++start;
   for (bool is_after_word = false; start < end;) {
     const Character character = decode_character(text, start);
-    const bool is_word = is_native_ ? character.kind == CharacterClass::letter ||
-                                          character.kind == CharacterClass::number
-                                    : character.kind != CharacterClass::space;
-    const bool may_begin = is_native_ ? !is_word : text[start] == ' ';
+    const bool is_word = splits_after_words_ ? character.kind == CharacterClass::letter ||
+                                                   character.kind == CharacterClass::number
+                                             : character.kind != CharacterClass::space;
+    const bool may_begin = splits_after_words_ ? !is_word : text[start] == ' ';
     if (is_after_word && may_begin && !continues(text[start]) &&
         !special_tokens_.spans(text, start)) {
       return start;
@@ -81,7 +81,7 @@ std::size_t Cutter::decided_size(std::string_view text) const {
 
 std::size_t Cutter::final_limit(std::string_view text, std::size_t start) const {
   const std::size_t decided = decided_size(text);
-  if (!is_native_) return may_cut_ ? last_blank_after_word(text, start, decided) : start;
+  if (!splits_after_words_) return may_cut_ ? last_blank_after_word(text, start, decided) : start;
   if (decided < start + look_ahead_bytes) return start;
   // A run of white space that extends to here is not cut, however long it is. cl100k takes it whole
   // if a special token follows, else it splits after the last line end.

@@ -46,7 +46,7 @@ class Cutter {
 
  private:
   SpecialTokens special_tokens_;
-  bool may_cut_, is_native_;
+  bool may_cut_, splits_after_words_;
 };
 
 }  // namespace tilth::bpe

@@ -16,7 +16,7 @@ namespace {
 //
 // Regular expressions: the last place where text may be cut.
 std::size_t final_limit(std::string_view text, const Pattern& pattern) {
-  if (!pattern.is_native()) {
+  if (!pattern.splits_after_words()) {
     return pattern.splits_before_blanks() ? last_blank_after_word(text, 0, text.size()) : 0;
   }
   constexpr std::size_t bytes_behind = 8;

@@ -56,11 +56,8 @@ class MergeRules {
 
   std::uint32_t rank_of(Symbol left, Symbol right) const {
     const std::uint64_t pair = std::uint64_t{left} << 20 | right;
-    std::size_t place = (pair * multiplier) >> shift_;
-    for (; pairs_[place] != no_pair; place = (place + 1) & mask_) {
-      if (pairs_[place] >> 24 == pair) return pairs_[place] & 0xFFFFFF;
-    }
-    return no_rank;
+    const std::uint64_t hash = pair * multiplier;
+    return may_have(hash) ? find_rank(pair, hash) : no_rank;
   }
   std::uint32_t rank_of_bytes(unsigned char left, unsigned char right) const {
     return byte_pair_ranks_[std::size_t{left} << 8 | right];
@@ -93,6 +90,18 @@ class MergeRules {
   explicit MergeRules(std::span<const Token> tokens);
   void add_rules(std::span<const Token> tokens, std::span<const Rule> rules);
 
+  bool may_have(std::uint64_t hash) const {
+    const std::uint64_t bit = hash >> filter_shift;
+    return (filter_[bit / 64] >> bit % 64 & 1) != 0;
+  }
+  std::uint32_t find_rank(std::uint64_t pair, std::uint64_t hash) const {
+    std::size_t place = hash >> shift_;
+    for (; pairs_[place] != no_pair; place = (place + 1) & mask_) {
+      if (pairs_[place] >> 24 == pair) return pairs_[place] & 0xFFFFFF;
+    }
+    return no_rank;
+  }
+
   // A hash table with linear probing, at most half full. One word per pair: 20 bits each for left
   // and right, 24 for the rank. 1 MB for GPT-2, half of the size with separate 32-bit fields; each
   // merge reads it about twice.
@@ -101,6 +110,11 @@ class MergeRules {
   std::vector<std::uint64_t> pairs_;
   std::size_t mask_ = 0;
   int shift_ = 0;
+
+  // A bit for each hash of a pair. Most pairs that merging looks up have no rule; the filter
+  // (128 KB) answers them from the L2 cache.
+  static constexpr int filter_shift = 64 - 20;
+  std::vector<std::uint64_t> filter_ = std::vector<std::uint64_t>((std::size_t{1} << 20) / 64);
 
   std::vector<std::uint32_t> byte_pair_ranks_;  // 256 by 256
   std::vector<Symbol> results_;                 // by rank

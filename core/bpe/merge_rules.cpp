@@ -51,7 +51,9 @@ void MergeRules::add_rules(std::span<const Token> tokens, std::span<const Rule> 
   for (const Rule& rule : rules) {
     if (rank_of(rule.left, rule.right) != no_rank) continue;  // repeated: the first counts
     const std::uint64_t pair = std::uint64_t{rule.left} << 20 | rule.right;
-    std::size_t place = (pair * multiplier) >> shift_;
+    const std::uint64_t hash = pair * multiplier;
+    filter_[hash >> filter_shift >> 6] |= std::uint64_t{1} << (hash >> filter_shift) % 64;
+    std::size_t place = hash >> shift_;
     while (pairs_[place] != no_pair) place = (place + 1) & mask_;
     pairs_[place] = pair << 24 | rule.rank;
     made_last[rule.result] = std::max(made_last[rule.result], std::int64_t{rule.rank});

@@ -5,9 +5,9 @@
 //       splitter.next();  // "a", then " ", "1", "2", and an empty view at the end
 //     });
 //
-// A step is a name ("gpt2", "cl100k") or a regular expression (regex.hpp). Each step splits the
-// pieces of the step before it. One step "gpt2" or "cl100k" selects a native splitter, which is
-// several times as fast as the automaton of the same pattern.
+// A step is a name ("gpt2", or one of named_patterns) or a regular expression (regex.hpp). Each
+// step splits the pieces of the step before it. A single step that has a name is split by vector
+// instructions, which is several times as fast as the automaton of the same pattern.
 //
 // A Pattern is immutable and cheap to copy; splitters refer to it and must not outlive it.
 #pragma once
@@ -20,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "block_splitter.hpp"
 #include "pretokenize.hpp"
 #include "regex.hpp"
 
@@ -62,9 +63,15 @@ class RegexSplitter {
   std::size_t position_ = 0;
 };
 
+struct NamedPattern {
+  std::string_view name, regex;
+  SplitRules rules;
+};
+std::span<const NamedPattern> named_patterns();
+
 class Pattern {
  public:
-  static const Pattern gpt2, cl100k, none;  // none: the text is one piece
+  static const Pattern gpt2, none;  // none: the text is one piece
 
   // Throws RegexUnsupported for a step that is neither a name nor a supported regular expression.
   explicit Pattern(std::span<const std::string> steps);
@@ -75,8 +82,8 @@ class Pattern {
     switch (kind_) {
       case Kind::gpt2:
         return visit(Gpt2Splitter(text));
-      case Kind::cl100k:
-        return visit(Cl100kSplitter(text));
+      case Kind::blocks:
+        return visit(BlockSplitter(text, *blocks_));
       case Kind::regexes:
         return visit(RegexSplitter(text, *regexes_));
       case Kind::none:
@@ -89,18 +96,21 @@ class Pattern {
   // white space, and nothing before it depends on the text after it: text may be cut there.
   bool splits_before_blanks() const { return splits_before_blanks_; }
 
-  // Return whether this is a native splitter, which also splits wherever a letter or number is
-  // followed by another character, and looks at most at a run of white space after a piece.
-  bool is_native() const { return kind_ == Kind::gpt2 || kind_ == Kind::cl100k; }
+  // Return whether the pattern splits wherever a letter or number is followed by another character,
+  // and looks at most at a run of white space after a piece: GPT-2, cl100k, Llama 3, Qwen.
+  bool splits_after_words() const {
+    return kind_ == Kind::gpt2 || (kind_ == Kind::blocks && !blocks_->rules.has_case_words);
+  }
 
   bool operator==(const Pattern&) const = default;
 
  private:
-  enum class Kind : std::uint8_t { none, gpt2, cl100k, regexes };
+  enum class Kind : std::uint8_t { none, gpt2, blocks, regexes };
   explicit Pattern(Kind kind) : kind_(kind), splits_before_blanks_(kind != Kind::none) {}
 
   Kind kind_;
   bool splits_before_blanks_;
+  std::shared_ptr<const BlockPattern> blocks_;
   std::shared_ptr<const std::vector<Regex>> regexes_;
 };
 

@@ -1,10 +1,8 @@
 // pretokenize: split text into pieces (pre-tokens), the units within which byte pairs are merged.
 //
-// A piece is a match of a pattern; the concatenated pieces are the text. Two patterns are native:
+// A piece is a match of a pattern; the concatenated pieces are the text. Here: GPT-2's pattern,
 //
-//     GPT-2    '(?:[sdmt]|ll|ve|re) | ?\p{L}+ | ?\p{N}+ | ?[^\s\p{L}\p{N}]+ | \s+(?!\S) | \s+
-//     cl100k   '(?i:[sdmt]|ll|ve|re) | [^\r\n\p{L}\p{N}]?+\p{L}++ | \p{N}{1,3}+ |
-//              ?[^\s\p{L}\p{N}]++[\r\n]*+ | \s++$ | \s*[\r\n] | \s+(?!\S) | \s
+//     '(?:[sdmt]|ll|ve|re) | ?\p{L}+ | ?\p{N}+ | ?[^\s\p{L}\p{N}]+ | \s+(?!\S) | \s+
 //
 //     Gpt2Splitter splitter("it's  so");
 //     splitter.next();  // "it", then "'s", " ", " so", and an empty view at the end
@@ -75,34 +73,6 @@ class Gpt2Splitter {
   std::size_t position_ = 0;     // the text before it is done; a character starts here
   Before before_;
   bool wide_;
-};
-
-// The same for cl100k. The end of the text matches the `$` of the pattern. Give it whole texts, or
-// texts that were cut before a blank that follows a character other than white space.
-class Cl100kSplitter {
- public:
-  explicit Cl100kSplitter(std::string_view text) : text_(text) {}
-
-  std::size_t next_ends(const char** ends, std::size_t capacity) {
-    std::size_t count = 0;
-    while (count < capacity) {
-      const auto piece = next();
-      if (piece.empty()) break;
-      ends[count++] = piece.data() + piece.size();
-    }
-    return count;
-  }
-  std::string_view next() {
-    const std::size_t start = position_;
-    if (start < text_.size()) position_ = match_end(start);
-    return text_.substr(start, position_ - start);
-  }
-
- private:
-  std::size_t match_end(std::size_t start) const;
-
-  std::string_view text_;
-  std::size_t position_ = 0;
 };
 
 // The text as one piece, for text that is already split.

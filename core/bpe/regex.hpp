@@ -47,6 +47,11 @@ class Regex {
     return end != no_match ? end : gap_end(text, start);
   }
 
+  // The class of a code point: characters of one class are in the same sets of the pattern.
+  std::uint8_t class_of(std::uint32_t code_point) const {
+    return class_blocks_[block_rows_[code_point / 128] * std::size_t{128} + code_point % 128];
+  }
+
   // Return whether no match goes on from a character other than white space to a blank (U+0020),
   // and the blank decides a match as the end of the text would.
   bool stops_at_blanks() const { return stops_at_blanks_; }

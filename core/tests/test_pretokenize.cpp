@@ -1,5 +1,5 @@
 // Compare the splitters with slow matchers that try the alternatives of the pattern in order.
-// (tests/tokenizer/test_core.py compares cl100k with the `regex` package.)
+// (test_block_splitter.cpp tests the other patterns.)
 
 #include <random>
 #include <string>
@@ -69,32 +69,6 @@ void check_split(const std::string& text) {
     CHECK_EQUAL(splitter.next().size(), 0u);
     for (const std::size_t capacity : {64u, 100u, 256u}) {
       CHECK_EQUAL(all_ends(Gpt2Splitter(text, wide), text, capacity) == ends, true);
-    }
-  }
-
-  // cl100k: the concatenated pieces are the text, and a cut before a blank that follows another
-  // character changes no piece.
-  Cl100kSplitter whole(text);
-  std::string joined;
-  std::size_t cut = 0;
-  for (auto piece = whole.next(); !piece.empty(); piece = whole.next()) joined += piece;
-  CHECK_EQUAL(joined, text);
-  Cl100kSplitter by_piece(text);
-  for (const std::size_t end : all_ends(Cl100kSplitter(text), text, 64)) {
-    const std::string_view piece = by_piece.next();
-    CHECK_EQUAL(static_cast<std::size_t>(piece.data() + piece.size() - text.data()), end);
-  }
-  for (std::size_t i = 1; i < text.size(); ++i) {
-    const bool after_space = text[i - 1] == '\xA0' ||
-                             text[i - 1] == '\x80' ||  // ends of wide spaces
-                             decode_character(text, i - 1).kind == Kind::space;
-    if (text[i] == ' ' && !after_space) cut = i;
-  }
-  Cl100kSplitter again(text), head(std::string_view(text).substr(0, cut)),
-      tail(std::string_view(text).substr(cut));
-  for (auto* part : {&head, &tail}) {
-    for (auto piece = part->next(); !piece.empty(); piece = part->next()) {
-      CHECK_EQUAL(again.next(), piece);
     }
   }
 }

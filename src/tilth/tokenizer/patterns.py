@@ -22,36 +22,18 @@ Pattern = str | tuple[str, ...]
 
 MAX_STEPS = 16
 
-_LLAMA3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-# A word is upper-case letters, then lower-case letters; one of the two may be missing.
-_LOWER_CASE_WORD = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
-_UPPER_CASE_WORD = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
-_CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-_OTHERS = r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-
 PATTERNS: dict[str, tuple[str, ...]] = {
     # Hand-written splitters of the core; `reference.PATTERNS` has their regexes.
     "gpt2": ("gpt2",),
     "cl100k": ("cl100k",),
-    # GPT-4o, gpt-oss
-    "o200k": (
-        f"{_LOWER_CASE_WORD}{_CONTRACTION}|{_UPPER_CASE_WORD}{_CONTRACTION}"
-        rf"|\p{{N}}{{1,3}}|{_OTHERS}",
-    ),
-    "llama3": (_LLAMA3,),
-    # Qwen 2, 2.5 and 3: single digits
-    "qwen2": (_LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}"),),
+    # GPT-4o and gpt-oss; Llama 3; Qwen 2, 2.5 and 3; Mistral. `core/bpe/pattern.cpp` has them.
+    **{name: (_core.PATTERNS[name],) for name in ("o200k", "llama3", "qwen2", "tekken")},
     "deepseek-v3": (
         r"\p{N}{1,3}",
         "[一-龥぀-ゟ゠-ヿ]+",  # Chinese characters, Hiragana and Katakana
         r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
         r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     ),
-    # Mistral: o200k without contractions, single digits
-    "tekken": (rf"{_LOWER_CASE_WORD}|{_UPPER_CASE_WORD}|\p{{N}}|{_OTHERS}",),
     # StarCoder, SmolLM
     "starcoder": (r"\p{N}", "gpt2"),
 }
