@@ -11,8 +11,10 @@
 // that has no token, std::bad_alloc; after an exception, discard the ids that were appended.
 //
 // Complexity: linear in the text; a piece that is in the cache costs about one cache line. Memory:
-// about 80 bytes per token (4 MB for GPT-2), and one PieceCache (at most PieceCache::most_bytes)
-// for each concurrent thread, of which most_kept_workspaces are kept between calls.
+// about 80 bytes per token (4 MB for GPT-2), and one PieceCache for each concurrent thread, of
+// which most_kept_workspaces are kept between calls. A cache grows with the number of distinct
+// pieces, at most to PieceCache::most_bytes on one thread, and to a quarter of that on four or
+// more.
 #pragma once
 
 #include <array>
@@ -42,7 +44,8 @@ struct EncoderOptions {
   std::span<const Merge> merges = {};  // in rank order
   std::span<const Token> special_tokens = {};
   Pattern pattern = Pattern::gpt2;
-  bool whole_piece_first = false;  // a piece that is a token becomes that token before any merge
+  bool whole_piece_first = false;   // a piece that is a token becomes that token before any merge
+  bool merges_are_by_rank = false;  // VocabularyTable::is_by_rank()
 };
 
 // A byte of the text has no token and was not merged with its neighbours.
@@ -113,6 +116,9 @@ class Encoder {
   struct Workspace;
   class Checkout;
 
+  std::vector<char> find_whole_tokens(std::span<const Token> tokens,
+                                      const EncoderOptions& options) const;
+  void prepare_cache(Workspace& workspace, std::size_t text_bytes, std::size_t num_workers) const;
   void encode_with(Workspace& workspace, std::string_view text, bool allow_special, TokenIds& ids,
                    const InterruptCheck& check) const;
   std::size_t encode_pieces(std::string_view text, std::size_t limit, Workspace& workspace,

@@ -44,7 +44,7 @@ Encoder::Batch Encoder::encode_batch(std::span<const std::string_view> texts, bo
   };
   std::vector<Slice> slices;
   std::vector<Job> jobs;
-  std::size_t bytes_in_job = job_bytes;
+  std::size_t bytes_in_job = job_bytes, num_bytes = 0;
   for (std::size_t row = 0; row < texts.size(); ++row) {
     for (const std::string_view bytes : cut_at_blanks(texts[row], allow_special, job_bytes)) {
       if (bytes_in_job >= job_bytes) {
@@ -54,6 +54,7 @@ Encoder::Batch Encoder::encode_batch(std::span<const std::string_view> texts, bo
       slices.push_back({bytes, row});
       jobs.back().last_slice = slices.size();
       bytes_in_job += bytes.size();
+      num_bytes += bytes.size();
     }
   }
   const std::size_t num_workers = num_workers_for(jobs.size(), num_threads);
@@ -67,6 +68,7 @@ Encoder::Batch Encoder::encode_batch(std::span<const std::string_view> texts, bo
     job.worker = worker.index();
     job.first_id = ids.size();
     const Checkout workspace(*this);
+    prepare_cache(*workspace, num_bytes / num_workers, num_workers);
     for (std::size_t i = job.first_slice; i < job.last_slice; ++i) {
       Slice& slice = slices[i];
       const std::size_t before = ids.size();

@@ -22,6 +22,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -87,8 +88,11 @@ class MergeRules {
     Symbol left, right, result;
     std::uint32_t rank;
   };
+  friend class GrowingRules;
   explicit MergeRules(std::span<const Token> tokens);
-  void add_rules(std::span<const Token> tokens, std::span<const Rule> rules);
+  void reserve(std::size_t num_rules);
+  // Add the rule of the next rank, unless the pair has one.
+  void add_rule(std::span<const Token> tokens, const Rule& rule);
 
   bool may_have(std::uint64_t hash) const {
     const std::uint64_t bit = hash >> filter_shift;
@@ -172,6 +176,25 @@ class Merger {
   std::vector<Position> bucket_heads_;             // by rank; all `nowhere` between calls
   std::vector<std::uint64_t> filled_buckets_;      // a bit for each rank; all zero between calls
   Array<Position> drained_;
+};
+
+// Rules that are learnt token by token, to recover merges from ranks.
+class GrowingRules {
+ public:
+  // At most one rule per token.
+  explicit GrowingRules(std::span<const Token> tokens);
+
+  // Return the two tokens that the rules so far leave of these bytes, by their indices; nothing if
+  // they leave more, or a byte without a token.
+  std::optional<std::pair<Symbol, Symbol>> last_two(std::string_view bytes);
+
+  // Add a rule: the tokens of these indices become the token `result`.
+  void add(std::uint32_t left, std::uint32_t right, std::uint32_t result);
+
+ private:
+  std::span<const Token> tokens_;
+  MergeRules rules_;
+  Merger merger_;
 };
 
 }  // namespace tilth::bpe

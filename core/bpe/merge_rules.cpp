@@ -2,7 +2,7 @@
 #include <bit>
 #include <stdexcept>
 #include <string>
-#include <unordered_map>
+#include <vector>
 
 #include "../common/limits.hpp"
 #include "merge.hpp"
@@ -37,86 +37,106 @@ MergeRules::MergeRules(std::span<const Token> tokens) {
   }
 }
 
-void MergeRules::add_rules(std::span<const Token> tokens, std::span<const Rule> rules) {
-  const std::size_t slots = std::bit_ceil(2 * rules.size() + 2);
+void MergeRules::reserve(std::size_t num_rules) {
+  const std::size_t slots = std::bit_ceil(2 * num_rules + 2);
   pairs_.assign(slots, no_pair);
   mask_ = slots - 1;
   shift_ = 64 - std::countr_zero(slots);
   byte_pair_ranks_.assign(std::size_t{256} * 256, no_rank);
+  results_.reserve(num_rules);
+}
 
-  // The last rank that makes each symbol: all rules that use it must come later.
-  std::vector<std::int64_t> made_last(tokens.size() + 256, -1);
-  std::vector<const Rule*> counted;
-  counted.reserve(rules.size());
-  for (const Rule& rule : rules) {
-    if (rank_of(rule.left, rule.right) != no_rank) continue;  // repeated: the first counts
-    const std::uint64_t pair = std::uint64_t{rule.left} << 20 | rule.right;
-    const std::uint64_t hash = pair * multiplier;
-    filter_[hash >> filter_shift >> 6] |= std::uint64_t{1} << (hash >> filter_shift) % 64;
-    std::size_t place = hash >> shift_;
-    while (pairs_[place] != no_pair) place = (place + 1) & mask_;
-    pairs_[place] = pair << 24 | rule.rank;
-    made_last[rule.result] = std::max(made_last[rule.result], std::int64_t{rule.rank});
-    counted.push_back(&rule);
+void MergeRules::add_rule(std::span<const Token> tokens, const Rule& rule) {
+  results_.push_back(rule.result);
+  if (rank_of(rule.left, rule.right) != no_rank) return;  // repeated: the first counts
+  const std::uint64_t pair = std::uint64_t{rule.left} << 20 | rule.right;
+  const std::uint64_t hash = pair * multiplier;
+  filter_[hash >> filter_shift >> 6] |= std::uint64_t{1} << (hash >> filter_shift) % 64;
+  std::size_t place = hash >> shift_;
+  while (pairs_[place] != no_pair) place = (place + 1) & mask_;
+  pairs_[place] = pair << 24 | rule.rank;
 
-    const std::string_view bytes = tokens[rule.result].bytes;
-    for (std::size_t i = 1; i < bytes.size(); ++i) {
-      const auto left = static_cast<unsigned char>(bytes[i - 1]);
-      const auto right = static_cast<unsigned char>(bytes[i]);
-      joins_[left * 4u + right / 64u] |= std::uint64_t{1} << right % 64u;
-    }
+  const std::string_view bytes = tokens[rule.result].bytes;
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
+  for (std::size_t i = 1; i < bytes.size(); ++i) {
+    joins_[byte(i - 1) * 4u + byte(i) / 64u] |= std::uint64_t{1} << byte(i) % 64u;
   }
-  for (const Rule* rule : counted) {
-    const std::int64_t sides = std::max(made_last[rule->left], made_last[rule->right]);
-    if (std::int64_t{rule->rank} <= sides) is_well_ordered_ = false;
-  }
-  for (std::size_t left = 0; left < 256; ++left) {
-    for (std::size_t right = 0; right < 256; ++right) {
-      if (!may_join(static_cast<unsigned char>(left), static_cast<unsigned char>(right))) continue;
-      byte_pair_ranks_[left << 8 | right] = rank_of(byte_symbols_[left], byte_symbols_[right]);
-    }
+  if (bytes.size() == 2 && byte_symbols_[byte(0)] == rule.left &&
+      byte_symbols_[byte(1)] == rule.right) {
+    byte_pair_ranks_[std::size_t{byte(0)} << 8 | byte(1)] = rule.rank;
   }
 }
 
 MergeRules MergeRules::from_merges(std::span<const Token> tokens, std::span<const Merge> merges) {
   MergeRules made(tokens);
-  std::unordered_map<std::uint32_t, Symbol> symbols;
-  symbols.reserve(tokens.size());
+  std::uint32_t last_id = 0;
+  for (const Token& token : tokens) last_id = std::max(last_id, token.id);
+  if (last_id >= max_vocab_size) {
+    refuse("token id " + std::to_string(last_id) + " is too large: at most " +
+           std::to_string(max_vocab_size - 1) + " is possible");
+  }
+  constexpr Symbol none = 0xFFFFFFFF;
+  std::vector<Symbol> symbols(std::size_t{last_id} + 1, none);  // by id
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    if (!symbols.emplace(tokens[i].id, static_cast<Symbol>(i)).second) {
-      refuse(name_of(tokens[i].id) + " is given twice");
-    }
+    Symbol& symbol = symbols[tokens[i].id];
+    if (symbol != none) refuse(name_of(tokens[i].id) + " is given twice");
+    symbol = static_cast<Symbol>(i);
   }
   if (merges.size() > max_merges) {
     refuse("too many merges: at most " + std::to_string(max_merges) + " are possible");
   }
-  std::vector<Rule> rules;
-  rules.reserve(merges.size());
-  made.results_.reserve(merges.size());
-  for (const Merge& merge : merges) {
+  made.reserve(merges.size());
+  // The last rank that makes each symbol: all rules that use it must come later.
+  std::vector<std::int64_t> made_last(tokens.size() + 256, -1);
+  std::vector<Rule> counted;
+  counted.reserve(merges.size());
+  for (std::size_t rank = 0; rank < merges.size(); ++rank) {
+    const Merge& merge = merges[rank];
     const auto find = [&](std::uint32_t id) {
-      const auto found = symbols.find(id);
-      if (found == symbols.end()) {
-        refuse("merge " + std::to_string(rules.size()) + " names " + name_of(id) +
+      if (id > last_id || symbols[id] == none) {
+        refuse("merge " + std::to_string(rank) + " names " + name_of(id) +
                ", which is not in the vocabulary");
       }
-      return found->second;
+      return symbols[id];
     };
     const Rule rule{find(merge.left), find(merge.right), find(merge.result),
-                    static_cast<std::uint32_t>(rules.size())};
+                    static_cast<std::uint32_t>(rank)};
     const std::string_view left = tokens[rule.left].bytes, right = tokens[rule.right].bytes;
     const std::string_view result = tokens[rule.result].bytes;
     if (result.size() != left.size() + right.size() || !result.starts_with(left) ||
         !result.ends_with(right)) {
-      refuse("merge " + std::to_string(rules.size()) + " makes " + name_of(merge.result) +
+      refuse("merge " + std::to_string(rank) + " makes " + name_of(merge.result) +
              ", whose bytes are not those of " + name_of(merge.left) + " and " +
              name_of(merge.right));
     }
-    rules.push_back(rule);
-    made.results_.push_back(rule.result);
+    made.add_rule(tokens, rule);
+    if (made.rank_of(rule.left, rule.right) != rule.rank) continue;  // repeated
+    made_last[rule.result] = std::max(made_last[rule.result], std::int64_t{rule.rank});
+    counted.push_back(rule);
   }
-  made.add_rules(tokens, rules);
+  for (const Rule& rule : counted) {
+    const std::int64_t sides = std::max(made_last[rule.left], made_last[rule.right]);
+    if (std::int64_t{rule.rank} <= sides) made.is_well_ordered_ = false;
+  }
   return made;
+}
+
+GrowingRules::GrowingRules(std::span<const Token> tokens) : tokens_(tokens), rules_(tokens) {
+  rules_.reserve(tokens.size());
+}
+
+std::optional<std::pair<Symbol, Symbol>> GrowingRules::last_two(std::string_view bytes) {
+  const std::span<const Symbol> symbols = merger_.merge(rules_, bytes);
+  if (symbols.size() != 2 || !rules_.is_token(symbols[0]) || !rules_.is_token(symbols[1])) {
+    return std::nullopt;
+  }
+  return std::pair(symbols[0], symbols[1]);
+}
+
+void GrowingRules::add(std::uint32_t left, std::uint32_t right, std::uint32_t result) {
+  const auto rank = static_cast<std::uint32_t>(rules_.num_ranks());
+  rules_.add_rule(tokens_, {left, right, result, rank});
+  if (std::max(left, right) > result) rules_.is_well_ordered_ = false;
 }
 
 }  // namespace tilth::bpe

@@ -127,6 +127,16 @@ class TokenTable {
     }
   }
 
+  // Call visit(key, id) for each token whose id is below `end_id`.
+  template <typename Visit>
+  void for_each(std::uint32_t end_id, Visit visit) const {
+    for (const Slot& slot : slots_) {
+      const auto id = static_cast<std::uint32_t>(slot.high >> 32 & 0xFFFFFF);
+      if (slot.high == 0 || id >= end_id) continue;
+      visit(PieceKey{slot.low, slot.high & 0xFF000000FFFFFFFFu}, id);
+    }
+  }
+
   std::uint32_t find(PieceKey key, std::uint64_t hash) const {
     const Slot* line = slots_.data() + line_of(hash);
     for (std::size_t i = 0; i < 4; ++i) {
@@ -158,9 +168,9 @@ class PieceCache {
   static constexpr std::size_t longest_piece = 255;  // in bytes; longer pieces are not cached
   static constexpr std::size_t most_inline_ids = 4;
   static constexpr std::size_t first_lines = std::size_t{1} << 12;
-  static constexpr std::size_t most_lines = std::size_t{1} << 18;
-  static constexpr std::size_t most_pooled = std::size_t{1} << 21;
-  static constexpr std::size_t most_bytes = most_lines * 64 + most_pooled * 4;  // 24 MB
+  static constexpr std::size_t most_lines = std::size_t{1} << 20;
+  static constexpr std::size_t pooled_per_line = 4;
+  static constexpr std::size_t most_bytes = most_lines * (64 + 4 * pooled_per_line);  // 80 MB
 
   struct Slot {
     std::uint64_t low, high;  // of the key, with the number of ids in the top four bits
@@ -180,16 +190,35 @@ class PieceCache {
 
   PieceCache() { resize(first_lines); }
 
-  // Grow the cache if it is full, or clear it if the pool is full. Only this function moves lines.
+  // Prepare for a text of this size: the cache may grow to `line_limit` lines. It starts with a
+  // line for 128 bytes of text, about the number of distinct pieces of 8 MB of prose.
+  void prepare(std::size_t text_bytes, std::size_t line_limit) {
+    line_limit_ = line_limit;
+    const std::size_t wanted =
+        std::min({std::bit_ceil(text_bytes / 256 + 1), line_limit, std::size_t{1} << 17});
+    if (wanted > lines_count()) resize(wanted);
+  }
+
+  // Grow the cache if it is full, or clear it if the pool is full. Only this function and prepare()
+  // move lines.
   void grow_or_clear() {
-    if (pool_.size() > most_pooled / 4 * 3) {
+    if (pool_.size() > most_pooled() / 4 * 3) {
       resize(lines_count(), false);
       pool_.clear();
       added_ = 0;
-    } else if (added_ > lines_count() && lines_count() < most_lines) {
-      resize(4 * lines_count());
+    } else if (added_ > lines_count() && lines_count() < line_limit_) {
+      resize(2 * lines_count());
     }
   }
+
+  // Add the tokens below `end_id` to an empty cache, so that they need no look-up in the table.
+  void seed(const TokenTable& table, std::uint32_t end_id) {
+    table.for_each(end_id, [&](PieceKey key, std::uint32_t id) {
+      put({key.low, key.high | std::uint64_t{1} << 60, {id}}, hash_key(key));
+      ++added_;
+    });
+  }
+  bool empty() const { return added_ == 0; }
 
   const Lines& lines() const { return lines_; }
   const std::uint32_t* pooled(std::uint32_t place) const { return pool_.data() + place; }
@@ -228,12 +257,12 @@ class PieceCache {
       std::copy(ids.begin(), ids.end(), slot.ids);
     } else {
       const std::size_t bytes_words = is_long ? num_words(piece) : 0;
-      if (pool_.size() + bytes_words + ids.size() > most_pooled) return;
+      if (pool_.size() + bytes_words + ids.size() > most_pooled()) return;
       slot.ids[0] = static_cast<std::uint32_t>(pool_.size());
       slot.ids[1] = static_cast<std::uint32_t>(ids.size());
       // Once it is not small, reserve all at once: unwritten memory costs nothing, and only memory
       // that has not been written gets large pages.
-      pool_.reserve_more(pool_.size() < small_pool ? bytes_words : most_pooled - pool_.size());
+      pool_.reserve_more(pool_.size() < small_pool ? bytes_words : most_pooled() - pool_.size());
       if (is_long) std::memcpy(pool_.end(), piece.data(), piece.size());
       pool_.set_size(pool_.size() + bytes_words);
       pool_.append(ids);
@@ -247,6 +276,7 @@ class PieceCache {
 
   static std::size_t num_words(std::string_view piece) { return (piece.size() + 3) / 4; }
   std::size_t lines_count() const { return std::size_t{1} << (64 - lines_.shift); }
+  std::size_t most_pooled() const { return pooled_per_line * line_limit_; }
 
   void put(const Slot& slot, std::uint64_t hash) {
     Slot* const first = lines_.at(hash);
@@ -272,6 +302,7 @@ class PieceCache {
 
   Array<Slot> slots_;
   Lines lines_{};
+  std::size_t line_limit_ = most_lines;
   std::size_t added_ = 0;  // since the last clear
   Array<std::uint32_t> pool_;
 };

@@ -39,10 +39,12 @@ inline constexpr std::size_t large_page_bytes = std::size_t{2} << 20;
 // and reading all weights for each token misses the TLB less often. The system may ignore it.
 inline void prefer_large_pages([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes) {
 #if defined(MADV_HUGEPAGE)
+  // Rounded outwards: an excluded first page would split the mapping, and then mremap fails and
+  // realloc copies (0.14 s for 267 MB).
   constexpr std::size_t page = 4096;
-  const auto first = (reinterpret_cast<std::uintptr_t>(memory) + page - 1) / page * page;
-  const auto last = (reinterpret_cast<std::uintptr_t>(memory) + bytes) / page * page;
-  if (bytes < large_page_bytes || last <= first) return;
+  if (bytes < large_page_bytes) return;
+  const auto first = reinterpret_cast<std::uintptr_t>(memory) / page * page;
+  const auto last = (reinterpret_cast<std::uintptr_t>(memory) + bytes + page - 1) / page * page;
   madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
 #endif
 }

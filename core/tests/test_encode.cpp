@@ -164,8 +164,9 @@ void check_full_cache() {
   Merger merger;
   std::mt19937 random(8);
   std::size_t num_pooled = 0, num_pieces = 0;
-  while (num_pooled < 2 * PieceCache::most_pooled || num_pieces < 3 * PieceCache::most_lines) {
-    const bool is_long = num_pooled < 2 * PieceCache::most_pooled;
+  while (num_pooled < 2 * (PieceCache::pooled_per_line * PieceCache::most_lines) ||
+         num_pieces < 3 * PieceCache::most_lines) {
+    const bool is_long = num_pooled < 2 * (PieceCache::pooled_per_line * PieceCache::most_lines);
     std::string text;
     Ids expected;
     for (int i = 0; i < 500; ++i) {

@@ -1,0 +1,546 @@
+#include "vocabulary.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <numeric>
+#include <stdexcept>
+
+#include "../common/limits.hpp"
+#include "code_points.hpp"
+#include "piece_table.hpp"
+#include "utf8.hpp"
+
+namespace tilth::bpe {
+namespace {
+
+constexpr std::size_t block_bytes = std::size_t{1} << 20;
+
+// Pairs that recover_merges searches among all tokens, which is quadratic in a token: about 0.1 s.
+constexpr std::size_t most_searched = 2'000'000;
+
+std::uint64_t hash_of(std::string_view bytes) {
+  const PieceKey key = bytes.size() <= longest_key ? make_key_at_end(bytes.data(), bytes.size())
+                                                   : make_long_key(bytes);
+  return mix_hash(hash_key(key));
+}
+
+}  // namespace
+
+std::uint32_t VocabularyTable::find(std::string_view bytes) const {
+  if (index_.empty() || bytes.empty()) return none;
+  const std::uint64_t hash = hash_of(bytes);
+  const std::size_t mask = index_.size() - 1;
+  for (std::size_t place = hash & mask; index_[place] != 0; place = (place + 1) & mask) {
+    if (index_[place] >> 32 != hash >> 32) continue;
+    const auto token = static_cast<std::uint32_t>(index_[place]) - 1;
+    if (tokens_[token].bytes == bytes) return token;
+  }
+  return none;
+}
+
+void VocabularyTable::insert(std::uint32_t token) {
+  const std::uint64_t hash = hash_of(tokens_[token].bytes);
+  const std::size_t mask = index_.size() - 1;
+  std::size_t place = hash & mask;
+  while (index_[place] != 0) place = (place + 1) & mask;
+  index_[place] = hash >> 32 << 32 | (token + 1);
+}
+
+void VocabularyTable::grow_index() {
+  index_.assign(std::max<std::size_t>(1024, 2 * index_.size()), 0);
+  for (std::uint32_t token = 0; token < tokens_.size(); ++token) insert(token);
+}
+
+bool VocabularyTable::add(std::uint32_t id, std::string_view bytes) {
+  if (id >= max_vocab_size || bytes.empty() || bytes.size() > longest_token) return false;
+  if (id < ids_.size() && ids_[id]) return false;
+  if (find(bytes) != none) return false;
+  if (id >= ids_.size()) ids_.resize(std::max<std::size_t>(id + 1, 2 * ids_.size()));
+  ids_[id] = true;
+  if (blocks_.empty() || blocks_.back().capacity() - blocks_.back().size() < bytes.size()) {
+    blocks_.emplace_back().reserve_more(block_bytes);
+  }
+  Array<char>& block = blocks_.back();
+  const std::string_view copy(block.end(), bytes.size());
+  block.append({bytes.data(), bytes.size()});
+  tokens_.push_back({id, copy});
+  if (2 * tokens_.size() > index_.size()) {
+    grow_index();
+  } else {
+    insert(static_cast<std::uint32_t>(tokens_.size() - 1));
+  }
+  return true;
+}
+
+bool VocabularyTable::add_merge(std::string_view left, std::string_view right) {
+  joined_.assign(left).append(right);
+  const std::uint32_t left_token = find(left), right_token = find(right);
+  // Merges usually make tokens in the order of their ids.
+  std::uint32_t result = last_result_ + 1;
+  if (result >= tokens_.size() || tokens_[result].bytes != joined_) result = find(joined_);
+  last_result_ = result;
+  if (left_token == none || right_token == none || result == none) return false;
+  if (merges_.size() == max_merges) return false;
+  if (2 * (merges_.size() + 1) > pairs_.size()) {
+    const std::vector<std::uint64_t> old = std::exchange(
+        pairs_, std::vector<std::uint64_t>(std::max<std::size_t>(1024, 2 * pairs_.size())));
+    for (const std::uint64_t pair : old) {
+      if (pair == 0) continue;
+      std::size_t place = mix_hash(pair) & (pairs_.size() - 1);
+      while (pairs_[place] != 0) place = (place + 1) & (pairs_.size() - 1);
+      pairs_[place] = pair;
+    }
+  }
+  const std::uint64_t pair = (std::uint64_t{left_token} + 1) << 32 | right_token;
+  std::size_t place = mix_hash(pair) & (pairs_.size() - 1);
+  for (; pairs_[place] != 0; place = (place + 1) & (pairs_.size() - 1)) {
+    if (pairs_[place] == pair) return false;
+  }
+  pairs_[place] = pair;
+  merges_.push_back({tokens_[left_token].id, tokens_[right_token].id, tokens_[result].id});
+  return true;
+}
+
+// The merge of a token is the pair of its last two parts when its bytes alone are merged by rank
+// (`recover_merges` in formats/tiktoken.py, with the proof that no other pair makes the token).
+// Merges of lower rank are known when a token is reached, and merging always takes the lowest rank.
+// So if the known merges leave two parts, these are the parts. If they leave more, a merge of a
+// higher rank may be between them, which only a search among all tokens finds.
+bool VocabularyTable::recover_merges() {
+  GrowingRules recovered(tokens_);
+  std::size_t searched = 0;
+  for (std::uint32_t i = 0; i < tokens_.size(); ++i) {
+    const std::string_view bytes = tokens_[i].bytes;
+    if (bytes.size() < 2) continue;
+    std::optional<std::pair<Symbol, Symbol>> parts = recovered.last_two(bytes);
+    if (!parts) {
+      searched += bytes.size() * bytes.size();
+      if (searched > most_searched) return false;
+      parts = search_last_two(bytes);
+    }
+    if (!parts) continue;
+    recovered.add(parts->first, parts->second, i);
+    merges_.push_back({tokens_[parts->first].id, tokens_[parts->second].id, tokens_[i].id});
+  }
+  is_by_rank_ = true;
+  return true;
+}
+
+std::optional<std::pair<Symbol, Symbol>> VocabularyTable::search_last_two(
+    std::string_view bytes) const {
+  // Parts by their starts; each round joins the adjacent parts of the lowest rank.
+  std::vector<std::size_t> starts(bytes.size() + 1);
+  std::iota(starts.begin(), starts.end(), 0);
+  while (starts.size() > 3) {
+    std::uint32_t lowest = none;
+    std::size_t place = 0;
+    for (std::size_t k = 0; k + 2 < starts.size(); ++k) {
+      const std::uint32_t rank = find(bytes.substr(starts[k], starts[k + 2] - starts[k]));
+      if (rank >= lowest) continue;
+      lowest = rank;
+      place = k;
+    }
+    if (lowest == none) return std::nullopt;
+    starts.erase(starts.begin() + static_cast<std::ptrdiff_t>(place) + 1);
+  }
+  const std::uint32_t left = find(bytes.substr(0, starts[1])),
+                      right = find(bytes.substr(starts[1]));
+  if (left == none || right == none) return std::nullopt;
+  return std::pair(left, right);
+}
+
+VocabularyTable VocabularyTable::copy() const {
+  VocabularyTable made;
+  made.tokens_.reserve(tokens_.size());
+  Array<char>& block = made.blocks_.emplace_back();
+  std::size_t bytes = block_bytes;
+  for (const Token& token : tokens_) bytes += token.bytes.size();
+  block.reserve_more(bytes);
+  for (const Token& token : tokens_) {
+    made.tokens_.push_back({token.id, {block.end(), token.bytes.size()}});
+    block.append({token.bytes.data(), token.bytes.size()});
+  }
+  made.merges_ = merges_;
+  made.ids_ = ids_;
+  made.index_ = index_;
+  made.pairs_ = pairs_;
+  made.is_by_rank_ = is_by_rank_;
+  return made;
+}
+
+// --- tiktoken's ranks ----------------------------------------------------------------------------
+
+namespace {
+
+constexpr auto base64_values = [] {
+  std::array<std::int8_t, 256> values{};
+  values.fill(-1);
+  constexpr std::string_view alphabet =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  for (std::size_t i = 0; i < alphabet.size(); ++i) {
+    values[static_cast<unsigned char>(alphabet[i])] = static_cast<std::int8_t>(i);
+  }
+  return values;
+}();
+
+// Decode strict base64 with padding; false if it is malformed.
+bool decode_base64(std::string_view text, std::string& bytes) {
+  bytes.clear();
+  if (text.empty() || text.size() % 4 != 0) return false;
+  const std::size_t padding = text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0;
+  for (std::size_t i = 0; i < text.size(); i += 4) {
+    std::uint32_t word = 0;
+    for (std::size_t k = 0; k < 4; ++k) {
+      const bool is_padding = i + k >= text.size() - padding;
+      const int value = is_padding ? 0 : base64_values[static_cast<unsigned char>(text[i + k])];
+      if (value < 0) return false;
+      word = word << 6 | static_cast<std::uint32_t>(value);
+    }
+    const char decoded[3] = {static_cast<char>(word >> 16), static_cast<char>(word >> 8),
+                             static_cast<char>(word)};
+    bytes.append(decoded, 3);
+  }
+  bytes.resize(bytes.size() - padding);
+  return true;
+}
+
+// Read a decimal number below max_vocab_size without leading zeros; -1 if there is none.
+std::int64_t read_id(const char*& place, const char* end) {
+  const char* const first = place;
+  std::int64_t value = 0;
+  while (place != end && *place >= '0' && *place <= '9' && place - first < 9) {
+    value = 10 * value + (*place++ - '0');
+  }
+  const bool is_valid = place != first && (*first != '0' || place - first == 1) &&
+                        (place == end || *place < '0' || *place > '9');
+  return is_valid && value < std::int64_t{max_vocab_size} ? value : -1;
+}
+
+}  // namespace
+
+std::optional<VocabularyTable> read_ranks(std::string_view content) {
+  VocabularyTable table;
+  std::string bytes;
+  std::int64_t last_rank = -1;
+  const char* place = content.data();
+  const char* const end = place + content.size();
+  while (place != end) {
+    const auto* blank =
+        static_cast<const char*>(std::memchr(place, ' ', static_cast<std::size_t>(end - place)));
+    if (blank == nullptr || table.tokens().size() == max_tokens) return std::nullopt;
+    if (!decode_base64({place, blank}, bytes)) return std::nullopt;
+    place = blank + 1;
+    const std::int64_t rank = read_id(place, end);
+    if (rank <= last_rank || !table.add(static_cast<std::uint32_t>(rank), bytes)) {
+      return std::nullopt;
+    }
+    last_rank = rank;
+    if (place != end && *place++ != '\n') return std::nullopt;
+  }
+  if (table.tokens().empty()) return std::nullopt;
+  if (!table.recover_merges()) return std::nullopt;
+  return table;
+}
+
+// --- tokenizer.json ------------------------------------------------------------------------------
+
+namespace {
+
+// The byte that a character of GPT-2's alphabet spells, or -1. A byte whose Latin-1 character is
+// visible spells itself; the others are the code points from 256 on, in order.
+constexpr auto spelled_bytes = [] {
+  std::array<std::int16_t, 324> bytes{};
+  bytes.fill(-1);
+  std::size_t hidden = 256;
+  for (std::int16_t byte = 0; byte < 256; ++byte) {
+    const bool is_visible = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte != 0xAD);
+    bytes[is_visible ? static_cast<std::size_t>(byte) : hidden++] = byte;
+  }
+  return bytes;
+}();
+
+// Unspell a text of valid UTF-8; false if a character spells no byte.
+bool unspell(std::string_view spelling, std::string& bytes) {
+  bytes.clear();
+  for (std::size_t i = 0; i < spelling.size();) {
+    const CodePoint found = decode_code_point(spelling, i);
+    if (found.value >= spelled_bytes.size() || spelled_bytes[found.value] < 0) return false;
+    bytes += static_cast<char>(spelled_bytes[found.value]);
+    i += found.length;
+  }
+  return true;
+}
+
+struct Malformed {};  // thrown inside this file only
+
+class JsonReader {
+ public:
+  explicit JsonReader(std::string_view content) : content_(content) {}
+
+  std::size_t position() {
+    skip_space();
+    return position_;
+  }
+  char peek() {
+    skip_space();
+    return position_ < content_.size() ? content_[position_] : '\0';
+  }
+  bool take(char c) {
+    if (peek() != c) return false;
+    ++position_;
+    return true;
+  }
+  void expect(char c) {
+    if (!take(c)) throw Malformed();
+  }
+
+  // Call visit(key) before each value of an object; it must read the value.
+  template <typename Visit>
+  void object(Visit visit) {
+    expect('{');
+    if (take('}')) return;
+    std::string key;
+    do {
+      string(key);
+      expect(':');
+      visit(key);
+    } while (take(','));
+    expect('}');
+  }
+
+  template <typename Visit>
+  void array(Visit visit) {
+    expect('[');
+    if (take(']')) return;
+    do {
+      visit();
+    } while (take(','));
+    expect(']');
+  }
+
+  void string(std::string& value) {
+    value.clear();
+    expect('"');
+    for (;;) {
+      const std::size_t first = position_;
+      while (position_ < content_.size() && content_[position_] != '"' &&
+             content_[position_] != '\\' &&
+             static_cast<unsigned char>(content_[position_]) >= 0x20) {
+        ++position_;
+      }
+      value.append(content_, first, position_ - first);
+      if (position_ == content_.size()) throw Malformed();
+      if (content_[position_] == '"') break;
+      if (content_[position_] != '\\') throw Malformed();
+      escape(value);
+    }
+    ++position_;
+  }
+
+  std::uint32_t id() {
+    skip_space();
+    const char* place = content_.data() + position_;
+    const std::int64_t value = read_id(place, content_.data() + content_.size());
+    if (value < 0) throw Malformed();
+    position_ = static_cast<std::size_t>(place - content_.data());
+    if (position_ < content_.size() && std::strchr(".eE", content_[position_]) != nullptr) {
+      throw Malformed();
+    }
+    return static_cast<std::uint32_t>(value);
+  }
+
+  // Skip any value; Python checks what was skipped.
+  void skip(int depth = 0) {
+    if (depth == 64) throw Malformed();
+    const char first = peek();
+    std::string unused;
+    if (first == '{') {
+      object([&](const std::string&) { skip(depth + 1); });
+    } else if (first == '[') {
+      array([&] { skip(depth + 1); });
+    } else if (first == '"') {
+      string(unused);
+    } else {
+      const std::size_t start = position_;
+      while (position_ < content_.size() &&
+             std::strchr("+-.0123456789truefalsnE", content_[position_]) != nullptr &&
+             content_[position_] != '\0') {
+        ++position_;
+      }
+      if (position_ == start) throw Malformed();
+    }
+  }
+
+ private:
+  void skip_space() {
+    while (position_ < content_.size() &&
+           (content_[position_] == ' ' || content_[position_] == '\n' ||
+            content_[position_] == '\r' || content_[position_] == '\t')) {
+      ++position_;
+    }
+  }
+
+  void escape(std::string& value) {
+    if (content_.size() - position_ < 2) throw Malformed();
+    const char kind = content_[position_ + 1];
+    position_ += 2;
+    constexpr std::string_view kinds = "\"\\/bfnrt", values = "\"\\/\b\f\n\r\t";
+    if (const std::size_t place = kinds.find(kind); place != std::string_view::npos) {
+      value += values[place];
+      return;
+    }
+    if (kind != 'u') throw Malformed();
+    std::uint32_t code_point = hexadecimal();
+    if (code_point >= 0xD800 && code_point < 0xDC00 && content_.substr(position_, 2) == "\\u") {
+      position_ += 2;
+      const std::uint32_t low = hexadecimal();
+      if (low < 0xDC00 || low > 0xDFFF) throw Malformed();
+      code_point = 0x10000 + ((code_point - 0xD800) << 10) + (low - 0xDC00);
+    }
+    if (code_point >= 0xD800 && code_point < 0xE000) throw Malformed();  // a lone surrogate
+    append_utf8(code_point, value);
+  }
+
+  static void append_utf8(std::uint32_t code_point, std::string& value) {
+    const auto continuation = [&](int shift) {
+      value += static_cast<char>(0x80 | (code_point >> shift & 0x3F));
+    };
+    if (code_point < 0x80) {
+      value += static_cast<char>(code_point);
+    } else if (code_point < 0x800) {
+      value += static_cast<char>(0xC0 | code_point >> 6);
+      continuation(0);
+    } else if (code_point < 0x10000) {
+      value += static_cast<char>(0xE0 | code_point >> 12);
+      continuation(6);
+      continuation(0);
+    } else {
+      value += static_cast<char>(0xF0 | code_point >> 18);
+      continuation(12);
+      continuation(6);
+      continuation(0);
+    }
+  }
+
+  std::uint32_t hexadecimal() {
+    if (content_.size() - position_ < 4) throw Malformed();
+    std::uint32_t value = 0;
+    for (int i = 0; i < 4; ++i) {
+      const char digit = content_[position_++];
+      const char lower = static_cast<char>(digit | 0x20);
+      if (digit >= '0' && digit <= '9') {
+        value = 16 * value + static_cast<std::uint32_t>(digit - '0');
+      } else if (lower >= 'a' && lower <= 'f') {
+        value = 16 * value + static_cast<std::uint32_t>(lower - 'a' + 10);
+      } else {
+        throw Malformed();
+      }
+    }
+    return value;
+  }
+
+  std::string_view content_;
+  std::size_t position_ = 0;
+};
+
+class TokenizerJsonReader {
+ public:
+  explicit TokenizerJsonReader(std::string_view content) : content_(content), json_(content) {}
+
+  TokenizerJson read() {
+    json_.object([&](const std::string& key) {
+      if (key != "model") {
+        json_.skip();
+        return;
+      }
+      if (std::exchange(has_model_, true)) throw Malformed();
+      json_.object([&](const std::string& name) { read_model(name); });
+    });
+    if (json_.position() != content_.size() || ranges_.size() != 2) throw Malformed();
+    std::size_t start = 0;
+    for (const auto& [first, last] : ranges_) {
+      made_.rest.append(content_, start, first - start);
+      made_.rest += content_[first] == '{' ? "{}" : "[]";
+      start = last;
+    }
+    made_.rest.append(content_, start);
+    // The merges need the tokens, which may follow them in the file.
+    JsonReader merges(content_.substr(merges_start_));
+    read_merges(merges);
+    return std::move(made_);
+  }
+
+ private:
+  void read_model(const std::string& name) {
+    if (name != "vocab" && name != "merges") {
+      json_.skip();
+      return;
+    }
+    const std::size_t first = json_.position();
+    const bool is_vocab = name == "vocab";
+    if (std::exchange(is_vocab ? has_vocab_ : has_merges_, true)) throw Malformed();
+    if (is_vocab) {
+      std::string bytes;
+      json_.object([&](const std::string& key) {
+        if (!unspell(key, bytes)) {
+          made_.unspelled.push_back(key);
+          bytes = key;
+        }
+        if (made_.table.tokens().size() == max_tokens || !made_.table.add(json_.id(), bytes)) {
+          throw Malformed();
+        }
+      });
+    } else {
+      if (json_.peek() != '[') throw Malformed();
+      merges_start_ = first;
+      json_.skip();
+    }
+    ranges_.emplace_back(first, json_.position());
+  }
+
+  void read_merges(JsonReader& json) {
+    std::string spelling, left, right;
+    json.array([&] {
+      if (json.peek() == '"') {  // the format until 2024
+        json.string(spelling);
+        const std::string_view view = spelling;
+        const std::size_t blank = view.find(' ');
+        if (blank == std::string_view::npos || !unspell(view.substr(0, blank), left) ||
+            !unspell(view.substr(blank + 1), right)) {
+          throw Malformed();
+        }
+      } else {
+        json.expect('[');
+        json.string(spelling);
+        if (!unspell(spelling, left)) throw Malformed();
+        json.expect(',');
+        json.string(spelling);
+        if (!unspell(spelling, right)) throw Malformed();
+        json.expect(']');
+      }
+      if (!made_.table.add_merge(left, right)) throw Malformed();
+    });
+  }
+
+  std::string_view content_;
+  JsonReader json_;
+  TokenizerJson made_;
+  std::vector<std::pair<std::size_t, std::size_t>> ranges_;  // of the values to leave out, in order
+  std::size_t merges_start_ = 0;
+  bool has_model_ = false, has_vocab_ = false, has_merges_ = false;
+};
+
+}  // namespace
+
+std::optional<TokenizerJson> read_tokenizer_json(std::string_view content) {
+  if (well_formed_size(content) != content.size()) return std::nullopt;
+  try {
+    return TokenizerJsonReader(content).read();
+  } catch (const Malformed&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace tilth::bpe
