@@ -159,7 +159,7 @@ def write_normalization(version: str) -> None:
             )
         record = (combining_class, flags, *decompositions)
         indices.append(records.setdefault(record, len(records)))
-    assert len(pool) < 1 << 16 and len(records) < 1 << 16, "places and indices have 16 bits"
+    assert max(len(pool), len(records)) < 1 << 16, "places and indices have 16 bits"
     quick_rows, quick_values = two_stages(quick)
     index_rows, index_values = two_stages(indices)
     keys = sorted(pairs)
@@ -172,7 +172,6 @@ def write_normalization(version: str) -> None:
 
 namespace tilth::bpe {{
 
-inline constexpr char normalization_version[] = "{version}";
 inline constexpr unsigned normalization_block_size = {BLOCK};
 
 // Bit i: a code point stays as it is in form i ({", ".join(FORMS)}), has the combining class 0, and

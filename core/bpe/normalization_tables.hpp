@@ -6,7 +6,6 @@
 
 namespace tilth::bpe {
 
-inline constexpr char normalization_version[] = "18.0.0";
 inline constexpr unsigned normalization_block_size = 128;
 
 // Bit i: a code point stays as it is in form i (NFC, NFD, NFKC, NFKD), has the combining class 0, and

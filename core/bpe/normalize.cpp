@@ -245,9 +245,9 @@ std::string_view Normalizer::normalize(std::string_view text, std::string& buffe
 }
 
 void Normalizer::normalize_aligned(std::string_view text, std::string& buffer,
-                                   std::vector<Alignment>& alignments) const {
+                                   std::vector<ByteRange>& alignments) const {
   buffer.clear();
-  std::vector<Alignment> sources;
+  std::vector<ByteRange> sources;
   Units units;
   const auto copy = [&](std::size_t start, std::size_t end) {
     buffer.append(text.substr(start, end - start));
@@ -262,7 +262,7 @@ void Normalizer::normalize_aligned(std::string_view text, std::string& buffer,
     for (const Unit& unit : units) {
       // A unit that takes no character follows one that does: marks of one decomposition stay in
       // order.
-      const Alignment source = alignments[unit.num_characters > 0 ? place : place - 1];
+      const ByteRange source = alignments[unit.num_characters > 0 ? place : place - 1];
       for (std::uint32_t i = 0; i < unit.num_characters; ++i) {
         place += decode_code_point(text, place).length;
       }

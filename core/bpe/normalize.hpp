@@ -31,8 +31,8 @@ enum class NormalizationForm : std::uint8_t { nfc, nfd, nfkc, nfkd };
 // decides whether to compose; any compatibility form decides for the others.
 NormalizationForm combined_form(std::span<const NormalizationForm> forms);
 
-// The source of an output character: bytes [start, end) of the text, a whole character.
-struct Alignment {
+// Bytes [start, end) of a text.
+struct ByteRange {
   std::uint64_t start, end;
 };
 
@@ -45,12 +45,12 @@ class Normalizer {
                              const InterruptCheck& check = {}) const;
 
   // The same, always in `buffer`. Also replace `alignments`, which has the source of each byte of
-  // the text, by the source of each byte of the result, as Hugging Face `tokenizers` defines it:
+  // the text (a whole character), by the source of each byte of the result, as `tokenizers` does:
   // the code points of the result take the characters of the text in order. The first one of a
   // decomposition takes its character, the others share it; a composite takes all its characters
   // and its source is the first one.
   void normalize_aligned(std::string_view text, std::string& buffer,
-                         std::vector<Alignment>& alignments) const;
+                         std::vector<ByteRange>& alignments) const;
 
  private:
   struct Unit {

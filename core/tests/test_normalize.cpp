@@ -22,7 +22,7 @@ std::string normalized(NormalizationForm form, std::string_view text) {
   const std::string result(Normalizer(form).normalize(view, buffer));
 
   std::string aligned;
-  std::vector<Alignment> alignments;
+  std::vector<ByteRange> alignments;
   for (std::size_t place = 0; place < text.size();) {
     const std::size_t end = place + decode_code_point(text, place).length;
     alignments.resize(end, {place, end});
@@ -60,7 +60,7 @@ void check_forms(std::string_view text, const char* nfc, const char* nfd, const 
 void check_alignment(NormalizationForm form, std::string_view text, std::string_view result,
                      std::vector<std::uint64_t> starts) {
   std::string buffer;
-  std::vector<Alignment> alignments;
+  std::vector<ByteRange> alignments;
   for (std::size_t place = 0; place < text.size();) {
     const std::size_t end = place + decode_code_point(text, place).length;
     alignments.resize(end, {place, end});
