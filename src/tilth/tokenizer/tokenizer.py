@@ -62,8 +62,11 @@ class Tokenizer:
         self._custom = None
         if not (native := is_native(vocabulary.pattern)):
             self._custom = CustomSplitter(vocabulary.pattern, {})  # the core finds special tokens
+        tokens = list(vocabulary.tokens.items())
+        if repeated := vocabulary.repeated_ids:
+            tokens = [(i, token) for i, token in tokens if i not in repeated]
         self._encoder = Encoder(
-            tokens=list(vocabulary.tokens.items()),
+            tokens=tokens,
             merges=list(vocabulary.merges),
             special_tokens=[(i, token.encode()) for token, i in vocabulary.special_tokens.items()],
             # The encoder receives the pieces of a custom pattern one by one.
@@ -267,7 +270,8 @@ class Tokenizer:
 
     @cached_property
     def _ids(self) -> dict[bytes, int]:
-        return {token: token_id for token_id, token in self.vocab.items()}
+        ids = {token: token_id for token_id, token in self.vocab.items()}
+        return ids | {token.encode(): i for token, i in self.special_tokens.items()}
 
     @property
     def vocabulary(self) -> Vocabulary:

@@ -92,6 +92,9 @@ class Vocabulary:
     token_options: Mapping[str, TokenOptions] = field(default_factory=dict)
     """The options of special tokens that differ from the default."""
 
+    repeated_ids: frozenset[int] = field(init=False, repr=False, compare=False)
+    """The special tokens that have the bytes of another token, which merges refer to."""
+
     def __post_init__(self) -> None:
         for name in ("tokens", "special_tokens", "token_options"):
             if not isinstance(value := getattr(self, name), Mapping):
@@ -100,7 +103,10 @@ class Vocabulary:
         if not isinstance(self.merges, Iterable):
             raise ValueError(f"merges is {short_repr(self.merges)}; give a sequence of pairs")
         object.__setattr__(self, "merges", tuple(self.merges))
-        _check_merges(self.merges, known=_check_tokens(self.tokens))
+        special_ids = {each for each in self.special_tokens.values() if type(each) is int}
+        known, repeated = _check_tokens(self.tokens, special_ids)
+        object.__setattr__(self, "repeated_ids", repeated)
+        _check_merges(self.merges, known)
         for special_token, token_id in self.special_tokens.items():
             encoded = _utf8(special_token)
             if type(token_id) is not int or self.tokens.get(token_id) != encoded:
@@ -118,7 +124,11 @@ class Vocabulary:
     def _check_normalizers(self) -> None:
         given = self.normalizers
         is_sequence = isinstance(given, tuple | list)
-        if not is_sequence or len(given) > MAX_NORMALIZERS or not {*given} <= {*NORMALIZERS}:
+        if (
+            not is_sequence
+            or len(given) > MAX_NORMALIZERS
+            or not all(isinstance(form, str) and form in NORMALIZERS for form in given)
+        ):
             names = ", ".join(NORMALIZERS)
             problem = f"the normalizers are {short_repr(given)}"
             raise ValueError(f"{problem}; give a tuple of {names}, {MAX_NORMALIZERS} at most")
@@ -259,9 +269,12 @@ def _joined(parts: Iterable[bytes]) -> bytes:
     return " ".join(map(str, map(len, parts))).encode() + b":" + b"".join(parts)
 
 
-def _check_tokens(tokens: Mapping[int, bytes]) -> Set[bytes]:
-    """Check the ids and the bytes of all tokens; return the set of their bytes."""
+def _check_tokens(
+    tokens: Mapping[int, bytes], special_ids: Set[int]
+) -> tuple[Set[bytes], frozenset[int]]:
+    """Check ids and bytes; return the set of all bytes, and special tokens that repeat them."""
     ids: dict[bytes, int] = {}
+    repeated: set[int] = set()
     for token_id, token in tokens.items():
         # Not isinstance: True is an int.
         if type(token_id) is not int or not 0 <= token_id < MAX_VOCAB_SIZE:
@@ -273,9 +286,12 @@ def _check_tokens(tokens: Mapping[int, bytes]) -> Set[bytes]:
             limit = f"give 1 to {MAX_TOKEN_BYTES:,}"
             raise ValueError(f"token {token_id} is {len(token):,} bytes long; {limit}")
         if (first_id := ids.setdefault(token, token_id)) != token_id:
+            if token_id in special_ids or first_id in special_ids:
+                repeated.add(token_id if token_id in special_ids else first_id)
+                continue
             name = f"tokens {first_id} and {token_id}"
             raise ValueError(f"{name} are both {short_repr(token)}; keep one of them")
-    return ids.keys()
+    return ids.keys(), frozenset(repeated)
 
 
 def _check_merges(merges: tuple[Pair, ...], known: Set[bytes]) -> None:

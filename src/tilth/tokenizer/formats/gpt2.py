@@ -86,6 +86,12 @@ def save_gpt2(
             f"whole_piece_first {vocabulary.whole_piece_first}; write a tokenizer.json"
         )
     check_plain(vocabulary, vocab_path)
+    for token_id in sorted(vocabulary.repeated_ids):
+        name = f"the special token {short_repr(vocabulary.tokens[token_id])}"
+        raise ValueError(
+            f"{vocab_path} would lose {name}, as another token has its bytes; write a "
+            "tokenizer.json"
+        )
     spellings = {spell(token): token_id for token_id, token in sorted(vocabulary.tokens.items())}
     lines = (f"{spell(left)} {spell(right)}\n" for left, right in vocabulary.merges)
     check_target(merges_path, overwrite=overwrite)  # both files or none

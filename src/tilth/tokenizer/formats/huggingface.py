@@ -211,21 +211,20 @@ def _normalizer(forms: tuple[str, ...]) -> dict[str, object] | None:
 
 def _normalizers(value: object) -> Iterator[str]:
     """Yield the forms of a normalizer: one of the four, or a Sequence of them."""
-    if value is None:
-        return
-    found: dict[str, object] = _typed(value, dict, "the normalizer")
-    kind = found.get("type")
-    if kind == "Sequence":
-        for part in _typed(found.get("normalizers"), list, "normalizers"):
-            yield from _normalizers(_typed(part, dict, "a normalizer"))
-    elif isinstance(kind, str) and kind in NORMALIZERS:
-        _check(found, {"type": [kind]}, "the normalizer")
-        yield kind
-    else:
-        raise ValueError(
-            f"the normalizer is {_brief(value)}, which tilth cannot reproduce; convert it to "
-            f"{', '.join(NORMALIZERS)}, or a Sequence of these"
-        )
+    pending = [] if value is None else [value]  # a stack: a Sequence may be nested deeply
+    while pending:
+        part: dict[str, object] = _typed(pending.pop(), dict, "the normalizer")
+        kind = part.get("type")
+        if kind == "Sequence":
+            pending += reversed(_typed(part.get("normalizers"), list, "normalizers"))
+        elif isinstance(kind, str) and kind in NORMALIZERS:
+            _check(part, {"type": [kind]}, "the normalizer")
+            yield kind
+        else:
+            raise ValueError(
+                f"the normalizer is {_brief(part)}, which tilth cannot reproduce; convert it to "
+                f"{', '.join(NORMALIZERS)}, or a Sequence of these"
+            )
 
 
 def _added_tokens(
@@ -333,6 +332,7 @@ def _check_spellings(vocabulary: Vocabulary) -> None:
     """Raise a ValueError for a special token whose text is also the spelling of other bytes."""
     in_merges = {*chain.from_iterable(vocabulary.merges)}
     in_merges |= {left + right for left, right in vocabulary.merges}
+    in_merges -= {vocabulary.tokens[token_id] for token_id in vocabulary.repeated_ids}
     known = {*vocabulary.tokens.values()}
     for token, token_id in vocabulary.special_tokens.items():
         encoded = vocabulary.tokens[token_id]
