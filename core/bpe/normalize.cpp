@@ -1,8 +1,10 @@
 #include "normalize.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
+#include "characters.hpp"
 #include "code_points.hpp"
 #include "normalization_tables.hpp"
 
@@ -77,19 +79,35 @@ void append_utf8(std::uint32_t code_point, std::string& to) {
   }
 }
 
-// Return the first place from `from` of a block with a byte that is at least `limit` (0x80 or
-// more), or the start of the last bytes, which do not fill a block.
-std::size_t skip_below(std::string_view text, std::size_t from, std::uint8_t limit) {
-  using Bytes = std::uint8_t __attribute__((vector_size(16)));
-  using Words = std::uint64_t __attribute__((vector_size(16)));
-  for (; from + 32 <= text.size(); from += 32) {
-    Bytes low, high;
-    std::memcpy(&low, text.data() + from, 16);
-    std::memcpy(&high, text.data() + from + 16, 16);
-    const auto found = reinterpret_cast<Words>((low >= limit) | (high >= limit));
-    if ((found[0] | found[1]) != 0) break;
+// Return a mask of the bytes at text[place, place + 64) that are at least `limit`.
+std::uint64_t bytes_from(std::string_view text, std::size_t place, std::uint8_t limit) {
+  char copy[64];
+  const char* bytes = text.data() + place;
+  if (text.size() - place < sizeof copy) {
+    std::memset(copy, 0, sizeof copy);
+    std::memcpy(copy, bytes, text.size() - place);
+    bytes = copy;
   }
-  return from;
+  std::uint64_t mask = 0;
+  for (int i = 0; i < 64; i += 16) {
+    detail::Bytes16 c;
+    std::memcpy(&c, bytes + i, 16);
+    mask |= detail::top_bits(static_cast<detail::Mask16>(c >= limit)) << i;
+  }
+  return mask;
+}
+
+// Return whether the code point that starts with text[place], a first byte of several, is plain.
+// Most are recognised by their first two bytes. Malformed bytes are plain.
+bool is_plain_at(std::string_view text, std::size_t place, unsigned form) {
+  const auto first = static_cast<unsigned char>(text[place]);
+  if (first < 0xE0) {
+    if (quick_ranges[first & 0x1F] >> form & 1) return true;
+  } else if (first < 0xF0 && place + 1 < text.size()) {
+    const auto second = static_cast<unsigned char>(text[place + 1]);
+    if (quick_ranges[(first & 0x0F) << 6 | (second & 0x3F)] >> form & 1) return true;
+  }
+  return is_plain(decode_code_point(text, place).value, form);
 }
 
 }  // namespace
@@ -107,36 +125,34 @@ NormalizationForm combined_form(std::span<const NormalizationForm> forms) {
 // before it, and ends before the next such code point, so spans are normalized separately.
 Normalizer::Span Normalizer::next_span(std::string_view text, std::size_t from) const {
   const auto form = static_cast<unsigned>(form_);
-  // All code points below U+0300 are NFC; the first byte of a later one is at least 0xCC.
-  const std::uint8_t limit = form_ == NormalizationForm::nfc ? 0xCC : 0x80;
-  std::size_t place = from;
-  std::size_t block_end = from;  // up to here, code points are looked up one by one
-  while (place < text.size()) {
-    if (place >= block_end) {
-      const std::size_t block = skip_below(text, place, limit);
-      if (block == text.size()) break;
-      // The last byte that was skipped may be the first of two.
-      place = block > place && (text[block] & 0xC0) == 0x80 ? block - 1 : block;
-      block_end = block + 32;
+  const auto starts_span = [&](const NormalizationRecord& record) {
+    return record.flags >> (4 + form) & 1;
+  };
+  // ASCII is plain in every form, and so are all code points below U+0300 in NFC, whose first byte
+  // is below 0xCC. Only the first bytes of others are examined.
+  const std::uint8_t limit = form_ == NormalizationForm::nfc ? 0xCC : 0xC2;
+  for (std::size_t block = from; block < text.size();) {
+    std::uint64_t mask = bytes_from(text, block, limit);
+    std::size_t place = block;
+    for (; mask != 0; mask &= mask - 1) {
+      place = block + static_cast<std::size_t>(std::countr_zero(mask));
+      if (!is_plain_at(text, place, form)) [[unlikely]]
+        break;
     }
-    const CodePoint here = decode_code_point(text, place);
-    if (is_plain(here.value, form)) [[likely]] {
-      place += here.length;
+    if (mask == 0) {
+      block += 64;
       continue;
     }
 
-    const auto starts_span = [&](const NormalizationRecord& record) {
-      return record.flags >> (4 + form) & 1;
-    };
-    const NormalizationRecord* record = &record_of(here.value);
+    CodePoint next = decode_code_point(text, place);
+    const NormalizationRecord* record = &record_of(next.value);
     std::size_t start = place;
     if (!starts_span(*record) && place > from) {
       const CodePoint base = previous_code_point(text, place);  // plain
       if (!is_malformed(base)) start -= base.length;
     }
     bool is_normalized = true;
-    std::uint8_t last_class = 0;
-    for (CodePoint next = here;;) {
+    for (std::uint8_t last_class = 0;;) {
       const std::uint8_t combining_class = record->combining_class;
       is_normalized &= (record->flags >> form & 1) != 0;
       is_normalized &= combining_class == 0 || combining_class >= last_class;
@@ -148,7 +164,7 @@ Normalizer::Span Normalizer::next_span(std::string_view text, std::size_t from) 
       if (starts_span(*record)) break;
     }
     if (!is_normalized) return {start, place};
-    from = place;
+    from = block = place;
   }
   return {text.size(), text.size()};
 }

@@ -12,7 +12,7 @@
 // Complexity: linear, also for a starter with a million combining marks; the output is at most 11
 // times as long (U+FDFA). Only spans that the quick check cannot accept are decomposed and composed
 // again. Text below the first code point that a form may change (U+0300 for NFC, U+0080 otherwise)
-// is skipped 32 bytes at a time.
+// is skipped 64 bytes at a time.
 #pragma once
 
 #include <cstdint>
