@@ -10,7 +10,7 @@ NATIVE := CMakeLists.txt core/CMakeLists.txt $(CXX_FILES)
 # Packages with a native module `_core` and its stub `_core.pyi`.
 NATIVE_PACKAGES := tokenizer generation
 # Generated tables keep the format of their script.
-FORMATTED_CXX := $(filter-out core/bpe/unicode_tables.hpp,$(CXX_FILES))
+FORMATTED_CXX := $(filter-out core/bpe/unicode_tables.hpp core/bpe/normalization_tables.hpp,$(CXX_FILES))
 
 .PHONY: demo test test-base test-browser env lint format stubs unicode words pictures sanitize bench clean
 

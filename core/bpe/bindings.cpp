@@ -7,6 +7,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -27,6 +28,7 @@
 #include "encode.hpp"
 #include "encode_documents.hpp"
 #include "encode_stream.hpp"
+#include "normalize.hpp"
 #include "pretokenize.hpp"
 #include "text_hash.hpp"
 #include "train.hpp"
@@ -184,6 +186,65 @@ Numbers<std::uint64_t> text_hashes(const nb::list& texts) {
   return numbers_of(std::move(hashes));
 }
 
+// --- normalization -------------------------------------------------------------------------------
+
+NormalizationForm form_of(std::string_view name) {
+  if (name == "NFC") return NormalizationForm::nfc;
+  if (name == "NFD") return NormalizationForm::nfd;
+  if (name == "NFKC") return NormalizationForm::nfkc;
+  if (name == "NFKD") return NormalizationForm::nfkd;
+  throw nb::value_error("a normalizer is NFC, NFD, NFKC or NFKD");
+}
+
+std::vector<NormalizationForm> forms_of(const std::vector<std::string>& names) {
+  std::vector<NormalizationForm> forms;
+  for (const std::string& name : names) forms.push_back(form_of(name));
+  return forms;
+}
+
+nb::str normalize(nb::handle text, const std::string& form) {
+  const Utf8 utf8(text);
+  std::string buffer;
+  const std::string_view normalized =
+      Normalizer(form_of(form)).normalize(utf8.view(), buffer, check_signals);
+  return nb::str(normalized.data(), normalized.size());
+}
+
+// The number of characters before a byte of a text, in constant time.
+class CharacterIndex {
+ public:
+  explicit CharacterIndex(std::string_view text) : text_(text) {
+    std::size_t count = 0;
+    for (std::size_t place = 0; place < text.size(); place += block) {
+      counts_.push_back(count);
+      count += starts(place, std::min(place + block, text.size()));
+    }
+    counts_.push_back(count);
+  }
+
+  // The characters that have bytes in a range.
+  nb::tuple range(ByteRange bytes) const {
+    const bool splits = bytes.start < text_.size() && !starts_at(bytes.start);
+    return nb::make_tuple(before(bytes.start) - (splits ? 1 : 0), before(bytes.end));
+  }
+
+ private:
+  static constexpr std::size_t block = 64;
+
+  bool starts_at(std::size_t place) const { return (text_[place] & 0xC0) != 0x80; }
+  std::size_t starts(std::size_t from, std::size_t to) const {
+    std::size_t count = 0;
+    for (; from < to; ++from) count += starts_at(from);
+    return count;
+  }
+  std::size_t before(std::size_t place) const {
+    return counts_[place / block] + starts(place / block * block, place);
+  }
+
+  std::string_view text_;
+  std::vector<std::size_t> counts_;
+};
+
 // --- encoding and decoding -----------------------------------------------------------------------
 
 // (id, bytes) pairs, valid while this object lives. By index: a pair may be of any type, whose code
@@ -290,12 +351,41 @@ nb::bytes bytes_of(const Array<char>& buffer) {
   return nb::steal<nb::bytes>(bytes);
 }
 
+// (id, lstrip, rstrip, single_word, normalized)
+using OptionsTuple = std::tuple<std::uint32_t, bool, bool, bool, bool>;
+
+std::vector<TokenOptions> options_of(const std::vector<OptionsTuple>& tuples) {
+  std::vector<TokenOptions> options;
+  for (const auto& [id, lstrip, rstrip, single_word, normalized] : tuples) {
+    options.push_back({id, lstrip, rstrip, single_word, normalized});
+  }
+  return options;
+}
+
+// A normalized special token is decoded as its normalized content.
+Decoder decoder_of(const TokenList& tokens, const TokenList& special_tokens,
+                   const Encoder& encoder) {
+  if (!encoder.has_normalized_contents()) {
+    return Decoder(tokens.tokens(), special_tokens.tokens());
+  }
+  std::vector<Token> decoded[] = {tokens.tokens(), special_tokens.tokens()};
+  for (std::vector<Token>& list : decoded) {
+    for (Token& token : list) {
+      const std::string_view content = encoder.normalized_content(token.id);
+      if (!content.empty()) token.bytes = content;
+    }
+  }
+  return Decoder(decoded[0], decoded[1]);
+}
+
 // An Encoder and the Decoder of the same vocabulary.
 class Codec {
  public:
   Codec(const nb::list& tokens, const nb::list& merges, const nb::list& special_tokens,
-        const Steps& pattern, bool whole_piece_first)
-      : Codec(TokenList(tokens), merges, TokenList(special_tokens), pattern, whole_piece_first) {}
+        const Steps& pattern, bool whole_piece_first,
+        const std::vector<OptionsTuple>& token_options, const std::vector<std::string>& normalizers)
+      : Codec(TokenList(tokens), merges, TokenList(special_tokens), pattern, whole_piece_first,
+              options_of(token_options), forms_of(normalizers)) {}
 
   nb::list encode(nb::handle text, bool allow_special) const {
     return list_of(ids_of_text(text, allow_special, 1).view());
@@ -332,22 +422,34 @@ class Codec {
   nb::tuple encode_with_offsets(nb::handle text, bool allow_special) const {
     const Utf8 utf8(text);
     TokenIds ids;
-    Array<std::uint64_t> offsets;
+    Array<ByteRange> ranges;
     {
       const Released released(utf8.view().size());
-      encoder_.encode_with_offsets(utf8.view(), allow_special, ids, offsets, released.check());
+      encoder_.encode_with_offsets(utf8.view(), allow_special, ids, ranges, released.check());
     }
-    // From byte offsets to character offsets, in one pass: a character starts at each byte that is
-    // not a continuation byte.
-    const auto begins = [&](std::size_t i) { return (utf8.view()[i] & 0xC0) != 0x80; };
-    nb::list ranges;
-    std::size_t characters = 0, place = 0;  // the number of characters that start before `place`
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      const std::size_t start = begins(place) ? characters : characters - 1;
-      for (; place < offsets[i + 1]; ++place) characters += begins(place);
-      ranges.append(nb::make_tuple(start, characters));
-    }
-    return nb::make_tuple(list_of(ids.view()), ranges);
+    const CharacterIndex index(utf8.view());
+    nb::list offsets;
+    for (const ByteRange& range : ranges.view()) offsets.append(index.range(range));
+    return nb::make_tuple(list_of(ids.view()), offsets);
+  }
+
+  // Return (part, id, offsets) of each special token and of each normalized text between them,
+  // which has the id None and the offsets of each character; no offsets unless `with_offsets`.
+  nb::list split_parts(nb::handle text, bool allow_special, bool with_offsets) const {
+    const Utf8 utf8(text);
+    const CharacterIndex index(with_offsets ? utf8.view() : std::string_view());
+    nb::list parts;
+    encoder_.visit_parts(
+        utf8.view(), allow_special,
+        [&](std::string_view part, std::span<const ByteRange> sources, std::uint32_t id) {
+          nb::list offsets;
+          for (std::size_t i = 0; with_offsets && i < sources.size(); ++i) {
+            if (id != no_token || (part[i] & 0xC0) != 0x80) offsets.append(index.range(sources[i]));
+          }
+          const nb::object found = id == no_token ? nb::none() : nb::object(nb::int_(id));
+          parts.append(nb::make_tuple(nb::str(part.data(), part.size()), found, offsets));
+        });
+    return parts;
   }
 
   std::size_t count(nb::handle text, bool allow_special) const {
@@ -378,13 +480,17 @@ class Codec {
 
  private:
   Codec(const TokenList& tokens, const nb::list& merges, const TokenList& special_tokens,
-        const Steps& pattern, bool whole_piece_first)
+        const Steps& pattern, bool whole_piece_first,
+        const std::vector<TokenOptions>& token_options,
+        const std::vector<NormalizationForm>& normalizers)
       : encoder_({.tokens = tokens.tokens(),
                   .merges = merges_of(merges, tokens.tokens()),
                   .special_tokens = special_tokens.tokens(),
                   .pattern = Pattern(pattern),
-                  .whole_piece_first = whole_piece_first}),
-        decoder_(tokens.tokens(), special_tokens.tokens()) {}
+                  .whole_piece_first = whole_piece_first,
+                  .token_options = token_options,
+                  .normalizers = normalizers}),
+        decoder_(decoder_of(tokens, special_tokens, encoder_)) {}
 
   TokenIds ids_of_text(nb::handle text, bool allow_special, std::size_t threads) const {
     const Utf8 utf8(text);
@@ -546,17 +652,26 @@ NB_MODULE(_core, m) {
         nb::sig("def count_pieces(text: str | bytes, pattern: list[str]) -> int"),
         "Return the number of pieces of a text.");
 
+  m.def("normalize", &normalize, "text"_a, "form"_a,
+        nb::sig("def normalize(text: str | bytes, form: str) -> str"),
+        "Return a text in the form NFC, NFD, NFKC or NFKD.");
+
   m.def("text_hashes", &text_hashes, "texts"_a,
         nb::sig("def text_hashes(texts: list[str] | list[bytes]) -> "
                 "NDArray[numpy.uint64]"),
         "Return a stable 64-bit hash of the UTF-8 of each text; see text_hash.hpp.");
 
   nb::class_<Codec>(m, "Encoder", "Encodes and decodes with one vocabulary; see encode.hpp.")
-      .def(nb::init<nb::list, nb::list, nb::list, const Steps&, bool>(), "tokens"_a, "merges"_a,
-           "special_tokens"_a, "pattern"_a, "whole_piece_first"_a,
+      .def(nb::init<nb::list, nb::list, nb::list, const Steps&, bool,
+                    const std::vector<OptionsTuple>&, const std::vector<std::string>&>(),
+           "tokens"_a, "merges"_a, "special_tokens"_a, "pattern"_a, "whole_piece_first"_a,
+           "token_options"_a = std::vector<OptionsTuple>(),
+           "normalizers"_a = std::vector<std::string>(),
            nb::sig("def __init__(self, tokens: list[tuple[int, bytes]], "
                    "merges: list[tuple[bytes, bytes]], special_tokens: list[tuple[int, bytes]], "
-                   "pattern: list[str], whole_piece_first: bool) -> None"))
+                   "pattern: list[str], whole_piece_first: bool, "
+                   "token_options: list[tuple[int, bool, bool, bool, bool]] = [], "
+                   "normalizers: list[str] = []) -> None"))
       .def("encode", &Codec::encode,
            nb::sig("def encode(self, text: str | bytes, allow_special: bool) -> list[int]"))
       .def("encode_array", &Codec::encode_array, "text"_a, "allow_special"_a, "threads"_a)
@@ -573,6 +688,10 @@ NB_MODULE(_core, m) {
       .def("encode_with_offsets", &Codec::encode_with_offsets,
            nb::sig("def encode_with_offsets(self, text: str | bytes, allow_special: bool) -> "
                    "tuple[list[int], list[tuple[int, int]]]"))
+      .def("split_parts", &Codec::split_parts, "text"_a, "allow_special"_a, "with_offsets"_a,
+           nb::sig("def split_parts(self, text: str | bytes, allow_special: bool, "
+                   "with_offsets: bool) -> list[tuple[str, int | None, list[tuple[int, int]]]]"),
+           "Return the special tokens of a text and the normalized text between them.")
       .def("count", &Codec::count,
            nb::sig("def count(self, text: str | bytes, allow_special: bool) -> int"))
       .def("decode_bytes", &Codec::decode_bytes,

@@ -42,4 +42,21 @@ inline CodePoint decode_code_point(std::string_view text, std::size_t position) 
   return {value, 4};
 }
 
+// Return whether this is a malformed byte, not U+FFFD itself.
+inline bool is_malformed(CodePoint code_point) {
+  return code_point.value == 0xFFFD && code_point.length == 1;
+}
+
+// Decode the code point that ends before text[position]; position > 0.
+inline CodePoint previous_code_point(std::string_view text, std::size_t position) {
+  for (std::uint8_t length = 1; length <= 4 && length <= position; ++length) {
+    const std::size_t start = position - length;
+    if ((text[start] & 0xC0) == 0x80) continue;
+    const CodePoint found = decode_code_point(text.substr(0, position), start);
+    if (found.length == length) return found;
+    break;
+  }
+  return {0xFFFD, 1};
+}
+
 }  // namespace tilth::bpe

@@ -100,7 +100,7 @@ MissingByte::MissingByte(unsigned char byte, std::size_t offset)
 Encoder::Encoder(const EncoderOptions& options)
     : pattern_(options.pattern),
       rules_(MergeRules::from_merges(options.tokens, options.merges)),
-      special_tokens_(options.special_tokens),
+      normalizers_(options.normalizers.begin(), options.normalizers.end()),
       table_(options.tokens.size()) {
   std::vector<Token> by_id(options.tokens.begin(), options.tokens.end());
   std::sort(by_id.begin(), by_id.end(), [](const Token& a, const Token& b) { return a.id < b.id; });
@@ -132,6 +132,7 @@ Encoder::Encoder(const EncoderOptions& options)
     }
     lengths_[token.id] = static_cast<std::uint32_t>(token.bytes.size());
   }
+  set_special_tokens(options);
 }
 
 // For each token, whether its bytes merge to it.
@@ -204,19 +205,22 @@ std::size_t Encoder::count(std::string_view text, bool allow_special,
   return total;
 }
 
-// The concatenated tokens are the text, so offsets are the cumulative lengths.
+// If the encoder is plain, the concatenated tokens are the text, so offsets are the cumulative
+// lengths.
 void Encoder::encode_with_offsets(std::string_view text, bool allow_special, TokenIds& ids,
-                                  Array<std::uint64_t>& offsets,
-                                  const InterruptCheck& check) const {
+                                  Array<ByteRange>& ranges, const InterruptCheck& check) const {
   const std::size_t first = ids.size();
+  if (!is_plain_) {
+    encode_parts_with_offsets(text, allow_special, ids, ranges, check);
+    return;
+  }
   encode(text, allow_special, ids, check);
-  offsets.reserve_more(ids.size() - first + 1);
+  ranges.reserve_more(ids.size() - first);
   std::uint64_t offset = 0;
   for (const std::uint32_t id : ids.view().subspan(first)) {
-    offsets.append(offset);
+    ranges.append({offset, offset + lengths_[id]});
     offset += lengths_[id];
   }
-  offsets.append(offset);
 }
 
 void Encoder::encode_with(Workspace& workspace, std::string_view text, bool allow_special,
@@ -224,6 +228,10 @@ void Encoder::encode_with(Workspace& workspace, std::string_view text, bool allo
   workspace.text = text;
   // Nearly all text has fewer ids than half of its bytes; memory that is not written costs nothing.
   ids.reserve_more(text.size() / 2 + 16);
+  if (!is_plain_) {
+    encode_parts(workspace, text, allow_special, ids, check);
+    return;
+  }
   for (std::size_t start = 0; start < text.size();) {
     SpecialTokens::Found found{text.size(), 0, 0};
     if (allow_special) found = special_tokens_.find(text, start, true);

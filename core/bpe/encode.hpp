@@ -5,6 +5,9 @@
 //     Array<std::uint32_t> ids;
 //     encoder.encode("Once upon a time<|endoftext|>", true, ids);
 //
+// The order of encoding: find special tokens in the text, except normalized ones; normalize the
+// rest; find the normalized special tokens; split the rest into pieces; merge each piece.
+//
 // Contract: the ids are those of the definition in merge.hpp for each piece of the splitter, for
 // any vocabulary and any bytes. Immutable; any number of threads can use one Encoder at once.
 // Throws std::invalid_argument for an inconsistent vocabulary, MissingByte for a byte of the text
@@ -31,6 +34,7 @@
 #include "../common/array.hpp"
 #include "../common/interrupt.hpp"
 #include "merge.hpp"
+#include "normalize.hpp"
 #include "pattern.hpp"
 #include "piece_table.hpp"
 #include "special_tokens.hpp"
@@ -46,6 +50,8 @@ struct EncoderOptions {
   Pattern pattern = Pattern::gpt2;
   bool whole_piece_first = false;   // a piece that is a token becomes that token before any merge
   bool merges_are_by_rank = false;  // VocabularyTable::is_by_rank()
+  std::span<const TokenOptions> token_options = {};     // of special tokens
+  std::span<const NormalizationForm> normalizers = {};  // applied one after the other
 };
 
 // A byte of the text has no token and was not merged with its neighbours.
@@ -70,7 +76,8 @@ class Encoder {
   Encoder& operator=(const Encoder&) = delete;
 
   // Append the ids of a text. With `allow_special`, special tokens are found first and the text
-  // between them is encoded separately; otherwise they are encoded as text.
+  // between them is encoded separately; otherwise they are encoded as text. Text is normalized in
+  // both cases.
   void encode(std::string_view text, bool allow_special, TokenIds& ids,
               const InterruptCheck& check = {}) const;
   void encode_ordinary(std::string_view text, TokenIds& ids,
@@ -82,9 +89,16 @@ class Encoder {
   std::size_t count(std::string_view text, bool allow_special,
                     const InterruptCheck& check = {}) const;
 
-  // Also append the byte offset at which each token starts, then the length of the text.
+  // Also append the bytes of the text that each token comes from. Normalized text refers to whole
+  // characters of the text, as Normalizer::normalize_aligned says.
   void encode_with_offsets(std::string_view text, bool allow_special, TokenIds& ids,
-                           Array<std::uint64_t>& offsets, const InterruptCheck& check = {}) const;
+                           Array<ByteRange>& ranges, const InterruptCheck& check = {}) const;
+
+  // Call `visit` for each special token with its id and range, and for each normalized text between
+  // two of them with no_token and the source of each of its bytes.
+  using VisitPart = std::function<void(std::string_view part, std::span<const ByteRange> sources,
+                                       std::uint32_t id)>;
+  void visit_parts(std::string_view text, bool allow_special, const VisitPart& visit) const;
 
   // Encode several texts on num_threads threads, including the calling thread; fewer if no more can
   // be started. Text i has the ids from row_offsets[i] to row_offsets[i + 1]. The result does not
@@ -104,12 +118,24 @@ class Encoder {
   std::vector<std::string_view> cut_at_blanks(std::string_view text, bool allow_special,
                                               std::size_t slice_bytes) const;
 
-  // For text that continues (encode_stream.hpp): append the ids of the pieces that end at or before
-  // `limit`, with special tokens encoded as text. Return where the last of these pieces ends.
+  // Return the last place where cut_at_blanks could cut a text that continues, or 0.
+  std::size_t last_cut(std::string_view text, bool allow_special) const;
+
+  // Return whether text is not normalized and special tokens have no options.
+  bool is_plain() const { return is_plain_; }
+
+  // For text that continues (encode_stream.hpp), if is_plain(): append the ids of the pieces that
+  // end at or before `limit`, with special tokens encoded as text. Return where the last of these
+  // pieces ends.
   std::size_t encode_until(std::string_view text, std::size_t limit, TokenIds& ids,
                            const InterruptCheck& check = {}) const;
 
+  // The special tokens that are found in text before it is normalized.
   const SpecialTokens& special_tokens() const { return special_tokens_; }
+
+  // The normalized content of a special token that normalization changes; empty for other ids.
+  std::string_view normalized_content(std::uint32_t id) const;
+  bool has_normalized_contents() const { return !normalized_contents_.empty(); }
   const Pattern& pattern() const { return pattern_; }
 
  private:
@@ -121,6 +147,16 @@ class Encoder {
   void prepare_cache(Workspace& workspace, std::size_t text_bytes, std::size_t num_workers) const;
   void encode_with(Workspace& workspace, std::string_view text, bool allow_special, TokenIds& ids,
                    const InterruptCheck& check) const;
+  void set_special_tokens(const EncoderOptions& options);
+  void encode_parts_with_offsets(std::string_view text, bool allow_special, TokenIds& ids,
+                                 Array<ByteRange>& ranges, const InterruptCheck& check) const;
+  void encode_parts(Workspace& workspace, std::string_view text, bool allow_special, TokenIds& ids,
+                    const InterruptCheck& check) const;
+  void encode_normalized(Workspace& workspace, std::string_view text, bool allow_special,
+                         TokenIds& ids, const InterruptCheck& check) const;
+  std::string align(std::string_view text, std::vector<ByteRange>& sources) const;
+  bool may_cut(bool allow_special) const;
+  bool may_cut_at(std::string_view text, std::size_t place, bool allow_special) const;
   std::size_t encode_pieces(std::string_view text, std::size_t limit, Workspace& workspace,
                             TokenIds& ids, const InterruptCheck& check) const;
   template <typename Splitter>
@@ -142,7 +178,10 @@ class Encoder {
 
   Pattern pattern_;
   MergeRules rules_;
-  SpecialTokens special_tokens_;
+  SpecialTokens special_tokens_, normalized_tokens_;
+  std::vector<NormalizationForm> normalizers_;
+  std::unordered_map<std::uint32_t, std::string> normalized_contents_;
+  bool is_plain_ = true;
   TokenTable table_;
   std::vector<std::uint32_t> lengths_;  // in bytes, by id; 0 in a gap
   // Tokens that merging does not produce but whole_piece_first does.

@@ -17,12 +17,11 @@ constexpr std::size_t job_bytes = std::size_t{1} << 19;
 std::vector<std::string_view> Encoder::cut_at_blanks(std::string_view text, bool allow_special,
                                                      std::size_t slice_bytes) const {
   std::vector<std::string_view> slices;
-  const bool may_cut =
-      pattern_.splits_before_blanks() && !(allow_special && special_tokens_.may_span_blank());
+  const bool may_cut_any = may_cut(allow_special);
   std::size_t start = 0;
-  while (may_cut && text.size() - start > slice_bytes) {
+  while (may_cut_any && text.size() - start > slice_bytes) {
     std::size_t end = start + slice_bytes;
-    while (end < text.size() && !is_blank_after_word(text, end)) ++end;
+    while (end < text.size() && !may_cut_at(text, end, allow_special)) ++end;
     slices.push_back(text.substr(start, end - start));
     start = end;
   }

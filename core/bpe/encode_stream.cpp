@@ -50,7 +50,12 @@ void StreamEncoder::advance(bool is_end, TokenIds& ids, const InterruptCheck& ch
   const std::string_view text = held_;
   std::size_t start = 0;
   try {
-    while (true) {
+    if (!encoder_->is_plain()) {
+      const std::size_t end = is_end ? text.size() : encoder_->last_cut(text, allow_special_);
+      encoder_->encode(text.substr(0, end), allow_special_, ids, check);
+      start = searched_ = end;
+    }
+    while (encoder_->is_plain()) {
       SpecialTokens::Found found{text.size(), 0, 0};
       if (allow_special_) found = encoder_->special_tokens().find(text, searched_, is_end);
       const std::string_view segment = text.substr(start, found.start - start);

@@ -11,7 +11,8 @@
 //
 // Complexity: linear in the text, also for chunks of one byte and a piece of a megabyte. The buffer
 // holds a block, the longest special token, and the longest piece with the white space after it,
-// plus a quarter.
+// plus a quarter. With normalizers or options of special tokens, it holds the text after the last
+// blank at which Encoder::cut_at_blanks may cut.
 #pragma once
 
 #include <string>

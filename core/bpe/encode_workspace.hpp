@@ -17,7 +17,8 @@ namespace tilth::bpe {
 struct Encoder::Workspace {
   PieceCache cache;
   Merger merger;
-  std::string_view text;  // the whole text of the call: offsets in errors are relative to it
+  std::string normalized;  // a buffer
+  std::string_view text;   // the whole text of the call: offsets in errors are relative to it
 };
 
 class Encoder::Checkout {

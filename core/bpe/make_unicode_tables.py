@@ -1,12 +1,13 @@
-"""Generate the Unicode tables of the splitters: letters, numbers, white space, categories.
+"""Generate the Unicode tables: letters, numbers, white space, categories, normalization.
 
 Reads the `unicodedata2` package (the module of Python is as old as the interpreter) and writes
 
 - `core/bpe/unicode_tables.hpp`, two-stage lookup tables for the native splitters and ranges of
-  general categories for regular expressions, and
+  general categories for regular expressions,
+- `core/bpe/normalization_tables.hpp`, combining classes, decompositions and compositions, and
 - `src/tilth/tokenizer/unicode_classes.json`, ranges for the pure-Python reference.
 
-Run `make unicode`. Both files name their Unicode version.
+Run `make unicode`. All files name their Unicode version.
 """
 
 from pathlib import Path
@@ -40,6 +41,16 @@ def lines_of(items: list[str]) -> str:
     return "\n".join([*lines, line])
 
 
+def two_stages(values: list[int]) -> tuple[list[int], list[int]]:
+    """Return the row of each block of code points, and the values of all distinct rows."""
+    rows: dict[tuple[int, ...], int] = {}
+    stage_one = []
+    for start in range(0, len(values), BLOCK):
+        stage_one.append(rows.setdefault(tuple(values[start : start + BLOCK]), len(rows)))
+    assert len(rows) <= 256, "the first stage is stored in bytes"
+    return stage_one, [value for row in rows for value in row]
+
+
 def write_header(classes: list[int], version: str) -> None:
     """Write the two-stage tables (block number -> row, row and offset -> class) and the ranges."""
     categories = [unicodedata2.category(chr(code_point)) for code_point in range(len(classes))]
@@ -49,13 +60,7 @@ def write_header(classes: list[int], version: str) -> None:
         for code_point, category in enumerate(categories)
         if code_point == 0 or category != categories[code_point - 1]
     ]
-    rows: dict[tuple[int, ...], int] = {}
-    stage_one = []
-    for start in range(0, len(classes), BLOCK):
-        block = tuple(classes[start : start + BLOCK])
-        stage_one.append(rows.setdefault(block, len(rows)))
-    assert len(rows) <= 256, "the first stage is stored in bytes"
-    values = [value for row in rows for value in row]
+    stage_one, values = two_stages(classes)
     # Four classes per byte: the second stage fits in the L1 cache.
     stage_two = [
         sum(value << 2 * place for place, value in enumerate(values[start : start + 4]))
@@ -94,6 +99,135 @@ inline constexpr std::uint32_t unicode_category_ranges[{len(ranges)}] = {{
     )
 
 
+FORMS = ("NFC", "NFD", "NFKC", "NFKD")  # in the order of the enumeration in normalize.hpp
+HANGUL = range(0xAC00, 0xD7A4)
+VOWELS, TRAILING = range(0x1161, 0x1176), range(0x11A8, 0x11C3)
+ARITHMETIC = 1  # instead of the place of a decomposition: a Hangul syllable
+
+
+def write_normalization(version: str) -> None:
+    """Write combining classes, full decompositions and compositions, without Hangul syllables."""
+    # No lone surrogates: they are not in UTF-8.
+    characters = [chr(c) if not 0xD800 <= c < 0xE000 else "" for c in range(0x110000)]
+    pairs = {}
+    for character in filter(None, characters):
+        if ord(character) in HANGUL:
+            continue
+        raw = unicodedata2.decomposition(character)
+        if raw and "<" not in raw and " " in raw:
+            pair = "".join(chr(int(part, 16)) for part in raw.split())
+            if unicodedata2.normalize("NFC", pair) == character:  # not excluded from composition
+                pairs[pair] = ord(character)
+    seconds = {ord(pair[1]) for pair in pairs} | {*VOWELS, *TRAILING}
+
+    pool = [0, 0]  # places 0 (none) and 1 (arithmetic) are not decompositions
+    places: dict[str, int] = {}
+
+    def place_of(decomposed: str) -> int:
+        if decomposed not in places:
+            places[decomposed] = len(pool)
+            pool.extend([len(decomposed), *map(ord, decomposed)])
+        return places[decomposed]
+
+    records = {(0, 0xFF, 0, 0): 0}  # combining class, flags, decompositions -> index
+    quick, indices = [], []
+    for code_point, character in enumerate(characters):
+        if not character:
+            quick.append(0xF)
+            indices.append(0)
+            continue
+        flags = 0
+        for bit, form in enumerate(FORMS):
+            decomposed = unicodedata2.normalize(form.replace("C", "D"), character)
+            composes = form.endswith("C")
+            is_same = unicodedata2.normalize(form, character) == character
+            if is_same and not (composes and code_point in seconds):
+                flags |= 1 << bit
+            is_joined = composes and ord(decomposed[0]) in seconds
+            if not is_joined and not unicodedata2.combining(decomposed[0]):
+                flags |= 1 << 4 + bit
+        combining_class = unicodedata2.combining(character)
+        quick.append(0 if combining_class else flags & flags >> 4)
+        canonical = unicodedata2.normalize("NFD", character)
+        compatible = unicodedata2.normalize("NFKD", character)
+        if code_point in HANGUL:
+            decompositions = (ARITHMETIC, ARITHMETIC)
+        else:
+            decompositions = (
+                place_of(canonical) if canonical != character else 0,
+                place_of(compatible) if compatible != character else 0,
+            )
+        record = (combining_class, flags, *decompositions)
+        indices.append(records.setdefault(record, len(records)))
+    assert max(len(pool), len(records)) < 1 << 16, "places and indices have 16 bits"
+    quick_rows, quick_values = two_stages(quick)
+    index_rows, index_values = two_stages(indices)
+    ranges = [0xF] * 1024
+    for code_point, flags in enumerate(quick[:0x10000]):
+        ranges[code_point // 64] &= flags
+    keys = sorted(pairs)
+    (ROOT / "core/bpe/normalization_tables.hpp").write_text(
+        f"""// Generated by make_unicode_tables.py from Unicode {version}; do not edit.
+// clang-format off
+#pragma once
+
+#include <cstdint>
+
+namespace tilth::bpe {{
+
+inline constexpr unsigned normalization_block_size = {BLOCK};
+
+// Bit i: a code point stays as it is in form i ({", ".join(FORMS)}), has the combining class 0, and
+// does not combine with the text before it.
+inline constexpr std::uint8_t quick_block_row[{len(quick_rows)}] = {{
+{lines_of([str(row) for row in quick_rows])}
+}};
+inline constexpr std::uint8_t quick_block_values[{len(quick_values)}] = {{
+{lines_of([str(value) for value in quick_values])}
+}};
+
+// The same for 64 code points below U+10000: bit i if it is set for all of them.
+inline constexpr std::uint8_t quick_ranges[{len(ranges)}] = {{
+{lines_of([str(value) for value in ranges])}
+}};
+
+// The index of the record of a code point.
+inline constexpr std::uint8_t record_block_row[{len(index_rows)}] = {{
+{lines_of([str(row) for row in index_rows])}
+}};
+inline constexpr std::uint16_t record_block_values[{len(index_values)}] = {{
+{lines_of([str(value) for value in index_values])}
+}};
+
+// Flag i: the quick check of form i is Yes. Flag 4 + i: in form i, nothing combines or is reordered
+// across the start of the code point. The decompositions are places in decomposition_pool, or
+// 0 (none) or {ARITHMETIC} (a Hangul syllable).
+struct NormalizationRecord {{
+  std::uint8_t combining_class, flags;
+  std::uint16_t canonical, compatibility;
+}};
+inline constexpr NormalizationRecord normalization_records[{len(records)}] = {{
+{lines_of(["{" + ",".join(map(str, record)) + "}" for record in records])}
+}};
+
+// The number of code points of a full decomposition, then these.
+inline constexpr std::uint32_t decomposition_pool[{len(pool)}] = {{
+{lines_of([str(value) for value in pool])}
+}};
+
+// first << 32 | second, sorted, and their primary composites.
+inline constexpr std::uint64_t composition_pairs[{len(keys)}] = {{
+{lines_of([str(ord(key[0]) << 32 | ord(key[1])) for key in keys])}
+}};
+inline constexpr std::uint32_t composition_results[{len(keys)}] = {{
+{lines_of([str(pairs[key]) for key in keys])}
+}};
+
+}}  // namespace tilth::bpe
+"""
+    )
+
+
 def write_ranges(classes: list[int], version: str) -> None:
     """Write the same classes as inclusive ranges of code points."""
     parts = [f'"version": "{version}"']
@@ -115,5 +249,6 @@ def write_ranges(classes: list[int], version: str) -> None:
 if __name__ == "__main__":
     all_classes = [character_class(code_point) for code_point in range(0x110000)]
     write_header(all_classes, unicodedata2.unidata_version)
+    write_normalization(unicodedata2.unidata_version)
     write_ranges(all_classes, unicodedata2.unidata_version)
     print(f"wrote the tables of Unicode {unicodedata2.unidata_version}")

@@ -4,13 +4,49 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 
-namespace tilth::bpe {
+#include "characters.hpp"
 
-SpecialTokens::SpecialTokens(std::span<const Token> tokens) {
+namespace tilth::bpe {
+namespace {
+
+constexpr std::uint8_t strips_left = 1, strips_right = 2, is_single_word = 4;
+
+bool is_space(CodePoint code_point) {
+  return !is_malformed(code_point) &&
+         classify_code_point(code_point.value) == CharacterClass::space;
+}
+
+// \w of Rust's regex crate: letters, marks, decimal digits, letter numbers, connectors, the two
+// joiners, and the circled letters that are Alphabetic (PropList.txt).
+bool is_word(CodePoint code_point) {
+  const std::uint32_t c = code_point.value;
+  if (c == 0x200C || c == 0x200D || (0x24B6 <= c && c <= 0x24E9) ||
+      (0x1F130 <= c && c <= 0x1F149) || (0x1F150 <= c && c <= 0x1F169) ||
+      (0x1F170 <= c && c <= 0x1F189)) {
+    return true;
+  }
+  const auto* const after = std::upper_bound(std::begin(unicode_category_ranges),
+                                             std::end(unicode_category_ranges), 32 * c + 31);
+  const char* const name = unicode_categories + 2 * (after[-1] % 32);
+  const std::string_view category(name, 2);
+  return name[0] == 'L' || name[0] == 'M' || category == "Nd" || category == "Nl" ||
+         category == "Pc";
+}
+
+}  // namespace
+
+SpecialTokens::SpecialTokens(std::span<const Token> tokens, std::span<const TokenOptions> options) {
   if (tokens.empty()) return;
   nodes_.resize(1);
+  std::unordered_map<std::uint32_t, std::uint8_t> options_of;
+  for (const TokenOptions& each : options) {
+    options_of[each.id] = static_cast<std::uint8_t>((each.lstrip ? strips_left : 0) |
+                                                    (each.rstrip ? strips_right : 0) |
+                                                    (each.single_word ? is_single_word : 0));
+  }
   std::unordered_set<std::uint32_t> ids;
   for (const Token& token : tokens) {
     const std::string name = "special token " + std::to_string(token.id);
@@ -22,7 +58,7 @@ SpecialTokens::SpecialTokens(std::span<const Token> tokens) {
       std::uint32_t next = child(node, byte);
       if (next == 0) {
         next = static_cast<std::uint32_t>(nodes_.size());
-        nodes_.push_back({byte, false, 0, 0, nodes_[node].first_child});
+        nodes_.push_back({byte, false, 0, 0, 0, nodes_[node].first_child});
         nodes_[node].first_child = next;
       }
       node = next;
@@ -37,7 +73,18 @@ SpecialTokens::SpecialTokens(std::span<const Token> tokens) {
     longest_bytes_ = std::max(longest_bytes_, token.bytes.size());
     const auto first = static_cast<unsigned char>(token.bytes[0]);
     begins_[first] = true;
-    if (token.bytes.find(' ', 1) != std::string_view::npos) may_span_blank_ = true;
+    for (std::size_t i = 1; i < token.bytes.size(); ++i) {
+      if (token.bytes[i] == ' ' && token.bytes[i - 1] != ' ') may_span_blank_ = true;
+    }
+    const auto found = options_of.find(token.id);
+    if (found == options_of.end() || found->second == 0) continue;
+    has_options_ = true;
+    nodes_[node].options = found->second;
+    if ((found->second & is_single_word) != 0 && first == ' ') may_span_blank_ = true;
+    if ((found->second & strips_right) != 0) {
+      strips_after_[static_cast<unsigned char>(token.bytes.back())] = true;
+      std::fill(strips_after_.begin() + 0x80, strips_after_.end(), true);
+    }
   }
   if (std::count(begins_.begin(), begins_.end(), true) == 1) {
     only_beginning_ =
@@ -68,13 +115,53 @@ SpecialTokens::Found SpecialTokens::find(std::string_view text, std::size_t from
     for (; i < text.size(); ++i) {
       node = child(node, static_cast<unsigned char>(text[i]));
       if (node == 0) break;
-      if (nodes_[node].is_end) found = {start, i + 1 - start, nodes_[node].id};
+      if (!nodes_[node].is_end) continue;
+      found = {start, i + 1 - start, nodes_[node].id, nodes_[node].options};
     }
     const bool could_go_on = i == text.size() && node != 0 && nodes_[node].first_child != 0;
     if (could_go_on && !is_whole) return {start, 0, 0};
     if (found.length > 0) return found;
   }
   return {text.size(), 0, 0};
+}
+
+SpecialTokens::Found SpecialTokens::next(std::string_view text, Cursor& cursor) const {
+  for (;;) {
+    Found found = find(text, cursor.searched, true);
+    std::size_t start = found.start, end = found.start + found.length;
+    cursor.searched = end;
+    if (found.options != 0) {
+      if ((found.options & is_single_word) != 0 &&
+          ((start > 0 && is_word(previous_code_point(text, start))) ||
+           (end < text.size() && is_word(decode_code_point(text, end))))) {
+        continue;
+      }
+      if ((found.options & strips_left) != 0) {
+        start = std::max(start, cursor.used);
+        while (start > cursor.used) {
+          const CodePoint before = previous_code_point(text, start);
+          if (!is_space(before)) break;
+          start -= before.length;
+        }
+      }
+      if ((found.options & strips_right) != 0) {
+        if (end >= cursor.space_end) {  // else this is in the run that ends there
+          cursor.space_end = end;
+          while (cursor.space_end < text.size()) {
+            const CodePoint after = decode_code_point(text, cursor.space_end);
+            if (!is_space(after)) break;
+            cursor.space_end += after.length;
+          }
+        }
+        end = cursor.space_end;
+      }
+      if (start >= end) continue;
+      found.start = start;
+      found.length = end - start;
+    }
+    cursor.used = end;
+    return found;
+  }
 }
 
 bool SpecialTokens::spans(std::string_view text, std::size_t place) const {

@@ -93,6 +93,84 @@ void check_pattern(Pattern pattern) {
   }
 }
 
+// Normalizers and options of special tokens. encode() also cuts the text into slices, so compare
+// with an encoder whose pattern does not allow cuts.
+void check_normalizers_and_options(NormalizationForm form) {
+  const Vocabulary vocabulary = byte_vocabulary();
+  const auto tokens = Vocabulary::as_tokens(vocabulary.entries);
+  const std::vector<std::pair<std::uint32_t, std::string>> added = {
+      {1000, "<s>"}, {1001, "<l>"}, {1002, "<w>"}, {1003, "<e\xCC\x81>"}, {1004, "  "}};
+  const auto special = Vocabulary::as_tokens(added);
+  const TokenOptions options[] = {{.id = 1000, .rstrip = true},
+                                  {.id = 1001, .lstrip = true, .normalized = true},
+                                  {.id = 1002, .single_word = true},
+                                  {.id = 1003, .rstrip = true, .normalized = true}};
+  const std::string one_piece[] = {R"([\s\S]+)"};
+  const auto encoder_of = [&](const Pattern& pattern) {
+    return std::make_unique<Encoder>(EncoderOptions{.tokens = tokens,
+                                                    .merges = vocabulary.merges,
+                                                    .special_tokens = special,
+                                                    .pattern = pattern,
+                                                    .token_options = options,
+                                                    .normalizers = {&form, 1}});
+  };
+  const auto encoder = encoder_of(Pattern::gpt2), uncut = encoder_of(Pattern(one_piece));
+  CHECK_EQUAL(uncut->cut_at_blanks("a b c d", true, 2).size(), 1u);
+  const std::string parts[] = {"<s>",
+                               "<l>",
+                               "<w>",
+                               "<e\xCC\x81>",
+                               "<\xC3\xA9>",
+                               " ",
+                               "  ",
+                               "\n",
+                               "a",
+                               "e\xCC\x81",
+                               "\xCC\xA3",
+                               "\xC3\xA9",
+                               "\xEF\xAC\x81",
+                               "\xE1\x84\x80",
+                               "\xE1\x85\xA1",
+                               "\xFF",
+                               "\xCC",
+                               "\xE3\x80\x80",
+                               "word",
+                               ". "};
+  std::mt19937 random(11);
+  StreamEncoder stream(*encoder, true);
+  for (int round = 0; round < 12; ++round) {
+    std::string text;
+    while (text.size() < (round % 3 == 0 ? 9 : 2) * block)
+      text += parts[random() % std::size(parts)];
+    const Ids whole = encode_whole(*encoder, text, true);
+    // The same special tokens, and the same bytes between them.
+    const auto outline = [&](const Ids& ids) {
+      std::string found;
+      for (const std::uint32_t id : ids) {
+        found += id >= 1000 ? "[" + std::to_string(id) + "]" : vocabulary.entries[id].second;
+      }
+      return found;
+    };
+    CHECK_EQUAL(outline(whole) == outline(encode_whole(*uncut, text, true)), true);
+    const auto batch = encoder->encode_parallel(text, true, 3);
+    CHECK_EQUAL(whole == Ids(batch.view().begin(), batch.view().end()), true);
+
+    TokenIds ids, with_offsets;
+    tilth::Array<ByteRange> ranges;
+    encoder->encode_with_offsets(text, true, with_offsets, ranges);
+    CHECK_EQUAL(whole == Ids(with_offsets.view().begin(), with_offsets.view().end()), true);
+    const std::size_t longest_chunk = round % 4 == 0 ? 3 : round % 4 == 1 ? 1000 : 2 * block;
+    for (std::size_t start = 0; start < text.size();) {
+      const std::size_t length = random() % (longest_chunk + 1);
+      feed(stream, std::string_view(text).substr(start, length), ids);
+      start += length;
+      CHECK_EQUAL(stream.held_bytes() <= 2 * block, true);
+    }
+    stream.finish(ids);
+    CHECK_EQUAL(whole == Ids(ids.view().begin(), ids.view().end()), true);
+  }
+}
+
 // The offset of a missing byte is relative to the start of the stream.
 void check_missing_byte() {
   const Vocabulary lacking{{{0, "a"}, {1, " "}}, {}, {{9, "<s>"}}};
@@ -116,6 +194,9 @@ void check_missing_byte() {
 int main() {
   check_pattern(Pattern::none);
   for (const Pattern& pattern : test_patterns()) check_pattern(pattern);
+  for (const NormalizationForm form : {NormalizationForm::nfc, NormalizationForm::nfkd}) {
+    check_normalizers_and_options(form);
+  }
   check_missing_byte();
   return 0;
 }

@@ -25,6 +25,9 @@ def split(text: str | bytes, pattern: list[str]) -> list[str]:
 def count_pieces(text: str | bytes, pattern: list[str]) -> int:
     """Return the number of pieces of a text."""
 
+def normalize(text: str | bytes, form: str) -> str:
+    """Return a text in the form NFC, NFD, NFKC or NFKD."""
+
 def text_hashes(texts: list[str] | list[bytes]) -> NDArray[numpy.uint64]:
     """
     Return a stable 64-bit hash of the UTF-8 of each text; see text_hash.hpp.
@@ -33,7 +36,7 @@ def text_hashes(texts: list[str] | list[bytes]) -> NDArray[numpy.uint64]:
 class Encoder:
     """Encodes and decodes with one vocabulary; see encode.hpp."""
 
-    def __init__(self, tokens: list[tuple[int, bytes]], merges: list[tuple[bytes, bytes]], special_tokens: list[tuple[int, bytes]], pattern: list[str], whole_piece_first: bool) -> None: ...
+    def __init__(self, tokens: list[tuple[int, bytes]], merges: list[tuple[bytes, bytes]], special_tokens: list[tuple[int, bytes]], pattern: list[str], whole_piece_first: bool, token_options: list[tuple[int, bool, bool, bool, bool]] = [], normalizers: list[str] = []) -> None: ...
 
     def encode(self, text: str | bytes, allow_special: bool) -> list[int]: ...
 
@@ -47,6 +50,11 @@ class Encoder:
         """
 
     def encode_with_offsets(self, text: str | bytes, allow_special: bool) -> tuple[list[int], list[tuple[int, int]]]: ...
+
+    def split_parts(self, text: str | bytes, allow_special: bool, with_offsets: bool) -> list[tuple[str, int | None, list[tuple[int, int]]]]:
+        """
+        Return the special tokens of a text and the normalized text between them.
+        """
 
     def count(self, text: str | bytes, allow_special: bool) -> int: ...
 

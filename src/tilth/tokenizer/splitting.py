@@ -59,13 +59,17 @@ class CustomSplitter:
             if is_special:
                 yield part, self._special_tokens[part]
                 continue
-            timeout = SECONDS_PER_TEXT + len(part) * SECONDS_PER_CHARACTER
-            deadline = time.process_time() + timeout
-            pieces: Iterable[str] = (part,)
-            for step in self._steps:
-                pieces = _split_by(step, pieces, deadline)
-            for piece in pieces:
+            for piece in self.pieces(part):
                 yield piece, None
+
+    def pieces(self, text: str) -> Iterable[str]:
+        """Yield the pieces of text without special tokens and lone surrogates."""
+        timeout = SECONDS_PER_TEXT + len(text) * SECONDS_PER_CHARACTER
+        deadline = time.process_time() + timeout
+        pieces: Iterable[str] = (text,)
+        for step in self._steps:
+            pieces = _split_by(step, pieces, deadline)
+        return pieces
 
 
 def _split_by(pattern: Any, texts: Iterable[str], deadline: float) -> Iterator[str]:  # noqa: ANN401

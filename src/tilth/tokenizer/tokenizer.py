@@ -61,14 +61,22 @@ class Tokenizer:
         self._vocab_size = max(vocabulary.tokens, default=-1) + 1
         self._custom = None
         if not (native := is_native(vocabulary.pattern)):
-            self._custom = CustomSplitter(vocabulary.pattern, vocabulary.special_tokens)
+            self._custom = CustomSplitter(vocabulary.pattern, {})  # the core finds special tokens
+        tokens = list(vocabulary.tokens.items())
+        if repeated := vocabulary.repeated_ids:
+            tokens = [(i, token) for i, token in tokens if i not in repeated]
         self._encoder = Encoder(
-            tokens=list(vocabulary.tokens.items()),
+            tokens=tokens,
             merges=list(vocabulary.merges),
             special_tokens=[(i, token.encode()) for token, i in vocabulary.special_tokens.items()],
             # The encoder receives the pieces of a custom pattern one by one.
             pattern=steps_of(vocabulary.pattern) if native else [],
             whole_piece_first=vocabulary.whole_piece_first,
+            token_options=[
+                (vocabulary.special_tokens[token], o.lstrip, o.rstrip, o.single_word, o.normalized)
+                for token, o in vocabulary.effective_options.items()
+            ],
+            normalizers=list(vocabulary.normalizers),
         )
 
     # --- files; `tilth.tokenizer.formats` says what each format can represent ---
@@ -123,8 +131,12 @@ class Tokenizer:
         if not self._custom:
             return self._encoder.encode(text, allow_special)
         ids: list[int] = []
-        for piece, special_id in self._custom.split(text, allow_special):
-            ids += self._encoder.encode(piece, False) if special_id is None else [special_id]
+        for part, special_id, _ in self._encoder.split_parts(text, allow_special, False):
+            if special_id is not None:
+                ids.append(special_id)
+                continue
+            for piece in self._custom.pieces(part):
+                ids += self._encoder.encode(piece, False)
         return ids
 
     def encode_array(
@@ -182,21 +194,27 @@ class Tokenizer:
     ) -> tuple[list[int], Offsets]:
         """Return the ids, and for each the (start, end) of the characters whose bytes it holds.
 
-        A character that is split between tokens is in the range of each of them.
+        A character that is split between tokens is in the range of each of them. With normalizers,
+        the ranges refer to the text before normalization, as in `tokenizers`.
         """
         if not self._custom:
             return self._encoder.encode_with_offsets(text, allow_special)
         ids: list[int] = []
         offsets: Offsets = []
-        start = 0
-        for piece, special_id in self._custom.split(text, allow_special):
-            if special_id is None:
-                piece_ids, piece_offsets = self._encoder.encode_with_offsets(piece, False)
-            else:
-                piece_ids, piece_offsets = [special_id], [(0, len(piece))]
-            ids += piece_ids
-            offsets += [(start + first, start + last) for first, last in piece_offsets]
-            start += len(piece)
+        for part, special_id, places in self._encoder.split_parts(text, allow_special, True):
+            if special_id is not None:
+                ids.append(special_id)
+                offsets += places
+                continue
+            start = 0
+            for piece in self._custom.pieces(part):
+                # A part of normalized text is normalized: these offsets refer to the piece.
+                piece_ids, found = self._encoder.encode_with_offsets(piece, False)
+                ids += piece_ids
+                offsets += [
+                    (places[start + first][0], places[start + last - 1][1]) for first, last in found
+                ]
+                start += len(piece)
         return ids, offsets
 
     def count(self, text: Text, *, allow_special: bool = True) -> int:
@@ -252,7 +270,8 @@ class Tokenizer:
 
     @cached_property
     def _ids(self) -> dict[bytes, int]:
-        return {token: token_id for token_id, token in self.vocab.items()}
+        ids = {token: token_id for token_id, token in self.vocab.items()}
+        return ids | {token.encode(): i for token, i in self.special_tokens.items()}
 
     @property
     def vocabulary(self) -> Vocabulary:

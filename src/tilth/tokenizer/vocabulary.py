@@ -17,15 +17,16 @@ ValueError: the merge of b'w' and b'l' makes b'wl', which is not a token; add it
 
 import hashlib
 import json
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
 from typing import Self
 
 from tilth.schema import short_repr
-from tilth.tokenizer._core import MAX_VOCAB_SIZE
+from tilth.tokenizer._core import MAX_VOCAB_SIZE, normalize
 from tilth.tokenizer.patterns import MAX_STEPS, NAMES, Pattern, canonical, describe, steps_of
 
 Pair = tuple[bytes, bytes]
@@ -34,6 +35,33 @@ SpecialTokens = Mapping[str, int] | Iterable[str] | None
 """Special tokens with their ids, or without: then new ones get the ids after the largest."""
 
 MAX_TOKEN_BYTES = 65_535
+MAX_NORMALIZERS = 16
+NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD")
+
+
+@dataclass(frozen=True)
+class TokenOptions:
+    """How a special token is found in text; the options of `AddedToken` in `tokenizers`."""
+
+    special: bool = True
+    """Kept for other tools, which can omit special tokens when decoding. No effect on ids."""
+
+    lstrip: bool = False
+    """Whether an occurrence includes the white space before it."""
+
+    rstrip: bool = False
+    """Whether an occurrence includes the white space after it."""
+
+    single_word: bool = False
+    """Whether an occurrence next to a letter, mark, digit or connector is ignored."""
+
+    normalized: bool = False
+    """Whether to look for the normalized content in normalized text. Others are found before."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not isinstance(value, bool):
+                raise ValueError(f"{name} is {short_repr(value)}; give True or False")
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,15 +86,27 @@ class Vocabulary:
     whole_piece_first: bool = False
     """Whether a piece that is a token becomes that token before any merge, as in tiktoken."""
 
+    normalizers: tuple[str, ...] = ()
+    """Unicode normalization forms (`NORMALIZERS`), applied to text one after the other."""
+
+    token_options: Mapping[str, TokenOptions] = field(default_factory=dict)
+    """The options of special tokens that differ from the default."""
+
+    repeated_ids: frozenset[int] = field(init=False, repr=False, compare=False)
+    """The special tokens that have the bytes of another token, which merges refer to."""
+
     def __post_init__(self) -> None:
-        for name in ("tokens", "special_tokens"):
+        for name in ("tokens", "special_tokens", "token_options"):
             if not isinstance(value := getattr(self, name), Mapping):
                 raise ValueError(f"{name} is {short_repr(value)}; give a mapping")
             object.__setattr__(self, name, MappingProxyType(dict(value)))  # a copy: immutable
         if not isinstance(self.merges, Iterable):
             raise ValueError(f"merges is {short_repr(self.merges)}; give a sequence of pairs")
         object.__setattr__(self, "merges", tuple(self.merges))
-        _check_merges(self.merges, known=_check_tokens(self.tokens))
+        special_ids = {each for each in self.special_tokens.values() if type(each) is int}
+        known, repeated = _check_tokens(self.tokens, special_ids)
+        object.__setattr__(self, "repeated_ids", repeated)
+        _check_merges(self.merges, known)
         for special_token, token_id in self.special_tokens.items():
             encoded = _utf8(special_token)
             if type(token_id) is not int or self.tokens.get(token_id) != encoded:
@@ -78,6 +118,43 @@ class Vocabulary:
         object.__setattr__(self, "pattern", canonical(self.pattern))
         if not isinstance(self.whole_piece_first, bool):
             raise ValueError("whole_piece_first is not a bool; give True or False")
+        self._check_normalizers()
+        self._check_token_options()
+
+    def _check_normalizers(self) -> None:
+        given = self.normalizers
+        is_sequence = isinstance(given, tuple | list)
+        if (
+            not is_sequence
+            or len(given) > MAX_NORMALIZERS
+            or not all(isinstance(form, str) and form in NORMALIZERS for form in given)
+        ):
+            names = ", ".join(NORMALIZERS)
+            problem = f"the normalizers are {short_repr(given)}"
+            raise ValueError(f"{problem}; give a tuple of {names}, {MAX_NORMALIZERS} at most")
+        object.__setattr__(self, "normalizers", tuple(given))
+
+    def _check_token_options(self) -> None:
+        for token, options in self.token_options.items():
+            if token not in self.special_tokens or type(options) is not TokenOptions:
+                raise ValueError(
+                    f"the options of {short_repr(token)} are {short_repr(options)}; give "
+                    "TokenOptions of a special token"
+                )
+        changed = {each: o for each, o in self.token_options.items() if o != TokenOptions()}
+        object.__setattr__(self, "token_options", MappingProxyType(changed))
+        contents: dict[str, str] = {}
+        for token, options in changed.items():
+            if not options.normalized or not self.normalizers:
+                continue
+            content = token
+            for form in self.normalizers:
+                content = normalize(content, form)
+            if (first := contents.setdefault(content, token)) != token:
+                raise ValueError(
+                    f"the special tokens {short_repr(first)} and {short_repr(token)} are the same "
+                    "after normalization; keep one of them, or make one not normalized"
+                )
 
     @classmethod
     def from_parts(
@@ -118,15 +195,55 @@ class Vocabulary:
         steps = steps_of(self.pattern)
         pattern = steps[0] if len(steps) == 1 else steps
         digest = hashlib.sha256(b"tilth vocabulary 1")
-        for part in (
+        parts = [
             _joined(str(token_id).encode() for token_id in ids),
             _joined(self.tokens[token_id] for token_id in ids),
             _joined(chain.from_iterable(self.merges)),
             json.dumps(sorted(self.special_tokens.items())).encode(),
             json.dumps([pattern, self.whole_piece_first]).encode(),
-        ):
+        ]
+        # Only where they have an effect: the fingerprints of older vocabularies stay.
+        options = sorted(
+            (token, each.lstrip, each.rstrip, each.single_word, each.normalized)
+            for token, each in self.effective_options.items()
+        )
+        if self.normalizers or options:
+            parts.append(json.dumps([self.normalizers, options]).encode())
+        for part in parts:
             digest.update(b"%d:" % len(part) + part)
         return digest.hexdigest()
+
+    @cached_property
+    def effective_options(self) -> Mapping[str, TokenOptions]:
+        """The token options that have an effect on ids, without the others."""
+        keep_normalized = bool(self.normalizers) or self._needs_two_searches()
+        effective = {
+            token: replace(each, special=True, normalized=each.normalized and keep_normalized)
+            for token, each in self.token_options.items()
+        }
+        return {token: each for token, each in effective.items() if each != TokenOptions()}
+
+    def _needs_two_searches(self) -> bool:
+        """Whether one search for all special tokens could differ from the normalized ones last."""
+        options = self.token_options
+        normalized = {token for token, each in options.items() if each.normalized}
+        others = self.special_tokens.keys() - normalized
+        if not normalized or not others:
+            return False
+        if any(each.lstrip or each.rstrip or each.single_word for each in options.values()):
+            return True
+        # Another token must be a prefix of a normalized one, or start inside it.
+        firsts = {token[0] for token in others}
+        prefixes: list[str] = []  # sorted; none is a prefix of another
+        for token in sorted(others):
+            if not prefixes or not token.startswith(prefixes[-1]):
+                prefixes.append(token)
+        return any(
+            token.startswith(tuple(prefixes[max(0, place - 1) : place]))
+            or not firsts.isdisjoint(token[1:])
+            for token in normalized
+            for place in (bisect_right(prefixes, token),)
+        )
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)
@@ -135,7 +252,7 @@ class Vocabulary:
         # A mapping proxy cannot be pickled, a dict can.
         tokens, special_tokens = dict(self.tokens), dict(self.special_tokens)
         parts = (tokens, self.merges, special_tokens, self.pattern, self.whole_piece_first)
-        return type(self), parts
+        return type(self), (*parts, self.normalizers, dict(self.token_options))
 
     def __repr__(self) -> str:
         num_special = len(self.special_tokens)
@@ -152,9 +269,12 @@ def _joined(parts: Iterable[bytes]) -> bytes:
     return " ".join(map(str, map(len, parts))).encode() + b":" + b"".join(parts)
 
 
-def _check_tokens(tokens: Mapping[int, bytes]) -> Set[bytes]:
-    """Check the ids and the bytes of all tokens; return the set of their bytes."""
+def _check_tokens(
+    tokens: Mapping[int, bytes], special_ids: Set[int]
+) -> tuple[Set[bytes], frozenset[int]]:
+    """Check ids and bytes; return the set of all bytes, and special tokens that repeat them."""
     ids: dict[bytes, int] = {}
+    repeated: set[int] = set()
     for token_id, token in tokens.items():
         # Not isinstance: True is an int.
         if type(token_id) is not int or not 0 <= token_id < MAX_VOCAB_SIZE:
@@ -166,9 +286,12 @@ def _check_tokens(tokens: Mapping[int, bytes]) -> Set[bytes]:
             limit = f"give 1 to {MAX_TOKEN_BYTES:,}"
             raise ValueError(f"token {token_id} is {len(token):,} bytes long; {limit}")
         if (first_id := ids.setdefault(token, token_id)) != token_id:
+            if token_id in special_ids or first_id in special_ids:
+                repeated.add(token_id if token_id in special_ids else first_id)
+                continue
             name = f"tokens {first_id} and {token_id}"
             raise ValueError(f"{name} are both {short_repr(token)}; keep one of them")
-    return ids.keys()
+    return ids.keys(), frozenset(repeated)
 
 
 def _check_merges(merges: tuple[Pair, ...], known: Set[bytes]) -> None:

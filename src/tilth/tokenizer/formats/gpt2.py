@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from tilth.files import StrPath, check_target, write_text_atomically
 from tilth.schema import short_repr
-from tilth.tokenizer.formats.reading import explained, read_json, read_text
+from tilth.tokenizer.formats.reading import check_plain, explained, read_json, read_text
 from tilth.tokenizer.vocabulary import Pair, SpecialTokens, Vocabulary
 
 # A byte whose Latin-1 character is visible spells itself. The others (controls, blanks, the soft
@@ -84,6 +84,13 @@ def save_gpt2(
         raise ValueError(
             f"{vocab_path} cannot represent the pattern {short_repr(vocabulary.pattern)} with "
             f"whole_piece_first {vocabulary.whole_piece_first}; write a tokenizer.json"
+        )
+    check_plain(vocabulary, vocab_path)
+    for token_id in sorted(vocabulary.repeated_ids):
+        name = f"the special token {short_repr(vocabulary.tokens[token_id])}"
+        raise ValueError(
+            f"{vocab_path} would lose {name}, as another token has its bytes; write a "
+            "tokenizer.json"
         )
     spellings = {spell(token): token_id for token_id, token in sorted(vocabulary.tokens.items())}
     lines = (f"{spell(left)} {spell(right)}\n" for left, right in vocabulary.merges)

@@ -13,8 +13,7 @@ True
 
 import json
 import re
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -24,7 +23,7 @@ from tilth.tokenizer.formats.gpt2 import is_spelling, parse_merge, spell, tokens
 from tilth.tokenizer.formats.oniguruma import check_read_alike
 from tilth.tokenizer.formats.reading import explained, read_json
 from tilth.tokenizer.patterns import PATTERNS, Pattern, steps_of
-from tilth.tokenizer.vocabulary import Pair, Vocabulary
+from tilth.tokenizer.vocabulary import NORMALIZERS, Pair, TokenOptions, Vocabulary
 
 T = TypeVar("T")
 
@@ -43,8 +42,6 @@ _NAMES = {
 }
 
 _REGEXES = {name: regex for regex, name in _NAMES.items()}
-
-MAX_COMPARED = 64  # characters of an added token that the search for overlaps compares
 
 # For each object of the file, the values that tilth reproduces, by key in the order of the file.
 # The first value is the one that is written. An empty list accepts any value.
@@ -67,7 +64,7 @@ _TOKENIZER: _Allowed = {
     "truncation": [None],
     "padding": [None],
     "added_tokens": [],
-    "normalizer": [None, {"type": "Sequence", "normalizers": []}],
+    "normalizer": [],
     "pre_tokenizer": [],
     "post_processor": [],
     "decoder": [],
@@ -76,12 +73,13 @@ _TOKENIZER: _Allowed = {
 _ADDED_TOKEN: _Allowed = {
     "id": [],
     "content": [],
-    "single_word": [False, None],
-    "lstrip": [False, None],
-    "rstrip": [False, None],
-    "normalized": _ANY_FLAG,  # no effect without a normalizer
-    "special": [True, False, None],  # no effect on encoding: decoding may skip these tokens
+    "single_word": _ANY_FLAG,
+    "lstrip": _ANY_FLAG,
+    "rstrip": _ANY_FLAG,
+    "normalized": _ANY_FLAG,
+    "special": [True, False, None],
 }
+_FLAGS = ("special", "lstrip", "rstrip", "single_word", "normalized")
 _BYTE_LEVEL: _Allowed = {
     "type": ["ByteLevel"],
     "add_prefix_space": [False],
@@ -110,7 +108,7 @@ def load_tokenizer_json(path: StrPath) -> Vocabulary:
                 _check(content[name], _BYTE_LEVEL_AFTER_MODEL, f"the {name}")
         model = _check(content.get("model"), _MODEL, "the model")
         vocab: dict[str, object] = _typed(model.get("vocab"), dict, "vocab")
-        added, normalized = _added_tokens(content.get("added_tokens"), vocab)
+        added, options = _added_tokens(content.get("added_tokens"), vocab)
         tokens = tokens_by_id(vocab, unspelled=added)
         for special_token, token_id in added.items():
             if special_token not in vocab and token_id in tokens:
@@ -125,9 +123,10 @@ def load_tokenizer_json(path: StrPath) -> Vocabulary:
             added,
             _pattern(content.get("pre_tokenizer")),
             model.get("ignore_merges") is True,
+            normalizers=tuple(_normalizers(content.get("normalizer"))),
+            token_options=options,
         )
         _check_spellings(vocabulary)
-        _check_overlaps(normalized, added.keys() - normalized)
         return vocabulary
 
 
@@ -157,8 +156,10 @@ def save_tokenizer_json(vocabulary: Vocabulary, path: StrPath, *, overwrite: boo
         _TOKENIZER,
         added_tokens=[
             _written(_ADDED_TOKEN, id=token_id, content=token)
+            | vars(vocabulary.token_options.get(token, TokenOptions()))
             for token_id, token in sorted(special.items())
         ],
+        normalizer=_normalizer(vocabulary.normalizers),
         pre_tokenizer=pre_tokenizer,
         decoder=_written(_BYTE_LEVEL),
         model=model,
@@ -201,10 +202,37 @@ def _brief(value: object) -> str:
     return short_repr(value["type"] if isinstance(value, dict) and "type" in value else value)
 
 
-def _added_tokens(value: object, vocab: Mapping[str, object]) -> tuple[dict[str, int], set[str]]:
-    """Return the id of each added token, as `tokenizers` assigns it, and the normalized tokens."""
+def _normalizer(forms: tuple[str, ...]) -> dict[str, object] | None:
+    parts: list[dict[str, object]] = [{"type": form} for form in forms]
+    if len(parts) > 1:
+        return {"type": "Sequence", "normalizers": parts}
+    return parts[0] if parts else None
+
+
+def _normalizers(value: object) -> Iterator[str]:
+    """Yield the forms of a normalizer: one of the four, or a Sequence of them."""
+    pending = [] if value is None else [value]  # a stack: a Sequence may be nested deeply
+    while pending:
+        part: dict[str, object] = _typed(pending.pop(), dict, "the normalizer")
+        kind = part.get("type")
+        if kind == "Sequence":
+            pending += reversed(_typed(part.get("normalizers"), list, "normalizers"))
+        elif isinstance(kind, str) and kind in NORMALIZERS:
+            _check(part, {"type": [kind]}, "the normalizer")
+            yield kind
+        else:
+            raise ValueError(
+                f"the normalizer is {_brief(part)}, which tilth cannot reproduce; convert it to "
+                f"{', '.join(NORMALIZERS)}, or a Sequence of these"
+            )
+
+
+def _added_tokens(
+    value: object, vocab: Mapping[str, object]
+) -> tuple[dict[str, int], dict[str, TokenOptions]]:
+    """Return the id of each added token, as `tokenizers` assigns it, and its options."""
     added: dict[str, int] = {}
-    normalized: set[str] = set()
+    options: dict[str, TokenOptions] = {}
     next_id = len(vocab)
     for entry in _typed([] if value is None else value, list, "added_tokens"):
         found = _check(entry, _ADDED_TOKEN, "an added token")
@@ -222,46 +250,9 @@ def _added_tokens(value: object, vocab: Mapping[str, object]) -> tuple[dict[str,
             )
         added[token] = token_id
         next_id = max(next_id, token_id + 1)
-        if found.get("normalized") is True:
-            normalized.add(token)
-    return added, normalized
-
-
-def _check_overlaps(normalized: Set[str], others: Set[str]) -> None:
-    """Raise a ValueError if an occurrence of another added token may start in a normalized one."""
-    # `tokenizers` searches the whole text for the others first, then the rest for the normalized
-    # tokens; tilth searches for all at once. The results differ only if one of the others starts
-    # inside a normalized token, or is a proper prefix of it.
-    whole = _prefix_free(others)
-    # Linear time: an other token that shares MAX_COMPARED characters counts as an overlap.
-    prefixes = _prefix_free(other[:MAX_COMPARED] for other in others)
-    for token in normalized:
-        rests = (token[start : start + MAX_COMPARED] for start in range(1, len(token)))
-        if any(token.startswith(other) for other in _neighbours(token, whole)) or any(
-            rest.startswith(other) or other.startswith(rest)
-            for rest in rests
-            for other in _neighbours(rest, prefixes)
-        ):
-            raise ValueError(
-                f"the added token {short_repr(token)} is normalized and overlaps one that is not, "
-                "which Hugging Face looks for first; make both alike"
-            )
-
-
-def _prefix_free(texts: Iterable[str]) -> list[str]:
-    """Return the sorted texts without those that have another one as a prefix."""
-    kept: list[str] = []
-    for text in sorted(texts):
-        if not kept or not text.startswith(kept[-1]):
-            kept.append(text)
-    return kept
-
-
-def _neighbours(text: str, prefix_free: list[str]) -> list[str]:
-    """Return the only candidates for a prefix of the text, and for a string with this prefix."""
-    # All strings between a prefix and the text have this prefix, so the list has none of them.
-    place = bisect_right(prefix_free, text)
-    return prefix_free[max(0, place - 1) : place + 1]
+        flags = {name: found[name] for name in _FLAGS if found.get(name) is not None}
+        options[token] = TokenOptions(**flags)  # type: ignore[arg-type]
+    return added, options
 
 
 def _merges(value: object) -> Iterator[Pair]:
@@ -341,6 +332,7 @@ def _check_spellings(vocabulary: Vocabulary) -> None:
     """Raise a ValueError for a special token whose text is also the spelling of other bytes."""
     in_merges = {*chain.from_iterable(vocabulary.merges)}
     in_merges |= {left + right for left, right in vocabulary.merges}
+    in_merges -= {vocabulary.tokens[token_id] for token_id in vocabulary.repeated_ids}
     known = {*vocabulary.tokens.values()}
     for token, token_id in vocabulary.special_tokens.items():
         encoded = vocabulary.tokens[token_id]

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tilth.files import FileError, StrPath, read_bytes, unique_keys
+from tilth.schema import short_repr
+from tilth.tokenizer.vocabulary import Vocabulary
 
 MAX_TOKENIZER_BYTES = 1 << 30
 """Larger tokenizer files are refused."""
@@ -53,3 +55,13 @@ def read_json(path: StrPath) -> dict[str, object]:
     if not isinstance(content, dict):
         raise FileError(path, "is not a JSON object", "check the path")
     return content
+
+
+def check_plain(vocabulary: Vocabulary, path: StrPath) -> None:
+    """Raise a ValueError for normalizers or token options, which only `tokenizer.json` stores."""
+    lost = [f"the normalizer {form}" for form in vocabulary.normalizers]
+    for token, options in vocabulary.effective_options.items():
+        flags = [name for name, value in vars(options).items() if value and name != "special"]
+        lost.append(f"the option {flags[0]} of {short_repr(token)}")
+    if lost:
+        raise ValueError(f"{path} would lose {lost[0]}; write a tokenizer.json")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tilth.files import FileError, StrPath, open_regular, read_bytes, write_text_atomically
 from tilth.schema import short_repr
-from tilth.tokenizer.formats.reading import MAX_TOKENIZER_BYTES, explained
+from tilth.tokenizer.formats.reading import MAX_TOKENIZER_BYTES, check_plain, explained
 from tilth.tokenizer.patterns import NAMES, Pattern
 from tilth.tokenizer.vocabulary import Pair, SpecialTokens, Vocabulary
 
@@ -88,6 +88,7 @@ def load_tiktoken(
 
 def save_tiktoken(vocabulary: Vocabulary, path: StrPath, *, overwrite: bool = False) -> None:
     """Save the ranks of all tokens except special tokens."""
+    check_plain(vocabulary, path)
     special_ids = {*vocabulary.special_tokens.values()}
     ranks = {
         token_id: token
