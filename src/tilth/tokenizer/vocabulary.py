@@ -18,8 +18,8 @@ ValueError: the merge of b'w' and b'l' makes b'wl', which is not a token; add it
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, fields
+from functools import cached_property, partial
 from itertools import chain
 from types import MappingProxyType
 from typing import Self
@@ -34,6 +34,18 @@ SpecialTokens = Mapping[str, int] | Iterable[str] | None
 """Special tokens with their ids, or without: then new ones get the ids after the largest."""
 
 MAX_TOKEN_BYTES = 65_535
+MAX_TEMPLATE_TOKENS = 64
+
+
+@dataclass(frozen=True)
+class Template:
+    """The special tokens that `add_special_tokens=True` adds to a text."""
+
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+
+NO_TEMPLATE = Template()
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,6 +70,19 @@ class Vocabulary:
     whole_piece_first: bool = False
     """Whether a piece that is a token becomes that token before any merge, as in tiktoken."""
 
+    template: Template = field(default=NO_TEMPLATE, kw_only=True)
+    """The special tokens around a text that is encoded with `add_special_tokens=True`."""
+
+    add_prefix_space: bool = field(default=False, kw_only=True)
+    """Whether text that does not start with a blank gets one, as `ByteLevel` of Hugging Face does.
+
+    Text is what lies between special tokens. With steps before the last step `gpt2`, or without
+    that step, each piece of these steps gets a blank.
+    """
+
+    chat_template: str | None = field(default=None, kw_only=True, compare=False)
+    """The Jinja template of a chat model; it is kept for other tools and has no effect on ids."""
+
     def __post_init__(self) -> None:
         for name in ("tokens", "special_tokens"):
             if not isinstance(value := getattr(self, name), Mapping):
@@ -78,6 +103,11 @@ class Vocabulary:
         object.__setattr__(self, "pattern", canonical(self.pattern))
         if not isinstance(self.whole_piece_first, bool):
             raise ValueError("whole_piece_first is not a bool; give True or False")
+        if not isinstance(self.add_prefix_space, bool):
+            raise ValueError("add_prefix_space is not a bool; give True or False")
+        _check_template(self.template, self.special_tokens)
+        if not isinstance(self.chat_template, str | None):
+            raise ValueError(f"chat_template is {short_repr(self.chat_template)}; give a string")
 
     @classmethod
     def from_parts(
@@ -88,6 +118,7 @@ class Vocabulary:
         *,
         pattern: Pattern = "gpt2",
         whole_piece_first: bool = False,
+        template: Template = NO_TEMPLATE,
     ) -> Self:
         """Make a vocabulary; special tokens that are missing from `vocab` are added to it."""
         if isinstance(special_tokens, str):  # an iterable of characters
@@ -108,7 +139,8 @@ class Vocabulary:
             next_id += token_id == next_id
             tokens.setdefault(token_id, encoded)
             found[special_token] = token_id
-        return cls(tokens, tuple(merges), found, pattern, whole_piece_first)
+        parts = (tokens, tuple(merges), found, pattern, whole_piece_first)
+        return cls(*parts, template=template)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -117,14 +149,23 @@ class Vocabulary:
         # The regex instead of the name: older versions had no other names than gpt2 and cl100k.
         steps = steps_of(self.pattern)
         pattern = steps[0] if len(steps) == 1 else steps
-        digest = hashlib.sha256(b"tilth vocabulary 1")
-        for part in (
+        parts = [
             _joined(str(token_id).encode() for token_id in ids),
             _joined(self.tokens[token_id] for token_id in ids),
             _joined(chain.from_iterable(self.merges)),
             json.dumps(sorted(self.special_tokens.items())).encode(),
             json.dumps([pattern, self.whole_piece_first]).encode(),
-        ):
+        ]
+        # Fields that older versions did not have, only if set: old fingerprints stay the same.
+        later: dict[str, object] = {}
+        if self.template != NO_TEMPLATE:
+            later["template"] = [self.template.before, self.template.after]
+        if self.add_prefix_space:
+            later["add_prefix_space"] = True
+        if later:
+            parts.append(json.dumps(later, sort_keys=True).encode())
+        digest = hashlib.sha256(b"tilth vocabulary 1")
+        for part in parts:
             digest.update(b"%d:" % len(part) + part)
         return digest.hexdigest()
 
@@ -132,10 +173,10 @@ class Vocabulary:
         return hash(self.fingerprint)
 
     def __reduce__(self) -> tuple[object, ...]:
+        parts = {each.name: getattr(self, each.name) for each in fields(self)}
         # A mapping proxy cannot be pickled, a dict can.
-        tokens, special_tokens = dict(self.tokens), dict(self.special_tokens)
-        parts = (tokens, self.merges, special_tokens, self.pattern, self.whole_piece_first)
-        return type(self), parts
+        parts = {k: dict(v) if isinstance(v, Mapping) else v for k, v in parts.items()}
+        return partial(type(self), **parts), ()
 
     def __repr__(self) -> str:
         num_special = len(self.special_tokens)
@@ -198,6 +239,19 @@ def _check_pattern(pattern: object) -> None:
             f"the pattern is {short_repr(pattern)}; give one of {NAMES}, a regex, or a tuple of "
             f"{MAX_STEPS} regexes at most"
         )
+
+
+def _check_template(template: object, special_tokens: Mapping[str, int]) -> None:
+    if not isinstance(template, Template):
+        raise ValueError(f"template is {short_repr(template)}; give a Template")
+    for side in (template.before, template.after):
+        if not isinstance(side, tuple) or len(side) > MAX_TEMPLATE_TOKENS:
+            limit = f"give tuples of {MAX_TEMPLATE_TOKENS} special tokens at most"
+            raise ValueError(f"a side of the template is {short_repr(side)}; {limit}")
+        for token in side:
+            if not isinstance(token, str) or token not in special_tokens:
+                name = f"the template adds {short_repr(token)}"
+                raise ValueError(f"{name}, which is not a special token; add it to them")
 
 
 def _utf8(special_token: str) -> bytes:

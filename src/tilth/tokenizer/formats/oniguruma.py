@@ -40,6 +40,18 @@ _MAX_DEPTH = 50  # the regex package exhausts the stack at some hundred
 _MAX_PARTS = 100_000
 
 
+_DOLLAR = re.compile(r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]|(?P<dollar>\$)", re.DOTALL)
+
+
+def portable(pattern: str) -> str:
+    r"""Rewrite `$`, which in Oniguruma is the end of a line, as a lookahead that both engines read.
+
+    >>> portable(r"[$]|\$|\s+$")
+    '[$]|\\$|\\s+(?![^\\n])'
+    """
+    return _DOLLAR.sub(lambda found: r"(?![^\n])" if found["dollar"] else found[0], pattern)
+
+
 def check_read_alike(pattern: str) -> None:
     """Raise a ValueError unless both engines are known to split every text alike."""
     # For each open group: is it a lookahead, can a previous alternative match the empty string, can
