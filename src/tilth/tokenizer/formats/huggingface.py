@@ -405,14 +405,15 @@ def _step(part: object, number: int) -> str:
         case _:
             problem = f"the pattern of {name} is {short_repr(pattern)}"
             raise ValueError(f"{problem}; write it as a Regex or a String")
-    regex = _NAMES.get(regex) or portable(regex)
-    if removes and regex not in _COMPLETE:
+    name_of_step = _NAMES.get(regex)
+    regex = portable(regex)
+    if removes and (name_of_step or regex) not in _COMPLETE:
         raise ValueError(
             f"{name} removes the text that its pattern does not match, which tilth cannot "
             "reproduce; write 'behavior': 'Isolated' if the pattern matches every text"
         )
-    if regex in _NAMES.values():
-        return regex
+    if name_of_step:
+        return name_of_step
     check_read_alike(regex)
     if regex in PATTERNS:
         raise ValueError(f"its pattern {regex!r} is the name of another; write it as (?:{regex})")
@@ -434,7 +435,11 @@ def _template(value: object, special_tokens: Mapping[str, int]) -> Template:
         else:
             _check(part, _BYTE_LEVEL_AFTER_MODEL, "the post_processor")
             continue
-        template = Template((*before, *template.before), (*template.after, *after))
+        if (
+            template != NO_TEMPLATE
+        ):  # the second one would take the parts of the first for two texts
+            raise ValueError("the post_processor adds special tokens twice; keep one of its parts")
+        template = Template(tuple(before), tuple(after))
     return template
 
 

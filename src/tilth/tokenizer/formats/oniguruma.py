@@ -21,7 +21,7 @@ _ESCAPE = rf"\\(?:[sSdDrnt]|[pP]\{{(?:{_CATEGORIES})\}}|[-\\/.^$|?*+()\[\]{{}}])
 # In a set, a bracket and a doubled &, | or ~ are operators. So is a doubled hyphen, but a hyphen is
 # only allowed between the ends of a range. Surrogates cannot be written to files.
 _END = r"[^]\[\\^&|~\ud800-\udfff-]"
-_MEMBER = rf"{_END}-{_END}|{_ESCAPE}|{_END}|\^|&(?!&)|\|(?!\|)|~(?!~)"
+_MEMBER = rf"{_END}-(?:{_END}|~(?!~))|{_ESCAPE}|{_END}|\^|&(?!&)|\|(?!\|)|~(?!~)"
 _SET = rf"\[\^?(?:{_MEMBER})+\]"
 # With case-insensitive matching, Oniguruma matches one character with two (ß with ss) and the regex
 # package has four forms of i. Only these contractions are known to match alike.

@@ -15,7 +15,7 @@ from tilth.schema import short_repr
 from tilth.tokenizer._core import MAX_VOCAB_SIZE
 from tilth.tokenizer.formats.reading import explained, read_json
 from tilth.tokenizer.formats.tiktoken import rank_problem, recover_merges
-from tilth.tokenizer.patterns import steps_of
+from tilth.tokenizer.patterns import PATTERNS, steps_of
 from tilth.tokenizer.vocabulary import NO_TEMPLATE, Template, Vocabulary
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ def tekken_vocabulary(path: StrPath, content: Mapping[str, object]) -> Vocabular
         config = _typed(content.get("config"), dict, "config")
         num_special = _size(config, "default_num_special_tokens")
         num_ordinary = _size(config, "default_vocab_size") - num_special
-        pattern = _typed(config.get("pattern"), str, "config.pattern")
+        pattern = _pattern(_typed(config.get("pattern"), str, "config.pattern"))
         special = _special_tokens(content, config, num_special)
         ranks = parse_vocab(_typed(content.get("vocab"), list, "vocab"), num_ordinary)
         Vocabulary(ranks)  # first, as recovering the merges of a token of megabytes is slow
@@ -115,11 +115,11 @@ def save_tekken(vocabulary: Vocabulary, path: StrPath, *, overwrite: bool = Fals
         raise ValueError(
             f"{path} cannot represent the vocabulary: {problem}; write a tokenizer.json"
         )
-    from tilth.tokenizer.reference import PATTERNS  # noqa: PLC0415, slow to import
+    from tilth.tokenizer.reference import PATTERNS as REGEXES  # noqa: PLC0415, slow to import
 
     content = {
         "config": {
-            "pattern": PATTERNS.get(steps[0], steps[0]),
+            "pattern": REGEXES.get(steps[0], steps[0]),
             "num_vocab_tokens": len(ranks),
             "default_vocab_size": len(vocabulary.tokens),
             "default_num_special_tokens": num_special,
@@ -189,6 +189,14 @@ def _special_tokens(
     if len(special) < count:
         raise ValueError("two special tokens are the same; give each its own text")
     return special
+
+
+def _pattern(regex: str) -> str:
+    from tilth.tokenizer.reference import PATTERNS as REGEXES  # noqa: PLC0415, slow to import
+
+    if regex in PATTERNS:
+        raise ValueError(f"its pattern {regex!r} is the name of another; write it as (?:{regex})")
+    return next((name for name in REGEXES if REGEXES[name] == regex), regex)
 
 
 def _size(config: Mapping[str, object], name: str) -> int:
