@@ -10,6 +10,14 @@ Start reading at `reference.py`, the specification. `core/bpe/` is the implement
 from tilth.tokenizer.splitting import split
 from tilth.tokenizer.tokenizer import IncrementalDecoder, Tokenizer
 from tilth.tokenizer.training import train_bpe, train_tokenizer
-from tilth.tokenizer.vocabulary import Vocabulary
+from tilth.tokenizer.vocabulary import Template, Vocabulary
 
-__all__ = ["IncrementalDecoder", "Tokenizer", "Vocabulary", "split", "train_bpe", "train_tokenizer"]
+__all__ = [
+    "IncrementalDecoder",
+    "Template",
+    "Tokenizer",
+    "Vocabulary",
+    "split",
+    "train_bpe",
+    "train_tokenizer",
+]

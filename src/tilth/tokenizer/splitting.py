@@ -61,7 +61,7 @@ class CustomSplitter:
             if special_id is not None:
                 yield part, special_id
                 continue
-            for piece in self._pieces(part):
+            for piece in self.pieces(part):
                 yield piece, None
 
     def segments(self, text: str | bytes, allow_special: bool) -> Iterator[tuple[str, int | None]]:
@@ -74,7 +74,8 @@ class CustomSplitter:
         for part, is_special in _matches_and_gaps(text, specials):
             yield part, self._special_tokens[part] if is_special else None
 
-    def _pieces(self, text: str) -> Iterable[str]:
+    def pieces(self, text: str) -> Iterable[str]:
+        """Yield the pieces of text without special tokens."""
         if self._native_steps:
             return _core.split(text, self._native_steps)
         timeout = SECONDS_PER_TEXT + len(text) * SECONDS_PER_CHARACTER

@@ -173,7 +173,7 @@ class Vocabulary:
         return hash(self.fingerprint)
 
     def __reduce__(self) -> tuple[object, ...]:
-        parts = {each.name: getattr(self, each.name) for each in fields(self)}
+        parts = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
         # A mapping proxy cannot be pickled, a dict can.
         parts = {k: dict(v) if isinstance(v, Mapping) else v for k, v in parts.items()}
         return partial(type(self), **parts), ()
