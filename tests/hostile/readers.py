@@ -88,7 +88,7 @@ def read_tokenizer(folder):
     names = ("tokenizer.json", "tokenizer.tiktoken")
     path = next((folder / name for name in names if (folder / name).exists()), folder)
     for each in (path, folder):
-        tokenizer = Tokenizer.load(each)
+        tokenizer = Tokenizer.load(each, pattern="gpt2")  # of ranks
         tokenizer.decode(tokenizer.encode(TEXT, add_special_tokens=True))
 
 
