@@ -38,8 +38,9 @@ SIGNATURES = {
     "softmax": "(x, dim)",
     "train_bpe": "(input_path, vocab_size, special_tokens)",
     "Tokenizer.from_files": "(vocab_filepath, merges_filepath, special_tokens=None)",
-    "Tokenizer.encode": "(self, text)",
-    "Tokenizer.encode_iterable": "(self, iterable, *, allow_special=True)",
+    "Tokenizer.encode": "(self, text, *, add_special_tokens=False)",
+    "Tokenizer.encode_iterable": "(self, iterable, *, allow_special=True, "
+    "add_special_tokens=False)",
     "Tokenizer.decode": "(self, ids, errors='replace')",
     "Linear.forward": "(self, x)",
     "Embedding.forward": "(self, token_ids)",

@@ -431,25 +431,35 @@ def test_encoders_do_not_leak():
     assert make(300) - before < 2000  # pages
 
 
-def test_token_to_id_and_id_to_token():
+def test_id_token_and_contains():
     tokenizer = Tokenizer({0: b"a", 5: b"\xff", 7: b"ab"}, [], ["<|end|>"])
     assert len(tokenizer) == 4
     assert tokenizer.vocab_size == 9
     for token_id, token in ((0, b"a"), (5, b"\xff"), (7, b"ab"), (8, b"<|end|>")):
-        assert tokenizer.token_to_id(token) == token_id
-        assert tokenizer.id_to_token(token_id) == token
-    assert tokenizer.token_to_id("ab") == 7
-    assert tokenizer.token_to_id("<|end|>") == 8
-    assert tokenizer.token_to_id("b") is None
-    assert tokenizer.token_to_id("\ud800") is None
-    assert tokenizer.id_to_token(1) is None
-    assert tokenizer.id_to_token(-1) is None
+        assert tokenizer.id(token) == token_id
+        assert tokenizer.token(token_id) == token
+        assert token in tokenizer
+    assert tokenizer.id("ab") == 7
+    assert tokenizer.id("<|end|>") == 8
+    assert "<|end|>" in tokenizer
+    for token in ("b", "\ud800", b"", "aa"):
+        assert token not in tokenizer
+        with pytest.raises(KeyError, match="is not a token; call encode") as caught:
+            tokenizer.id(token)
+        assert repr(token) in str(caught.value)
+    assert 7 not in tokenizer
+    for token_id in (1, -1, 9, "a"):
+        with pytest.raises(KeyError, match=f"has no id {token_id!r}; ids are below 9"):
+            tokenizer.token(token_id)
+    assert repr(tokenizer) == "<Tokenizer of 4 tokens, 0 merges, pattern gpt2>"
 
 
 def test_load_reads_every_format(tmp_path):
     tokenizer = train_tokenizer(texts=["the cat and the hat"], vocab_size=262)
     tokenizer.save(tmp_path / "tokenizer.json")
     tokenizer.save_tiktoken(tmp_path / "ranks.tiktoken")
+    tokenizer.save_tekken(tmp_path / "any name")
+    assert Tokenizer.load(tmp_path / "any name").encode("the hat") == tokenizer.encode("the hat")
     tokenizer.save_files(tmp_path / "vocab.json", tmp_path / "merges.txt")
     assert Tokenizer.load(tmp_path / "tokenizer.json") == tokenizer
     assert Tokenizer.load(tmp_path) == tokenizer

@@ -23,7 +23,7 @@ from tilth.tokenizer.patterns import describe
 app = App(name="tokenizer", help="Train, inspect, compare, use or convert a tokenizer.")
 
 TokenizerPath = Annotated[
-    Path, Parameter(help="tokenizer.json, folder with vocab.json and merges.txt, or .tiktoken.")
+    Path, Parameter(help="tokenizer.json, tekken.json, tiktoken ranks, or a folder with one.")
 ]
 
 
@@ -33,14 +33,14 @@ class Reading:
     """Settings that a tokenizer file may lack."""
 
     pattern: Annotated[str | None, UTF8] = None
-    """Split pattern of a .tiktoken file: gpt2, cl100k, o200k, llama3, qwen2, deepseek-v3, tekken,
-    starcoder, or a regex."""
+    """Split pattern of tiktoken ranks or GPT-2 files: gpt2, cl100k, o200k, llama3, qwen2,
+    deepseek-v3, tekken, starcoder, or a regex."""
     special: Annotated[list[str], UTF8] = field(default_factory=list)
-    """Special token that the file lacks, such as '<|endoftext|>'; once for each."""
+    """Special token of tiktoken ranks or GPT-2 files, such as '<|endoftext|>'; once for each."""
 
     def open(self, path: Path) -> Tokenizer:
         """Load a tokenizer of any format."""
-        return Tokenizer.load(path, pattern=self.pattern, special_tokens=self.special)
+        return Tokenizer.load(path, pattern=self.pattern, special_tokens=self.special or None)
 
 
 AS_WRITTEN = Reading()
@@ -208,18 +208,26 @@ def compare(
 
 @app.command(sort_key=4)
 def encode(
-    tokenizer: TokenizerPath, /, *, allow_special: bool = False, reading: Reading = AS_WRITTEN
+    tokenizer: TokenizerPath,
+    /,
+    *,
+    allow_special: bool = False,
+    add_special_tokens: bool = False,
+    reading: Reading = AS_WRITTEN,
 ) -> None:
     """Encode the text on stdin; print token ids, separated by spaces.
 
     Args:
         allow_special: Encode special tokens in the text as special tokens.
+        add_special_tokens: Add the special tokens of the template, such as <|begin_of_text|>.
 
     Examples:
         echo "Once upon a time" | tilth tokenizer encode tokenizer.json
     """
     opened = reading.open(tokenizer)
-    ids = opened.encode_iterable(_stdin_parts(), allow_special=allow_special)
+    ids = opened.encode_iterable(
+        _stdin_parts(), allow_special=allow_special, add_special_tokens=add_special_tokens
+    )
     separator = ""
     while words := " ".join(map(str, islice(ids, 10_000))):
         sys.stdout.write(separator + words)
@@ -257,10 +265,14 @@ def convert(
 ) -> None:
     """Convert a tokenizer to the format that the name of --out selects.
 
+    A format that would give other ids is refused. A note names settings that it does not store.
+
     Args:
-        out: NAME.json (Hugging Face), NAME.tiktoken, or a folder (GPT-2 vocab.json, merges.txt).
+        out: NAME.json (Hugging Face), tekken.json (mistral-common), NAME.tiktoken, or a folder
+            (GPT-2 vocab.json and merges.txt).
 
     Examples:
+        tilth tokenizer convert cl100k_base.tiktoken --out tokenizer.json
         tilth tokenizer convert tokenizer.json --out ranks.tiktoken
         tilth tokenizer convert ranks.tiktoken --pattern cl100k --out tokenizer.json
     """

@@ -10,10 +10,11 @@ Start reading at `reference.py`, the specification. `core/bpe/` is the implement
 from tilth.tokenizer.splitting import split
 from tilth.tokenizer.tokenizer import IncrementalDecoder, Tokenizer
 from tilth.tokenizer.training import train_bpe, train_tokenizer
-from tilth.tokenizer.vocabulary import TokenOptions, Vocabulary
+from tilth.tokenizer.vocabulary import Template, TokenOptions, Vocabulary
 
 __all__ = [
     "IncrementalDecoder",
+    "Template",
     "TokenOptions",
     "Tokenizer",
     "Vocabulary",

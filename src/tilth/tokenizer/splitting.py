@@ -38,32 +38,46 @@ def split(text: str, pattern: Pattern = "gpt2") -> list[str]:
 
 
 class CustomSplitter:
-    """Splits by any pattern for the `regex` package; slower than the native patterns."""
+    """Splits by any pattern for the `regex` package; slower than the native patterns.
 
-    def __init__(self, pattern: Pattern, special_tokens: Mapping[str, int]) -> None:
+    With `native`, the core splits by the pattern, which may have no steps at all.
+    """
+
+    def __init__(
+        self, pattern: Pattern, special_tokens: Mapping[str, int], *, native: bool = False
+    ) -> None:
         from tilth.tokenizer.reference import PATTERNS  # noqa: PLC0415, slow to import
 
-        self._steps = [_compile(PATTERNS.get(step, step)) for step in steps_of(pattern)]
+        steps = steps_of(pattern)
+        self._native_steps = steps if native else []
+        self._steps = [] if native else [_compile(PATTERNS.get(step, step)) for step in steps]
         self._special_tokens = dict(special_tokens)
         longest_first = sorted(special_tokens, key=len, reverse=True)
         self._special = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
     def split(self, text: str | bytes, allow_special: bool) -> Iterator[tuple[str, int | None]]:
         """Yield the pieces with None, and special tokens with their ids."""
+        for part, special_id in self.segments(text, allow_special):
+            if special_id is not None:
+                yield part, special_id
+                continue
+            for piece in self.pieces(part):
+                yield piece, None
+
+    def segments(self, text: str | bytes, allow_special: bool) -> Iterator[tuple[str, int | None]]:
+        """Yield the text between special tokens with None, and special tokens with their ids."""
         if isinstance(text, str):  # join surrogate pairs; a lone surrogate becomes U+FFFD
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         else:
             text = text.decode("utf-8", "replace")
         specials = self._special.finditer(text) if allow_special else ()
         for part, is_special in _matches_and_gaps(text, specials):
-            if is_special:
-                yield part, self._special_tokens[part]
-                continue
-            for piece in self.pieces(part):
-                yield piece, None
+            yield part, self._special_tokens[part] if is_special else None
 
     def pieces(self, text: str) -> Iterable[str]:
-        """Yield the pieces of text without special tokens and lone surrogates."""
+        """Yield the pieces of text without special tokens."""
+        if self._native_steps:
+            return _core.split(text, self._native_steps)
         timeout = SECONDS_PER_TEXT + len(text) * SECONDS_PER_CHARACTER
         deadline = time.process_time() + timeout
         pieces: Iterable[str] = (text,)

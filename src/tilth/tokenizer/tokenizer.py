@@ -12,20 +12,24 @@
 """
 
 import codecs
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from tilth.config.threads import checked_threads
 from tilth.files import StrPath
 from tilth.tokenizer._core import Encoder
-from tilth.tokenizer.formats import gpt2, huggingface, load, tiktoken
+from tilth.tokenizer.formats import gpt2, huggingface, load, save_folder, tekken, tiktoken
 from tilth.tokenizer.patterns import Pattern, describe, is_native, steps_of
 from tilth.tokenizer.splitting import CustomSplitter
-from tilth.tokenizer.vocabulary import Pair, SpecialTokens, Vocabulary
+from tilth.tokenizer.vocabulary import Pair, SpecialTokens, Template, Vocabulary
 
 if TYPE_CHECKING:
     import numpy as np
+
+log = logging.getLogger(__name__)
 
 Text = str | bytes
 Offsets = list[tuple[int, int]]
@@ -59,18 +63,31 @@ class Tokenizer:
     def _set(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._vocab_size = max(vocabulary.tokens, default=-1) + 1
-        self._custom = None
-        if not (native := is_native(vocabulary.pattern)):
-            self._custom = CustomSplitter(vocabulary.pattern, {})  # the core finds special tokens
+        special_tokens = vocabulary.special_tokens
+        template = vocabulary.template
+        self._before = [special_tokens[token] for token in template.before]
+        self._after = [special_tokens[token] for token in template.after]
+        self._splitter = None
+        # The splitter divides text into parts, and the encoder splits each of them by its steps.
+        steps: list[str] = []
+        encoder_steps = steps_of(vocabulary.pattern)
+        native = is_native(vocabulary.pattern)
+        if vocabulary.add_prefix_space and encoder_steps[-1] == "gpt2":
+            *steps, _ = encoder_steps
+            encoder_steps, native = ["gpt2"], is_native(tuple(steps))
+        elif vocabulary.add_prefix_space or not native:
+            steps, encoder_steps = encoder_steps, []
+        if vocabulary.add_prefix_space or not native:
+            self._splitter = CustomSplitter(tuple(steps), {}, native=native)
+        self._is_split_by_encoder = not steps
         tokens = list(vocabulary.tokens.items())
         if repeated := vocabulary.repeated_ids:
             tokens = [(i, token) for i, token in tokens if i not in repeated]
         self._encoder = Encoder(
             tokens=tokens,
             merges=list(vocabulary.merges),
-            special_tokens=[(i, token.encode()) for token, i in vocabulary.special_tokens.items()],
-            # The encoder receives the pieces of a custom pattern one by one.
-            pattern=steps_of(vocabulary.pattern) if native else [],
+            special_tokens=[(i, token.encode()) for token, i in special_tokens.items()],
+            pattern=encoder_steps,
             whole_piece_first=vocabulary.whole_piece_first,
             token_options=[
                 (vocabulary.special_tokens[token], o.lstrip, o.rstrip, o.single_word, o.normalized)
@@ -89,16 +106,24 @@ class Tokenizer:
         pattern: Pattern | None = None,
         special_tokens: SpecialTokens = None,
     ) -> Self:
-        """Load a `tokenizer.json`, tiktoken ranks, or a folder with GPT-2's two files.
+        """Load a tokenizer file of any format, detected by content, or a folder with one.
 
-        The content decides the format. `pattern` is for ranks, `special_tokens` for ranks and
-        GPT-2's files: these formats do not store them.
+        The formats are `tokenizer.json`, tiktoken ranks, `tekken.json`, and GPT-2's two files in a
+        folder. `pattern` is for ranks, `special_tokens` for ranks and GPT-2's files: these formats
+        do not store them. The published rank files of OpenAI and Qwen are recognised.
         """
-        return cls.from_vocabulary(load(path, pattern=pattern, special_tokens=special_tokens))
+        tokenizer = cls.from_vocabulary(load(path, pattern=pattern, special_tokens=special_tokens))
+        if not is_native(tokenizer.pattern):
+            pattern = describe(tokenizer.pattern)
+            log.warning("The pattern %r is not native; regex is slower.", pattern)
+        return tokenizer
 
     def save(self, path: StrPath, *, overwrite: bool = False) -> None:
-        """Save a `tokenizer.json`."""
-        huggingface.save_tokenizer_json(self._vocabulary, path, overwrite=overwrite)
+        """Save a `tokenizer.json`; into a folder that exists, with the chat template beside it."""
+        if Path(path).is_dir():
+            save_folder(self._vocabulary, path, overwrite=overwrite)
+        else:
+            huggingface.save_tokenizer_json(self._vocabulary, path, overwrite=overwrite)
 
     @classmethod
     def from_files(
@@ -117,47 +142,98 @@ class Tokenizer:
         """Save tiktoken's ranks."""
         tiktoken.save_tiktoken(self._vocabulary, path, overwrite=overwrite)
 
-    # --- encoding ---
+    def save_tekken(self, path: StrPath, *, overwrite: bool = False) -> None:
+        """Save a `tekken.json` for mistral-common."""
+        tekken.save_tekken(self._vocabulary, path, overwrite=overwrite)
 
-    def encode(self, text: Text) -> list[int]:
-        """Return the ids of a text; special tokens are recognised, the longest first."""
-        return self._encode(text, True)
+    # --- encoding ---
+    #
+    # allow_special: special tokens in the text are recognised; otherwise they are encoded as text.
+    # add_special_tokens: the special tokens of the template are added before and after the text.
+
+    def encode(self, text: Text, *, add_special_tokens: bool = False) -> list[int]:
+        """Return the ids of a text; special tokens are recognised, the longest first.
+
+        With `add_special_tokens`, the special tokens of the vocabulary's template are added, such
+        as `<|begin_of_text|>` of Llama 3.
+        """
+        ids = self._encode(text, True)
+        return self._framed(ids) if add_special_tokens else ids
 
     def encode_ordinary(self, text: Text) -> list[int]:
         """Return the ids of untrusted text: special tokens are encoded like any other text."""
         return self._encode(text, False)
 
+    def _framed(self, ids: list[int]) -> list[int]:
+        return [*self._before, *ids, *self._after]
+
     def _encode(self, text: Text, allow_special: bool) -> list[int]:
-        if not self._custom:
+        if not self._splitter:
             return self._encoder.encode(text, allow_special)
         ids: list[int] = []
-        for part, special_id, _ in self._encoder.split_parts(text, allow_special, False):
-            if special_id is not None:
-                ids.append(special_id)
-                continue
-            for piece in self._custom.pieces(part):
-                ids += self._encoder.encode(piece, False)
+        for piece, special_id, *_ in self._parts(text, allow_special, False):
+            ids += self._encoder.encode(piece, False) if special_id is None else [special_id]
         return ids
 
+    def _parts(
+        self, text: Text, allow_special: bool, with_places: bool
+    ) -> Iterator[tuple[str, int | None, Offsets, bool]]:
+        """Yield pieces of normalized text, and special tokens with their ids.
+
+        Each comes with the place of each of its characters in the text, if `with_places`, and
+        whether a blank was added before it. Only if there is a splitter.
+        """
+        for part, special_id, places in self._encoder.split_parts(text, allow_special, with_places):
+            if special_id is not None or self._splitter is None:
+                yield part, special_id, places, False
+                continue
+            start = 0
+            for piece in self._splitter.pieces(part):
+                add_blank = self._vocabulary.add_prefix_space and not piece.startswith(" ")
+                its_places = places[start : start + len(piece)]
+                yield " " + piece if add_blank else piece, None, its_places, add_blank
+                start += len(piece)
+
     def encode_array(
-        self, text: Text, *, allow_special: bool = True, threads: int = 1
+        self,
+        text: Text,
+        *,
+        allow_special: bool = True,
+        add_special_tokens: bool = False,
+        threads: int = 1,
     ) -> "np.ndarray[tuple[int], np.dtype[np.uint32]]":
         """Return the ids as a NumPy array of uint32, without a Python list in between."""
-        if self._custom:
-            import numpy as np  # noqa: PLC0415, only arrays need it
+        threads = checked_threads(threads)
+        if not self._splitter and not add_special_tokens:
+            return self._encoder.encode_array(text, allow_special, threads)
+        import numpy as np  # noqa: PLC0415, only arrays need it
 
-            return np.array(self._encode(text, allow_special), dtype=np.uint32)
-        return self._encoder.encode_array(text, allow_special, checked_threads(threads))
+        if self._splitter:
+            ids = np.array(self._encode(text, allow_special), dtype=np.uint32)
+        else:
+            ids = self._encoder.encode_array(text, allow_special, threads)
+        if add_special_tokens:
+            before, after = (np.array(side, np.uint32) for side in (self._before, self._after))
+            ids = np.concatenate([before, ids, after])
+        return ids
 
     def encode_batch(
-        self, texts: Sequence[Text], *, allow_special: bool = True, threads: int | None = None
+        self,
+        texts: Sequence[Text],
+        *,
+        allow_special: bool = True,
+        add_special_tokens: bool = False,
+        threads: int | None = None,
     ) -> list[list[int]]:
         """Return the ids of each text, on several threads (default: one for each core)."""
         if isinstance(texts, str | bytes):  # a sequence of characters
             raise ValueError("encode_batch takes a list of texts; for one, call encode.")
-        if self._custom:
-            return [self._encode(text, allow_special) for text in texts]
-        return self._encoder.encode_batch(list(texts), allow_special, checked_threads(threads))
+        threads = checked_threads(threads)
+        if not self._splitter:
+            rows = self._encoder.encode_batch(list(texts), allow_special, threads)
+        else:
+            rows = [self._encode(text, allow_special) for text in texts]
+        return [self._framed(row) for row in rows] if add_special_tokens else rows
 
     def encode_documents(
         self,
@@ -180,9 +256,12 @@ class Tokenizer:
                 f"name one that it has ({names}), or train it with this one."
             )
         is_wide = self.vocab_size > 1 << 16
-        if not self._custom:
+        if self._is_split_by_encoder:
             threads = checked_threads(threads)
-            return self._encoder.encode_documents(list(documents), end_id, is_wide, threads, check)
+            texts = list(documents)
+            if self._splitter:  # only to find special tokens, which documents do not have
+                texts = [_with_blank(text) for text in texts]
+            return self._encoder.encode_documents(texts, end_id, is_wide, threads, check)
         import numpy as np  # noqa: PLC0415, only arrays need it
 
         rows = [[*self._encode(text, False), end_id] for text in documents]
@@ -190,54 +269,75 @@ class Tokenizer:
         return ids, np.cumsum([len(row) for row in rows], dtype=np.uint64)
 
     def encode_with_offsets(
-        self, text: str, *, allow_special: bool = True
+        self, text: str, *, allow_special: bool = True, add_special_tokens: bool = False
     ) -> tuple[list[int], Offsets]:
         """Return the ids, and for each the (start, end) of the characters whose bytes it holds.
 
         A character that is split between tokens is in the range of each of them. With normalizers,
-        the ranges refer to the text before normalization, as in `tokenizers`.
+        the ranges refer to the text before normalization. A blank that `add_prefix_space` adds has
+        the range of the character after it, as in Hugging Face. The special tokens that
+        `add_special_tokens` adds have the range (0, 0).
         """
-        if not self._custom:
-            return self._encoder.encode_with_offsets(text, allow_special)
+        if not self._splitter:
+            ids, offsets = self._encoder.encode_with_offsets(text, allow_special)
+        else:
+            ids, offsets = self._encode_parts_with_offsets(text, allow_special)
+        if add_special_tokens:
+            outside = [(0, 0)]
+            sides = outside * len(self._before), outside * len(self._after)
+            ids, offsets = self._framed(ids), [*sides[0], *offsets, *sides[1]]
+        return ids, offsets
+
+    def _encode_parts_with_offsets(
+        self, text: str, allow_special: bool
+    ) -> tuple[list[int], Offsets]:
         ids: list[int] = []
         offsets: Offsets = []
-        for part, special_id, places in self._encoder.split_parts(text, allow_special, True):
+        for piece, special_id, places, has_blank in self._parts(text, allow_special, True):
             if special_id is not None:
                 ids.append(special_id)
                 offsets += places
                 continue
-            start = 0
-            for piece in self._custom.pieces(part):
-                # A part of normalized text is normalized: these offsets refer to the piece.
-                piece_ids, found = self._encoder.encode_with_offsets(piece, False)
-                ids += piece_ids
-                offsets += [
-                    (places[start + first][0], places[start + last - 1][1]) for first, last in found
-                ]
-                start += len(piece)
+            # A piece of normalized text is normalized: these offsets refer to the piece.
+            piece_ids, found = self._encoder.encode_with_offsets(piece, False)
+            if has_blank:
+                found = [(max(a, 1) - 1, max(b, 2) - 1) for a, b in found]
+            ids += piece_ids
+            offsets += [(places[first][0], places[last - 1][1]) for first, last in found]
         return ids, offsets
 
-    def count(self, text: Text, *, allow_special: bool = True) -> int:
+    def count(
+        self, text: Text, *, allow_special: bool = True, add_special_tokens: bool = False
+    ) -> int:
         """Return the number of ids of a text."""
-        if self._custom:
-            return len(self._encode(text, allow_special))
-        return self._encoder.count(text, allow_special)
+        added = len(self._before) + len(self._after) if add_special_tokens else 0
+        if self._splitter:
+            return len(self._encode(text, allow_special)) + added
+        return self._encoder.count(text, allow_special) + added
 
     def encode_iterable(
-        self, iterable: Iterable[Text], *, allow_special: bool = True
+        self,
+        iterable: Iterable[Text],
+        *,
+        allow_special: bool = True,
+        add_special_tokens: bool = False,
     ) -> Iterator[int]:
         """Yield the ids of the concatenated texts, wherever they are cut.
 
         Lazy: only the last unfinished piece or special token is buffered. A custom pattern may look
-        ahead without limit, so it needs the whole text.
+        ahead without limit, so it needs the whole text; so does `add_prefix_space`.
         """
-        if self._custom:
+        if add_special_tokens:
+            yield from self._before
+        if self._splitter:
             yield from self._encode("".join(_whole_characters(iterable)), allow_special)
-            return
-        stream = self._encoder.stream(allow_special)
-        for text in _whole_characters(iterable):
-            yield from stream.feed(text)
-        yield from stream.finish()
+        else:
+            stream = self._encoder.stream(allow_special)
+            for text in _whole_characters(iterable):
+                yield from stream.feed(text)
+            yield from stream.finish()
+        if add_special_tokens:
+            yield from self._after
 
     # --- decoding ---
 
@@ -259,14 +359,25 @@ class Tokenizer:
         """The number of tokens; `vocab_size` is larger if ids have gaps."""
         return len(self.vocab)
 
-    def token_to_id(self, token: Text) -> int | None:
-        """Return the id of a token, special tokens included, or None."""
-        encoded = token.encode("utf-8", "surrogatepass") if isinstance(token, str) else token
-        return self._ids.get(encoded)
+    def __contains__(self, token: object) -> bool:
+        """Whether a token, as text or bytes, is in the vocabulary; special tokens included."""
+        return isinstance(token, str | bytes) and _encoded(token) in self._ids
 
-    def id_to_token(self, token_id: int) -> bytes | None:
-        """Return the bytes of a token, special tokens included, or None."""
-        return self.vocab.get(token_id)
+    def id(self, token: Text) -> int:
+        """Return the id of a token, as text or bytes; special tokens included."""
+        try:
+            return self._ids[_encoded(token)]
+        except KeyError:
+            problem = f"{token!r} is not a token; call encode for the ids of text"
+            raise UnknownToken(problem) from None
+
+    def token(self, token_id: int) -> bytes:
+        """Return the bytes of an id; special tokens included."""
+        try:
+            return self.vocab[token_id]
+        except KeyError:
+            limit = f"ids are below {self.vocab_size}, with gaps" if self.vocab else "it has none"
+            raise UnknownToken(f"the vocabulary has no id {token_id!r}; {limit}") from None
 
     @cached_property
     def _ids(self) -> dict[bytes, int]:
@@ -299,6 +410,16 @@ class Tokenizer:
         return self._vocabulary.pattern
 
     @property
+    def template(self) -> Template:
+        """The special tokens that `add_special_tokens=True` adds before and after a text."""
+        return self._vocabulary.template
+
+    @property
+    def chat_template(self) -> str | None:
+        """The Jinja template of a chat model that was beside the file, for other tools."""
+        return self._vocabulary.chat_template
+
+    @property
     def vocab_size(self) -> int:
         """The largest id plus one: the number of rows of an embedding."""
         return self._vocab_size
@@ -320,6 +441,23 @@ class Tokenizer:
     def __repr__(self) -> str:
         tokens, merges = f"{len(self.vocab):,} tokens", f"{len(self.merges):,} merges"
         return f"<Tokenizer of {tokens}, {merges}, pattern {describe(self.pattern)}>"
+
+
+class UnknownToken(KeyError, ValueError):
+    """A token or an id that is not in the vocabulary; the message is one sentence."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # KeyError shows its repr
+
+
+def _with_blank(text: Text) -> Text:
+    if isinstance(text, bytes):
+        return text if text[:1] in (b"", b" ") else b" " + text
+    return text if text[:1] in ("", " ") else " " + text
+
+
+def _encoded(token: Text) -> bytes:
+    return token.encode("utf-8", "surrogatepass") if isinstance(token, str) else token
 
 
 class IncrementalDecoder:

@@ -19,8 +19,8 @@ import hashlib
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, partial
 from itertools import chain
 from types import MappingProxyType
 from typing import Self
@@ -35,6 +35,7 @@ SpecialTokens = Mapping[str, int] | Iterable[str] | None
 """Special tokens with their ids, or without: then new ones get the ids after the largest."""
 
 MAX_TOKEN_BYTES = 65_535
+MAX_TEMPLATE_TOKENS = 64
 MAX_NORMALIZERS = 16
 NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD")
 
@@ -64,6 +65,17 @@ class TokenOptions:
                 raise ValueError(f"{name} is {short_repr(value)}; give True or False")
 
 
+@dataclass(frozen=True)
+class Template:
+    """The special tokens that `add_special_tokens=True` adds to a text."""
+
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+
+NO_TEMPLATE = Template()
+
+
 @dataclass(frozen=True, repr=False)
 class Vocabulary:
     """Everything that determines the ids of a text. Hashable, picklable, compared by content."""
@@ -86,10 +98,23 @@ class Vocabulary:
     whole_piece_first: bool = False
     """Whether a piece that is a token becomes that token before any merge, as in tiktoken."""
 
-    normalizers: tuple[str, ...] = ()
+    template: Template = field(default=NO_TEMPLATE, kw_only=True)
+    """The special tokens around a text that is encoded with `add_special_tokens=True`."""
+
+    add_prefix_space: bool = field(default=False, kw_only=True)
+    """Whether text that does not start with a blank gets one, as `ByteLevel` of Hugging Face does.
+
+    Text is what lies between special tokens. With steps before the last step `gpt2`, or without
+    that step, each piece of these steps gets a blank.
+    """
+
+    chat_template: str | None = field(default=None, kw_only=True, compare=False)
+    """The Jinja template of a chat model; it is kept for other tools and has no effect on ids."""
+
+    normalizers: tuple[str, ...] = field(default=(), kw_only=True)
     """Unicode normalization forms (`NORMALIZERS`), applied to text one after the other."""
 
-    token_options: Mapping[str, TokenOptions] = field(default_factory=dict)
+    token_options: Mapping[str, TokenOptions] = field(default_factory=dict, kw_only=True)
     """The options of special tokens that differ from the default."""
 
     repeated_ids: frozenset[int] = field(init=False, repr=False, compare=False)
@@ -118,6 +143,11 @@ class Vocabulary:
         object.__setattr__(self, "pattern", canonical(self.pattern))
         if not isinstance(self.whole_piece_first, bool):
             raise ValueError("whole_piece_first is not a bool; give True or False")
+        if not isinstance(self.add_prefix_space, bool):
+            raise ValueError("add_prefix_space is not a bool; give True or False")
+        _check_template(self.template, self.special_tokens)
+        if not isinstance(self.chat_template, str | None):
+            raise ValueError(f"chat_template is {short_repr(self.chat_template)}; give a string")
         self._check_normalizers()
         self._check_token_options()
 
@@ -165,6 +195,7 @@ class Vocabulary:
         *,
         pattern: Pattern = "gpt2",
         whole_piece_first: bool = False,
+        template: Template = NO_TEMPLATE,
     ) -> Self:
         """Make a vocabulary; special tokens that are missing from `vocab` are added to it."""
         if isinstance(special_tokens, str):  # an iterable of characters
@@ -185,7 +216,8 @@ class Vocabulary:
             next_id += token_id == next_id
             tokens.setdefault(token_id, encoded)
             found[special_token] = token_id
-        return cls(tokens, tuple(merges), found, pattern, whole_piece_first)
+        parts = (tokens, tuple(merges), found, pattern, whole_piece_first)
+        return cls(*parts, template=template)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -202,13 +234,20 @@ class Vocabulary:
             json.dumps(sorted(self.special_tokens.items())).encode(),
             json.dumps([pattern, self.whole_piece_first]).encode(),
         ]
-        # Only where they have an effect: the fingerprints of older vocabularies stay.
+        # Fields that older versions did not have, only if set: old fingerprints stay the same.
+        later: dict[str, object] = {}
+        if self.template != NO_TEMPLATE:
+            later["template"] = [self.template.before, self.template.after]
+        if self.add_prefix_space:
+            later["add_prefix_space"] = True
         options = sorted(
             (token, each.lstrip, each.rstrip, each.single_word, each.normalized)
             for token, each in self.effective_options.items()
         )
         if self.normalizers or options:
-            parts.append(json.dumps([self.normalizers, options]).encode())
+            later["normalization"] = [self.normalizers, options]
+        if later:
+            parts.append(json.dumps(later, sort_keys=True).encode())
         for part in parts:
             digest.update(b"%d:" % len(part) + part)
         return digest.hexdigest()
@@ -249,10 +288,10 @@ class Vocabulary:
         return hash(self.fingerprint)
 
     def __reduce__(self) -> tuple[object, ...]:
+        parts = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
         # A mapping proxy cannot be pickled, a dict can.
-        tokens, special_tokens = dict(self.tokens), dict(self.special_tokens)
-        parts = (tokens, self.merges, special_tokens, self.pattern, self.whole_piece_first)
-        return type(self), (*parts, self.normalizers, dict(self.token_options))
+        parts = {k: dict(v) if isinstance(v, Mapping) else v for k, v in parts.items()}
+        return partial(type(self), **parts), ()
 
     def __repr__(self) -> str:
         num_special = len(self.special_tokens)
@@ -321,6 +360,19 @@ def _check_pattern(pattern: object) -> None:
             f"the pattern is {short_repr(pattern)}; give one of {NAMES}, a regex, or a tuple of "
             f"{MAX_STEPS} regexes at most"
         )
+
+
+def _check_template(template: object, special_tokens: Mapping[str, int]) -> None:
+    if not isinstance(template, Template):
+        raise ValueError(f"template is {short_repr(template)}; give a Template")
+    for side in (template.before, template.after):
+        if not isinstance(side, tuple) or len(side) > MAX_TEMPLATE_TOKENS:
+            limit = f"give tuples of {MAX_TEMPLATE_TOKENS} special tokens at most"
+            raise ValueError(f"a side of the template is {short_repr(side)}; {limit}")
+        for token in side:
+            if not isinstance(token, str) or token not in special_tokens:
+                name = f"the template adds {short_repr(token)}"
+                raise ValueError(f"{name}, which is not a special token; add it to them")
 
 
 def _utf8(special_token: str) -> bytes:

@@ -3,6 +3,7 @@
 import doctest
 import json
 import os
+import re
 from contextlib import suppress
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from tests.tokenizer.formats.vocabularies import (
     CORPUS,
     DATA,
     GPT2,
+    KINDS,
     SPECIAL,
     TINY,
     changed,
@@ -25,12 +27,14 @@ from tests.tokenizer.formats.vocabularies import (
     tiktoken_of,
 )
 from tilth.files import FileError
-from tilth.tokenizer import formats
+from tilth.tokenizer import Template, Tokenizer, formats
 from tilth.tokenizer.formats import (
+    chat_template,
     gpt2,
     huggingface,
     load,
     load_gpt2,
+    load_tekken,
     load_tiktoken,
     load_tokenizer_json,
     oniguruma,
@@ -39,6 +43,7 @@ from tilth.tokenizer.formats import (
     save_gpt2,
     save_tiktoken,
     save_tokenizer_json,
+    tekken,
 )
 from tilth.tokenizer.formats import tiktoken as tiktoken_ranks
 from tilth.tokenizer.vocabulary import Vocabulary
@@ -46,7 +51,7 @@ from tilth.tokenizer.vocabulary import Vocabulary
 
 @pytest.mark.parametrize(
     "module",
-    [formats, gpt2, huggingface, oniguruma, reading, tiktoken_ranks],
+    [chat_template, formats, gpt2, huggingface, oniguruma, reading, tekken, tiktoken_ranks],
     ids=lambda module: module.__name__,
 )
 def test_docstrings(module):
@@ -57,6 +62,7 @@ LOADERS = {
     "tokenizer.json": load_tokenizer_json,
     "vocab.json": lambda path: load_gpt2(path, path),
     "x.tiktoken": lambda path: load_tiktoken(path, "gpt2"),
+    "tekken.json": load_tekken,
 }
 
 
@@ -146,7 +152,7 @@ def test_any_mutation_is_refused_or_loaded(tmp_path_factory, tiny, data):
 
 @pytest.mark.parametrize("depth", [*range(50, 1000, 50), 100_000])
 def test_deep_nesting_is_a_file_error(tmp_path, depth):
-    for where in ("normalizer", "added_tokens", "model", "version"):
+    for where in ("normalizer", "added_tokens", "model", "version", "pre_tokenizer", "config"):
         path = tmp_path / where
         path.write_text(f'{{"{where}": ' + '{"type": ' * depth + "[" * depth + "]" * depth)
         refusal(load_tokenizer_json, path)
@@ -198,7 +204,7 @@ def test_files_of_gpt2(tmp_path):
 
 
 def test_content_determines_the_format(tmp_path):
-    """The name of a file has no effect; a folder may hold either of two formats."""
+    """The name of a file has no effect; in a folder, a tokenizer.json says everything."""
     plain = replace(GPT2, special_tokens={}, tokens=dict(GPT2.tokens))
     save_tokenizer_json(plain, tmp_path / "odd.tiktoken")
     assert load(tmp_path / "odd.tiktoken") == plain
@@ -213,7 +219,68 @@ def test_content_determines_the_format(tmp_path):
     assert load(tmp_path / "folder") == plain
     vocab, merges = tmp_path / "folder" / "vocab.json", tmp_path / "folder" / "merges.txt"
     save_gpt2(plain, vocab, merges)
+    assert load(tmp_path / "folder", special_tokens=["<x>"]) == plain
+    (tmp_path / "folder" / "tokenizer.json").unlink()
     assert load(tmp_path / "folder", special_tokens=["<x>"]) == load_gpt2(vocab, merges, ["<x>"])
+    assert "vocab.json; name its folder, which also has merges.txt" in refusal(load, vocab)
+    (tmp_path / "ranks").mkdir()
+    (tmp_path / "ranks.tiktoken").rename(tmp_path / "ranks" / "any.tiktoken")
+    assert load(tmp_path / "ranks", pattern="gpt2") == ranks
+    (tmp_path / "empty").mkdir()
+    assert "empty has no tokenizer file" in refusal(load, tmp_path / "empty")
+
+
+VARIANTS = KINDS | {
+    "template": replace(GPT2, template=Template(("<|endoftext|>",), ("<récit>",))),
+    "blank": replace(GPT2, add_prefix_space=True),
+    "ranks": replace(GPT2, whole_piece_first=True),
+}
+
+
+@pytest.mark.parametrize("target", ["x.json", "x.tiktoken", "tekken.json", "folder"])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_conversions_keep_ids_or_are_refused(tmp_path, name, target):
+    vocabulary = VARIANTS[name]
+    path = tmp_path / target
+    try:
+        save(vocabulary, path)
+    except ValueError as error:
+        assert re.fullmatch(r".* cannot represent .*; write a tokenizer\.json", str(error))  # noqa: PT017
+        assert not any(tmp_path.iterdir())
+        return
+    given = {"pattern": vocabulary.pattern, "special_tokens": vocabulary.special_tokens}
+    before, after = Tokenizer.from_vocabulary(vocabulary), Tokenizer.load(path, **given)
+    for text in ["<|endoftext|>".join(CORPUS), "a <récit>\nb", ""]:
+        assert after.encode(text) == before.encode(text)
+        if target.endswith(".json"):
+            framed = before.encode(text, add_special_tokens=True)
+            assert after.encode(text, add_special_tokens=True) == framed
+
+
+WORDPIECE = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "the", "##s"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "culprit"),
+    [
+        ("tokenizer.model", b"\n\x0e\n\x05<unk>\x15\0\0\0\0\x18\2", "a SentencePiece model"),
+        ("vocab.txt", "\n".join(WORDPIECE).encode(), "a WordPiece vocabulary"),
+        ("tokenizer.json", b'{"model": {"type": "WordPiece", "vocab": {}}}', "a WordPiece model"),
+        ("tokenizer.json", b'{"model": {"type": "Unigram", "vocab": []}}', "a Unigram model"),
+        ("tokenizer.json", b'{"model": {"type": "WordLevel", "vocab": {}}}', "a WordLevel model"),
+        (
+            "tokenizer.json",
+            b'{"model": {"type": "BPE", "byte_fallback": true, "vocab": {"<0x00>": 3}}}',
+            "a SentencePiece BPE",
+        ),
+    ],
+)
+def test_other_kinds_of_tokenizers_are_named(tmp_path, name, content, culprit):
+    (tmp_path / name).write_bytes(content)
+    for path in (tmp_path, tmp_path / name):
+        message = refusal(load, path)
+        assert f"is {culprit}" in message
+        assert message.endswith("; " + reading.ONLY_BYTE_LEVEL)
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.tiktoken", "folder"])

@@ -179,10 +179,224 @@ def test_files_of_hugging_face(tmp_path, pre_tokenizer, pattern):
         assert encode(vocabulary, text) == peer.encode(text).ids
 
 
+def byte_level(add_prefix_space, use_regex):
+    return pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space, use_regex=use_regex)
+
+
+LLAMA3 = PATTERNS["llama3"][0]
+DEEPSEEK_LLM = (
+    r"[\r\n]",
+    r"\s?[A-Za-zµÀ-ÖØ-öø-ƺ]+",
+    r"\s?[!-/:-~！-／：-～]+",
+    r"\s+$",
+    r"[一-龥가-힣]+",
+)
+PRE_TOKENIZERS = {
+    "gpt2 with a blank": byte_level(True, True),
+    "one piece": byte_level(False, False),
+    "one piece with a blank": byte_level(True, False),
+    "digits, then gpt2 with a blank": pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(True), byte_level(True, True)]
+    ),
+    "a blank before each piece": pre_tokenizers.Sequence(
+        [isolated(tokenizers.Regex(r"[aeiou]+|\s+")), byte_level(True, False)]
+    ),
+    "not native, with a blank": pre_tokenizers.Sequence(
+        [isolated(tokenizers.Regex(r"[a-z]+?\s")), byte_level(True, True)]
+    ),
+    "not native": split_and_byte_level(r"[a-z]+?\s", LLAMA3),
+    "inverted": pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(tokenizers.Regex("[aeiou]+"), "isolated", True), BYTE_LEVEL]
+    ),
+    "removed": pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(tokenizers.Regex(LLAMA3), "removed", True), byte_level(False, False)]
+    ),
+    "nested": pre_tokenizers.Sequence(
+        [pre_tokenizers.Sequence([pre_tokenizers.Digits(True)]), split_and_byte_level(LLAMA3)]
+    ),
+    "deepseek-llm": pre_tokenizers.Sequence(
+        [
+            *(isolated(tokenizers.Regex(step)) for step in DEEPSEEK_LLM),
+            pre_tokenizers.Digits(True),
+            byte_level(False, False),
+        ]
+    ),
+    "line ends as they are": split_and_byte_level(
+        *(step.replace(r"\r\n", "\r\n") for step in PATTERNS["deepseek-v3"])
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory):
+    """Each pre-tokenizer in a tokenizer of Hugging Face, and the same file opened by tilth."""
+    folder = tmp_path_factory.mktemp("pre_tokenizers")
+    pairs = {}
+    for name, pre_tokenizer in PRE_TOKENIZERS.items():
+        peer = theirs(pre_tokenizer)
+        end = peer.token_to_id("<|endoftext|>")
+        peer.post_processor = processors.Sequence(
+            [
+                processors.ByteLevel(trim_offsets=False),
+                processors.TemplateProcessing(
+                    single="<|endoftext|> $A <|endoftext|>", special_tokens=[("<|endoftext|>", end)]
+                ),
+            ]
+        )
+        peer.save(str(folder / "theirs.json"))
+        vocabulary = load_tokenizer_json(folder / "theirs.json")
+        save_tokenizer_json(vocabulary, folder / "ours.json", overwrite=True)
+        assert load_tokenizer_json(folder / "ours.json") == vocabulary
+        again = tokenizers.Tokenizer.from_file(str(folder / "ours.json"))
+        pairs[name] = peer, again, Tokenizer.from_vocabulary(vocabulary)
+    return pairs
+
+
+@pytest.mark.parametrize("name", PRE_TOKENIZERS)
+@examples(20)
+@given(text=st.lists(TEXTS, max_size=3).map("<|endoftext|>".join))
+def test_pre_tokenizers(opened, name, text):
+    """Ids, offsets and decoded text, with and without special tokens, by every method."""
+    peer, again, tokenizer = opened[name]
+    plain, framed = (peer.encode(text, add_special_tokens=add) for add in (False, True))
+    assert tokenizer.encode(text) == plain.ids
+    assert tokenizer.encode(text.encode()) == plain.ids
+    assert tokenizer.encode(text, add_special_tokens=True) == framed.ids
+    assert again.encode(text).ids == framed.ids
+    assert tokenizer.encode_with_offsets(text) == (plain.ids, plain.offsets)
+    found = tokenizer.encode_with_offsets(text, add_special_tokens=True)
+    assert found == (framed.ids, framed.offsets)
+    assert tokenizer.decode(plain.ids) == peer.decode(plain.ids, skip_special_tokens=False)
+    for add, expected in ((False, plain.ids), (True, framed.ids)):
+        assert tokenizer.encode_array(text, add_special_tokens=add).tolist() == expected
+        assert tokenizer.encode_batch([text, text], add_special_tokens=add) == [expected] * 2
+        assert tokenizer.count(text, add_special_tokens=add) == len(expected)
+        halves = [text[: len(text) // 2], text[len(text) // 2 :]]
+        assert [*tokenizer.encode_iterable(halves, add_special_tokens=add)] == expected
+    ids, ends = tokenizer.encode_documents([text, ""])
+    ordinary = tokenizer.encode_ordinary(text)
+    end = tokenizer.special_tokens["<|endoftext|>"]
+    assert (ids.tolist(), ends.tolist()) == ([*ordinary, end, end], [len(ids) - 1, len(ids)])
+
+
+def test_patterns_of_pre_tokenizers(opened):
+    patterns = {name: tokenizer.pattern for name, (_, _, tokenizer) in opened.items()}
+    assert patterns["removed"] == "llama3"
+    assert patterns["line ends as they are"] == "deepseek-v3"
+    assert patterns["one piece"] == r"[\s\S]+"
+    assert patterns["deepseek-llm"][3:] == (r"\s+(?![^\n])", DEEPSEEK_LLM[4], r"\p{N}")
+
+
+def test_complete_patterns_match_every_character():
+    """So dropping the text between matches drops nothing."""
+    text = "".join(chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000)
+    for step in huggingface._COMPLETE:
+        pattern = reference.PATTERNS.get(step, step)
+        assert regex.sub(pattern, "", text) == ""
+
+
+def test_a_note_for_a_pattern_that_is_not_native(tmp_path, opened, caplog):
+    for name, count in (("not native", 1), ("inverted", 0)):
+        caplog.clear()
+        opened[name][1].save(str(tmp_path / "tokenizer.json"))
+        Tokenizer.load(tmp_path)
+        assert caplog.text.count("is not native; regex is slower") == count
+
+
+@pytest.mark.parametrize(
+    "processor",
+    [
+        processors.RobertaProcessing(("<a b>", 1), ("<|endoftext|>", 0), trim_offsets=False),
+        processors.BertProcessing(("<a b>", 1), ("<|endoftext|>", 0)),
+        processors.TemplateProcessing(
+            single=["<a b>", "<|endoftext|>", "$A:1", "<a b>:1"],
+            special_tokens=[("<a b>", 1), ("<|endoftext|>", 0)],
+        ),
+        processors.Sequence(
+            [
+                processors.TemplateProcessing(
+                    single=["<a b>", "$0"], special_tokens=[("<a b>", 1)]
+                ),
+                processors.ByteLevel(trim_offsets=False),
+            ]
+        ),
+    ],
+    ids=["roberta", "bert", "template", "sequence"],
+)
+def test_post_processors(tmp_path, processor):
+    peer = theirs(BYTE_LEVEL)
+    peer.post_processor = processor
+    path = tmp_path / "tokenizer.json"
+    peer.save(str(path))
+    tokenizer = Tokenizer.load(path)
+    tokenizer.save(tmp_path / "again.json")
+    again = tokenizers.Tokenizer.from_file(str(tmp_path / "again.json"))
+    for text in ("", "the sun", "<a b> x"):
+        expected = peer.encode(text)
+        found = tokenizer.encode_with_offsets(text, add_special_tokens=True)
+        assert found == (expected.ids, expected.offsets)
+        assert tokenizer.encode(text) == peer.encode(text, add_special_tokens=False).ids
+        assert again.encode(text).ids == expected.ids
+    template = tokenizer.template
+    assert again.encode("a", "b").ids == [
+        tokenizer.id(token) if token in tokenizer.special_tokens else token
+        for text in "ab"
+        for token in (*template.before, tokenizer.id(text), *template.after)
+    ]
+    assert Tokenizer.load(tmp_path / "again.json") == tokenizer
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [
+        (("model", "dropout"), 0.0),
+        (("model", "unk_token"), "<|endoftext|>"),
+        (("model", "byte_fallback"), True),
+        (("model", "fuse_unk"), True),
+        (("model", "ignore_merges"), False),
+        (("padding",), {"strategy": "BatchLongest", "direction": "Left", "pad_id": 0}),
+        (("version",), "1.0"),
+        (("decoder",), None),
+    ],
+)
+def test_settings_without_effect(tmp_path, where, value):
+    """All bytes are tokens, so there is nothing to replace."""
+    peer = theirs(BYTE_LEVEL)
+    path = tmp_path / "tokenizer.json"
+    content = changed(json.loads(peer.to_str()), where, value)
+    if where == ("padding",):
+        content["padding"] |= PADDING | value
+    path.write_text(json.dumps(content))
+    peer = tokenizers.Tokenizer.from_file(str(path))
+    tokenizer = Tokenizer.load(path)
+    for text in CORPUS:
+        assert tokenizer.encode(text) == peer.encode(text).ids
+
+
 SPLIT = ("pre_tokenizer", "pretokenizers", 0)
 SECOND = ("pre_tokenizer", "pretokenizers", 1)
 DIGITS = {"type": "Digits", "individual_digits": True}
 WRITTEN = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+PREFIXED = {"type": "ByteLevel", "add_prefix_space": True, "use_regex": False}
+GPT2_SPLIT = {"type": "Split", "pattern": {"Regex": SPELLED_OUT}, "behavior": "Isolated"}
+REMOVED = {"behavior": "Removed", "invert": True}
+PADDING = {
+    "strategy": "BatchLongest",
+    "direction": "Right",
+    "pad_to_multiple_of": None,
+    "pad_id": 0,
+    "pad_type_id": 0,
+    "pad_token": "<pad>",
+}
+SEQUENCE = {"Sequence": {"id": "A", "type_id": 0}}
+TOKEN = {"SpecialToken": {"id": "<|e|>", "type_id": 0}}
+ROBERTA = {"type": "RobertaProcessing", "sep": ["<|e|>", 3], "cls": ["<|e|>", 3]}
+
+
+def template(single, token=None):
+    special = {} if token == {} else {"<|e|>": token or {"ids": [3], "tokens": ["<|e|>"]}}
+    kind = "TemplateProcessing"
+    return {"type": kind, "single": single, "pair": [], "special_tokens": special}
 
 
 @pytest.mark.parametrize(
@@ -190,7 +404,6 @@ WRITTEN = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
     [
         (("version",), "2.0", "version"),
         (("truncation",), {"max_length": 5}, "truncation"),
-        (("padding",), {"strategy": "BatchLongest"}, "padding"),
         (("normalizer",), {"type": "Lowercase"}, "the normalizer is 'Lowercase'"),
         (("normalizer",), {"type": "NFC", "surprise": 1}, "surprise"),
         (("normalizer",), {"type": ["NFC"]}, "NFC"),
@@ -199,16 +412,43 @@ WRITTEN = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
         (("normalizer",), {"type": "Sequence", "normalizers": [None]}, "None"),
         (("normalizer",), {"type": "Sequence", "normalizers": [{"type": "Nmt"}]}, "Nmt"),
         (("normalizer",), {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 17}, "at most"),
-        (("post_processor",), {"type": "TemplateProcessing", "single": []}, "TemplateProcessing"),
+        (("padding",), {"strategy": {"Fixed": 5}}, "the padding says 'strategy'"),
+        (("padding",), PADDING | {"pad_to_multiple_of": 8}, "pad_to_multiple_of"),
+        (("padding",), 5, "padding"),
+        (("post_processor",), {"type": "Other"}, "'Other'"),
+        (("post_processor",), {"type": "Sequence", "processors": 5}, "processors of the post_pro"),
+        (("post_processor",), {"type": "Sequence", "processors": [{"type": "X"}]}, "'X'"),
+        (("post_processor",), template([]), "leaves out the text"),
+        (("post_processor",), template([SEQUENCE, SEQUENCE]), "Sequence A once"),
+        (("post_processor",), template([{"Sequence": {"id": "B", "type_id": 0}}]), "Sequence A"),
+        (("post_processor",), template([TOKEN, SEQUENCE], {}), "adds None, which differs"),
+        (
+            ("post_processor",),
+            template([TOKEN, SEQUENCE], {"ids": [2], "tokens": ["<|e|>"]}),
+            "ids",
+        ),
+        (
+            ("post_processor",),
+            template([TOKEN, SEQUENCE], {"ids": [0], "tokens": ["a"]}),
+            "differs",
+        ),
+        (("post_processor",), template([TOKEN, SEQUENCE], {"ids": [], "tokens": []}), "differs"),
+        (("post_processor",), template(5), "single"),
+        (("post_processor",), {"type": "Sequence", "processors": [ROBERTA] * 2}, "twice"),
+        (("post_processor",), ROBERTA | {"sep": ["<|e|>", 4]}, "'<|e|>', 4.*differs"),
         (("decoder",), {"type": "WordPiece"}, "WordPiece"),
         (("surprise",), 1, "surprise"),
         (("model",), None, "model"),
         (("model", "type"), "Unigram", "Unigram"),
         (("model", "dropout"), 0.1, "dropout"),
-        (("model", "unk_token"), "<unk>", "unk_token"),
+        (
+            ("model", "unk_token"),
+            "<unk>",
+            "'unk_token': '<unk>' for the 254 bytes that are not tok",
+        ),
         (("model", "continuing_subword_prefix"), "##", "continuing_subword_prefix"),
         (("model", "end_of_word_suffix"), "</w>", "end_of_word_suffix"),
-        (("model", "byte_fallback"), True, "byte_fallback"),
+        (("model", "byte_fallback"), True, "'byte_fallback': True for the 254 bytes"),
         (("model", "byte_fallback"), 0, "byte_fallback"),
         (("model", "surprise"), 1, "surprise"),
         (("model", "vocab"), [], "vocab"),
@@ -219,7 +459,6 @@ WRITTEN = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
         (("model", "vocab", "b"), -1, "-1"),
         (("model", "vocab", "b"), 10**30, "out of range"),
         (("model", "vocab", "b"), [1], "'b'"),
-        (("model", "vocab", ""), 9, "token 9 is 0 bytes"),
         (("model", "vocab", "x" * 1_000_000), 9, "1,000,000 bytes"),
         (("model", "vocab", "a b"), 9, "'a b'"),
         (("model", "vocab", "\x00"), 9, "spells no byte"),
@@ -238,32 +477,34 @@ WRITTEN = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
         (("added_tokens", 0, "lstrip"), 1, "lstrip"),
         (("added_tokens", 0, "special"), "yes", "special"),
         (("added_tokens", 0, "surprise"), True, "surprise"),
-        (("added_tokens", 0, "id"), 2, "would give it 3"),
-        (("added_tokens", 0, "id"), None, "would give it 3"),
-        (("added_tokens", 0, "content"), "", "would give it 4"),
+        (("added_tokens", 0, "id"), None, "the id None"),
+        (("added_tokens", 0, "id"), True, "the id True"),
+        (("added_tokens", 0, "content"), "", "token 4 is 0 bytes"),
         (("added_tokens", 0, "content"), None, "None"),
         (("pre_tokenizer",), None, "pre_tokenizer"),
         (("pre_tokenizer",), {"type": "Whitespace"}, "Whitespace"),
         (("pre_tokenizer",), {"type": "ByteLevel"}, "add_prefix_space"),
-        (("pre_tokenizer",), {"type": "ByteLevel", "add_prefix_space": True}, "add_prefix_space"),
-        (
-            ("pre_tokenizer",),
-            {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
-            "use_regex",
-        ),
+        (("pre_tokenizer",), {"type": "ByteLevel", "add_prefix_space": 1}, "add_prefix_space"),
         (("pre_tokenizer", "pretokenizers"), [], "Sequence"),
-        (("pre_tokenizer", "pretokenizers"), 5, "Sequence"),
+        (("pre_tokenizer", "pretokenizers"), 5, "pretokenizers of the pre_tokenizer is 5"),
         (("pre_tokenizer", "pretokenizers"), [5], "Sequence' with 5"),
         (("pre_tokenizer", "pretokenizers"), [{"type": "Digits"}], "'Digits' at the end"),
         (("pre_tokenizer", "pretokenizers"), [WRITTEN, WRITTEN], "pre_tokenizer 1 .*'ByteLevel'"),
-        (("pre_tokenizer", "pretokenizers"), [WRITTEN | {"use_regex": False}], "use_regex"),
-        (("pre_tokenizer", "pretokenizers"), [DIGITS] * 16 + [WRITTEN], "16 regexes at most"),
+        (("pre_tokenizer", "pretokenizers"), [DIGITS] * 16 + [WRITTEN], "more than 16 parts"),
+        (("pre_tokenizer", "pretokenizers"), [GPT2_SPLIT, PREFIXED], "'add_prefix_space': True"),
         (SPLIT, {"type": "Digits"}, "individual_digits"),
         (SPLIT, DIGITS | {"individual_digits": 1}, "individual_digits"),
         (SPLIT, DIGITS | {"surprise": 1}, "surprise"),
         ((*SPLIT, "type"), "Punctuation", "Punctuation"),
         ((*SPLIT, "behavior"), "Removed", "Removed"),
-        ((*SPLIT, "invert"), True, "invert"),
+        ((*SPLIT, "behavior"), "MergedWithNext", "MergedWithNext"),
+        ((*SPLIT, "behavior"), "Contiguous", "Contiguous"),
+        (
+            SPLIT,
+            GPT2_SPLIT | REMOVED | {"pattern": {"Regex": "a+"}},
+            "removes the text that its pat",
+        ),
+        (SPLIT, GPT2_SPLIT | REMOVED | {"pattern": {"String": "a"}}, "removes the text"),
         ((*SPLIT, "pattern"), {"String": ""}, "empty string"),
         ((*SPLIT, "pattern"), {"String": "gpt2"}, "name of another"),
         ((*SPLIT, "pattern"), {"String": "\ud800"}, "differently"),
@@ -271,11 +512,10 @@ WRITTEN = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
         ((*SPLIT, "pattern"), {"String": 5}, "as a Regex or a String"),
         ((*SPLIT, "pattern"), "x", "pattern"),
         ((*SPLIT, "pattern", "Regex"), reference.CL100K_PATTERN, r"\{1,3\}"),
-        ((*SPLIT, "pattern", "Regex"), r"\S+|\s+$", r"\$"),
+        ((*SPLIT, "pattern", "Regex"), r"^\S+|\s+", r"\^"),
         ((*SPLIT, "pattern", "Regex"), "gpt2", "name of another"),
         ((*SPLIT, "pattern", "Regex"), "o200k", "name of another"),
         ((*SECOND, "use_regex"), 1, "use_regex"),
-        ((*SECOND, "add_prefix_space"), True, "add_prefix_space"),
     ],
 )
 def test_unsupported_settings_are_named(tmp_path, tiny, where, value, culprit):
@@ -286,7 +526,7 @@ def test_unsupported_settings_are_named(tmp_path, tiny, where, value, culprit):
     assert regex.search(culprit, refusal(load_tokenizer_json, path).removeprefix(str(path)))
 
 
-def test_ids_of_added_tokens(tmp_path, tiny):
+def test_ids_of_added_tokens(tmp_path, tiny, caplog):
     path = tmp_path / "tokenizer.json"
     entry = tiny["added_tokens"][0]
     entries = [entry, entry | {"content": "<x>", "id": 4}, entry | {"content": "<y>", "id": 5}]
@@ -294,11 +534,14 @@ def test_ids_of_added_tokens(tmp_path, tiny):
     vocabulary = load_tokenizer_json(path)
     assert tokenizers.Tokenizer.from_file(str(path)).encode("<x><y><|e|>").ids == [4, 5, 3]
     assert encode(vocabulary, "<x><y><|e|>") == [4, 5, 3]
-    # They are not in the model, so `tokenizers` ignores the id of the file and takes the next.
-    entries[1]["id"] = 9
-    path.write_text(json.dumps(changed(tiny, ["added_tokens"], entries)))
-    assert tokenizers.Tokenizer.from_file(str(path)).encode("<x>").ids == [4]
-    assert "would give it 4" in refusal(load_tokenizer_json, path)
+    # They are not in the model, so `tokenizers` ignores the ids of the file and takes the next.
+    for ids in ([3, 9, 11], [3, 11, 9], [2, 4, 4], [3, 4, 9]):
+        numbered = [entry | {"id": i} for entry, i in zip(entries, ids, strict=True)]
+        path.write_text(json.dumps(changed(tiny, ["added_tokens"], numbered)))
+        assert tokenizers.Tokenizer.from_file(str(path)).encode("<x><y><|e|>").ids == [4, 5, 3]
+        caplog.clear()
+        assert encode(load_tokenizer_json(path), "<x><y><|e|>") == [4, 5, 3]
+        assert "as in Hugging Face" in caplog.text
     # A repeated token, and an id that is taken.
     path.write_text(json.dumps(changed(tiny, ["added_tokens"], [entry, entry])))
     assert "second" in refusal(load_tokenizer_json, path)

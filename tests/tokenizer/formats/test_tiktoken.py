@@ -2,9 +2,7 @@
 
 import base64
 import hashlib
-import inspect
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import regex
@@ -14,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.tokenizer.formats.vocabularies import (
     CL100K,
+    CORPUS,
     GPT2,
     KINDS,
     SHORT_TEXTS,
@@ -25,13 +24,14 @@ from tests.tokenizer.formats.vocabularies import (
     refusal,
     tiktoken_of,
 )
+from tilth.tokenizer import reference
 from tilth.tokenizer.formats import (
     load,
     load_tiktoken,
     save_tiktoken,
 )
 from tilth.tokenizer.formats import tiktoken as tiktoken_ranks
-from tilth.tokenizer.formats.tiktoken import recover_merges
+from tilth.tokenizer.formats.tiktoken import Published, recover_merges
 from tilth.tokenizer.patterns import PATTERNS
 from tilth.tokenizer.vocabulary import Vocabulary
 
@@ -143,6 +143,7 @@ def test_a_long_token_is_fast():
         ({"merges": GPT2.merges[:-1]}, "merge 150 by rank is .*, not None"),
         ({"tokens": {**GPT2.tokens, 999: b"zzz"}}, "no merge makes token 999, b'zzz'"),
         ({"tokens": {**GPT2.tokens, 999: b"the sun"}}, "no merge makes token 999, b'the sun'"),
+        ({"add_prefix_space": True}, "add_prefix_space"),
     ],
 )
 def test_ranks_cannot_represent_other_merges(tmp_path, change, culprit):
@@ -212,7 +213,7 @@ def test_ranks_with_gaps_crlf_and_no_final_newline(tmp_path):
     assert "5" in refusal(load_tiktoken, path, "gpt2", {"<x>": 5})
 
 
-def test_ranks_need_a_pattern(tmp_path, monkeypatch):
+def test_ranks_need_a_pattern(tmp_path):
     """No default: the ranks of cl100k with the pattern of GPT-2 would give other ids."""
     path = tmp_path / "any.tiktoken"
     save_tiktoken(CL100K, path)
@@ -222,17 +223,45 @@ def test_ranks_need_a_pattern(tmp_path, monkeypatch):
         for name in PATTERNS:
             assert name in said
         assert said.endswith(", or a regex")
+
+
+def test_published_ranks_are_recognised(tmp_path, monkeypatch, caplog):
+    path = tmp_path / "any.tiktoken"
+    save_tiktoken(CL100K, path)
+    assert "does not store the pattern cl100k and the 5 special tokens" in caplog.text
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    monkeypatch.setitem(tiktoken_ranks._KNOWN, digest, "cl100k")
-    assert load(path) == load_tiktoken(path, "cl100k")
+    published = Published("any", "cl100k", {"<x>": 900, "<y>": 1000})
+    monkeypatch.setitem(tiktoken_ranks._FILES, digest, published)
+    assert load(path) == load_tiktoken(path, "cl100k", {"<x>": 900, "<y>": 1000})
+    assert load(path, pattern="gpt2").pattern == "gpt2"
+    assert dict(load(path, special_tokens=[]).special_tokens) == {}
+    assert dict(load(path, special_tokens={"<x>": 7777}).special_tokens) == {"<x>": 7777}
+    # By name: a known token has its published id, others follow the largest.
+    found = load(path, special_tokens=["<x>", "<z>"]).special_tokens
+    assert dict(found) == {"<x>": 900, "<z>": 901}
 
 
-PUBLISHED = {"r50k": "gpt2", "p50k": "gpt2", "cl100k": "cl100k", "o200k": "o200k"}
+@pytest.mark.parametrize("name", ["r50k_base", "p50k_base", "cl100k_base", "o200k_base"])
+def test_ranks_of_openai_are_those_of_tiktoken(monkeypatch, name):
+    """The checksum, the special tokens and the pattern that tiktoken registers."""
+    module = tiktoken_ext.openai_public
+    hashes = []
+    monkeypatch.setattr(
+        module, "load_tiktoken_bpe", lambda _, expected_hash: hashes.append(expected_hash) or {}
+    )
+    registered = getattr(module, name)()
+    [digest] = hashes
+    published = tiktoken_ranks.PUBLISHED[digest]
+    assert published.name == name
+    assert published.special_tokens == registered["special_tokens"]
+    pattern = reference.PATTERNS.get(published.pattern) or PATTERNS[published.pattern][0]
+    for text in ["it's  1234 IT'S\r\n\n x", "Äé ſ'Ll ½", *CORPUS]:
+        assert regex.findall(pattern, text) == regex.findall(registered["pat_str"], text)
 
 
-def test_ranks_of_openai_are_recognised():
-    """By the checksums in the source of tiktoken."""
-    source = Path(inspect.getsourcefile(tiktoken_ext.openai_public)).read_text()
-    for name, pattern in PUBLISHED.items():
-        digest = regex.search(rf'{name}_base\.tiktoken",\s+expected_hash="(\w+)"', source)[1]
-        assert tiktoken_ranks._KNOWN[digest] == pattern
+def test_special_tokens_of_qwen():
+    """tokenization_qwen.py: 3 and 205 more from id 151643 on."""
+    [qwen] = [each for each in tiktoken_ranks.PUBLISHED.values() if each.name == "qwen"]
+    ids = qwen.special_tokens
+    assert (len(ids), ids["<|endoftext|>"], ids["<|im_end|>"]) == (208, 151_643, 151_645)
+    assert (ids["<|extra_0|>"], ids["<|extra_204|>"]) == (151_646, 151_850)

@@ -1,7 +1,7 @@
 r"""GPT-2's two files: `vocab.json` (spelling to id) and `merges.txt` (one pair per line).
 
-They store tokens and merges only. Special tokens are named again when the files are loaded; the
-pattern is GPT-2's.
+They store tokens and merges only. Special tokens are named again when the files are loaded, and so
+is a pattern other than GPT-2's.
 
 JSON holds characters and a line holds no newline, so GPT-2 spells each byte as one visible
 character. `tokenizer.json` does the same.
@@ -13,12 +13,17 @@ b' caf\xc3\xa9\n'
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from typing import cast
 
 from tilth.files import StrPath, check_target, write_text_atomically
 from tilth.schema import short_repr
+from tilth.tokenizer._core import Encoder
 from tilth.tokenizer.formats.reading import check_plain, explained, read_json, read_text
+from tilth.tokenizer.formats.tiktoken import note_lost
+from tilth.tokenizer.patterns import Pattern
 from tilth.tokenizer.vocabulary import Pair, SpecialTokens, Vocabulary
 
 # A byte whose Latin-1 character is visible spells itself. The others (controls, blanks, the soft
@@ -53,7 +58,11 @@ def is_spelling(text: str) -> bool:
 
 
 def load_gpt2(
-    vocab_path: StrPath, merges_path: StrPath, special_tokens: SpecialTokens = None
+    vocab_path: StrPath,
+    merges_path: StrPath,
+    special_tokens: SpecialTokens = None,
+    *,
+    pattern: Pattern = "gpt2",
 ) -> Vocabulary:
     """Load `vocab.json` and `merges.txt`; special tokens that are not in them are appended.
 
@@ -65,33 +74,26 @@ def load_gpt2(
         # Hugging Face writes special tokens unspelled: "<a b>" instead of "<aĠb>".
         unspelled = {token for token in special_tokens if isinstance(token, str)}
         tokens = tokens_by_id(read_json(vocab_path), unspelled)
-        vocabulary = Vocabulary.from_parts(tokens, (), special_tokens)
+        vocabulary = Vocabulary.from_parts(tokens, (), special_tokens, pattern=pattern)
     with explained(merges_path):
-        text = read_text(merges_path)
-        # Only in the first line: `# #` is a merge of GPT-2, and `#version` may be a token.
-        if text.startswith("#version"):
-            text = text.partition("\n")[2]
-        # No byte is spelled as a carriage return.
-        lines = (line.removesuffix("\r") for line in text.split("\n"))
-        return replace(vocabulary, merges=tuple(parse_merge(line) for line in lines if line))
+        return replace(vocabulary, merges=tuple(parse_merges(read_text(merges_path))))
+
+
+def parse_merges(text: str) -> Iterator[Pair]:
+    """Yield the merges of a `merges.txt`."""
+    # Only in the first line: `# #` is a merge of GPT-2, and `#version` may be a token.
+    if text.startswith("#version"):
+        text = text.partition("\n")[2]
+    # No byte is spelled as a carriage return.
+    lines = (line.removesuffix("\r") for line in text.split("\n"))
+    return (parse_merge(line) for line in lines if line)
 
 
 def save_gpt2(
     vocabulary: Vocabulary, vocab_path: StrPath, merges_path: StrPath, *, overwrite: bool = False
 ) -> None:
-    """Save `vocab.json` and `merges.txt`."""
-    if vocabulary.pattern != "gpt2" or vocabulary.whole_piece_first:
-        raise ValueError(
-            f"{vocab_path} cannot represent the pattern {short_repr(vocabulary.pattern)} with "
-            f"whole_piece_first {vocabulary.whole_piece_first}; write a tokenizer.json"
-        )
-    check_plain(vocabulary, vocab_path)
-    for token_id in sorted(vocabulary.repeated_ids):
-        name = f"the special token {short_repr(vocabulary.tokens[token_id])}"
-        raise ValueError(
-            f"{vocab_path} would lose {name}, as another token has its bytes; write a "
-            "tokenizer.json"
-        )
+    """Save `vocab.json` and `merges.txt`; a note names the settings that they do not store."""
+    check_gpt2(vocabulary, vocab_path)
     spellings = {spell(token): token_id for token_id, token in sorted(vocabulary.tokens.items())}
     lines = (f"{spell(left)} {spell(right)}\n" for left, right in vocabulary.merges)
     check_target(merges_path, overwrite=overwrite)  # both files or none
@@ -100,12 +102,47 @@ def save_gpt2(
     write_text_atomically(vocab_path, vocab, overwrite=overwrite)
     merges = "#version: 0.2\n" + "".join(lines)
     write_text_atomically(merges_path, merges, overwrite=overwrite)
+    note_lost(vocab_path, vocabulary, pattern=False)
+
+
+def check_gpt2(vocabulary: Vocabulary, path: StrPath) -> None:
+    """Raise a ValueError if the two files would give other ids."""
+    check_plain(vocabulary, path)
+    if problem := _problem(vocabulary):
+        raise ValueError(f"{path} cannot represent {problem}; write a tokenizer.json")
+
+
+def _problem(vocabulary: Vocabulary) -> str | None:
+    """Return the setting without which ids differ, or None."""
+    if vocabulary.pattern != "gpt2":
+        return f"the pattern {short_repr(vocabulary.pattern)}"
+    if vocabulary.add_prefix_space:
+        return "add_prefix_space"
+    for token_id in sorted(vocabulary.repeated_ids):
+        token = short_repr(vocabulary.tokens[token_id])
+        return f"the special token {token} beside another token with its bytes"
+    if vocabulary.whole_piece_first:
+        # It has no effect if merging makes every token, as for the ranks of GPT-2.
+        tokens, merges = [*vocabulary.tokens.items()], [*vocabulary.merges]
+        merging = Encoder(tokens, merges, [], pattern=[], whole_piece_first=False)
+        special_ids = {*vocabulary.special_tokens.values()}
+        for token_id, token in tokens:
+            # A token that is not UTF-8 is never a whole piece.
+            text = token.decode("utf-8", "replace").encode()
+            if token_id in special_ids or text != token:
+                continue
+            with suppress(ValueError):  # a byte of it is not a token
+                if merging.encode(token, False) == [token_id]:
+                    continue
+            return f"whole_piece_first, by which {short_repr(token)} is a token"
+    return None
 
 
 def tokens_by_id(vocab: Mapping[str, object], unspelled: Iterable[str] = ()) -> dict[int, bytes]:
     """Return the bytes of each id, given the ids by spelling.
 
-    A key in `unspelled` with a character that spells no byte stands for its UTF-8 bytes.
+    A key in `unspelled` with a character that spells no byte stands for its UTF-8 bytes. The empty
+    token of Whisper, which no text is encoded to, is left out.
     """
     literal = {token for token in unspelled if not is_spelling(token)}
     tokens: dict[int, bytes] = {}
@@ -117,6 +154,8 @@ def tokens_by_id(vocab: Mapping[str, object], unspelled: Iterable[str] = ()) -> 
                 "give it its own id"
             )
         tokens[token_id] = spelling.encode("utf-8") if spelling in literal else unspell(spelling)
+    if (empty := vocab.get("")) is not None:
+        del tokens[cast("int", empty)]
     return tokens
 
 

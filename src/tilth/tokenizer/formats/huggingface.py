@@ -1,7 +1,8 @@
 r"""`tokenizer.json`, the format of Hugging Face `tokenizers`, which is also tilth's native format.
 
 A file that is written gives the same ids in `tokenizers`. A file that is read gives the same ids
-in tilth, or a `FileError` names the setting that tilth cannot reproduce.
+in tilth, or a `FileError` names the setting that tilth cannot reproduce. Of a post-processor, the
+form for one text is read; the form for two texts is written as the form for one, twice.
 
 >>> import tempfile
 >>> vocabulary = Vocabulary.from_parts({0: b"h", 1: b"i", 2: b"hi"}, [(b"h", b"i")], ["<|end|>"])
@@ -12,6 +13,7 @@ True
 """
 
 import json
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from itertools import chain
@@ -20,10 +22,19 @@ from typing import Any, TypeVar
 from tilth.files import StrPath, write_text_atomically
 from tilth.schema import short_repr
 from tilth.tokenizer.formats.gpt2 import is_spelling, parse_merge, spell, tokens_by_id, unspell
-from tilth.tokenizer.formats.oniguruma import check_read_alike
-from tilth.tokenizer.formats.reading import explained, read_json
-from tilth.tokenizer.patterns import PATTERNS, Pattern, steps_of
-from tilth.tokenizer.vocabulary import NORMALIZERS, Pair, TokenOptions, Vocabulary
+from tilth.tokenizer.formats.oniguruma import check_read_alike, portable
+from tilth.tokenizer.formats.reading import ONLY_BYTE_LEVEL, explained, read_json
+from tilth.tokenizer.patterns import MAX_STEPS, PATTERNS, Pattern, canonical, steps_of
+from tilth.tokenizer.vocabulary import (
+    NO_TEMPLATE,
+    NORMALIZERS,
+    Pair,
+    Template,
+    TokenOptions,
+    Vocabulary,
+)
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -49,12 +60,12 @@ _Allowed = dict[str, list[Any]]
 _ANY_FLAG = [False, True, None]
 _MODEL: _Allowed = {
     "type": ["BPE", None],  # missing in the oldest files
-    "dropout": [None],
-    "unk_token": [None],
+    "dropout": [None, 0.0, 0],
+    "unk_token": [],  # no effect if all bytes are tokens, like byte_fallback
     "continuing_subword_prefix": [None, ""],
     "end_of_word_suffix": [None, ""],
     "fuse_unk": _ANY_FLAG,  # no effect without unk_token
-    "byte_fallback": [False, None],
+    "byte_fallback": _ANY_FLAG,
     "ignore_merges": _ANY_FLAG,
     "vocab": [],
     "merges": [],
@@ -62,7 +73,7 @@ _MODEL: _Allowed = {
 _TOKENIZER: _Allowed = {
     "version": ["1.0", None],
     "truncation": [None],
-    "padding": [None],
+    "padding": [],
     "added_tokens": [],
     "normalizer": [],
     "pre_tokenizer": [],
@@ -82,30 +93,67 @@ _ADDED_TOKEN: _Allowed = {
 _FLAGS = ("special", "lstrip", "rstrip", "single_word", "normalized")
 _BYTE_LEVEL: _Allowed = {
     "type": ["ByteLevel"],
-    "add_prefix_space": [False],
+    "add_prefix_space": [False, True],
     "trim_offsets": [True, False, None],
-    "use_regex": [True, None],
+    "use_regex": [True, False, None],
 }
-_BYTE_LEVEL_AFTER_SPLIT = _BYTE_LEVEL | {"use_regex": [False, True, None]}
 # A post-processor or decoder has no effect on ids.
-_BYTE_LEVEL_AFTER_MODEL = _BYTE_LEVEL | {"add_prefix_space": _ANY_FLAG, "use_regex": _ANY_FLAG}
+_BYTE_LEVEL_AFTER_MODEL = _BYTE_LEVEL | {"add_prefix_space": _ANY_FLAG}
 _SPLIT: _Allowed = {
     "type": ["Split"],
     "pattern": [],
     "behavior": ["Isolated"],  # text between two matches is a piece, as in tilth
-    "invert": [False, None],
+    "invert": _ANY_FLAG,  # no effect, as matches and the text between them are alike
 }
+# Only matches are pieces, the text between them is dropped: alike if there is none.
+_SPLIT_REMOVED = _SPLIT | {"behavior": ["Removed"], "invert": [True]}
+# Steps that match every character.
+_COMPLETE = {PATTERNS[name][0] for name in ("gpt2", "cl100k", "o200k", "llama3", "qwen2", "tekken")}
 _DIGITS: _Allowed = {"type": ["Digits"], "individual_digits": [True, False]}
+_PADDING: _Allowed = {
+    "strategy": ["BatchLongest"],  # no effect on one text
+    "direction": [],
+    "pad_to_multiple_of": [None, 0],
+    "pad_id": [],
+    "pad_type_id": [],
+    "pad_token": [],
+}
+_TEMPLATE: _Allowed = {
+    "type": ["TemplateProcessing"],
+    "single": [],
+    "pair": [],
+    "special_tokens": [],
+}
+# The forms of older classes: one token before and one after the text.
+_PROCESSING: _Allowed = {
+    "type": ["RobertaProcessing", "BertProcessing"],
+    "sep": [],
+    "cls": [],
+    "trim_offsets": _ANY_FLAG,
+    "add_prefix_space": _ANY_FLAG,
+}
+_OTHER_MODELS = {
+    "WordPiece": "a WordPiece model, as BERT has",
+    "Unigram": "a Unigram model, as SentencePiece makes",
+    "WordLevel": "a WordLevel model, whose tokens are whole words",
+}
+_ONE_PIECE = r"[\s\S]+"  # a pattern that does not split
 
 
 def load_tokenizer_json(path: StrPath) -> Vocabulary:
     """Load a `tokenizer.json`; a FileError names a setting that tilth cannot reproduce."""
-    content = read_json(path)
+    return json_vocabulary(path, read_json(path))
+
+
+def json_vocabulary(path: StrPath, content: Mapping[str, object]) -> Vocabulary:
+    """Return the vocabulary of the parsed JSON of a `tokenizer.json`."""
     with explained(path):
+        _check_kind(content.get("model"))
         _check(content, _TOKENIZER, "the file")
-        for name in ("post_processor", "decoder"):
-            if content.get(name) is not None:
-                _check(content[name], _BYTE_LEVEL_AFTER_MODEL, f"the {name}")
+        if content.get("padding") is not None:
+            _check(content["padding"], _PADDING, "the padding")
+        if content.get("decoder") is not None:
+            _check(content["decoder"], _BYTE_LEVEL_AFTER_MODEL, "the decoder")
         model = _check(content.get("model"), _MODEL, "the model")
         vocab: dict[str, object] = _typed(model.get("vocab"), dict, "vocab")
         added, options = _added_tokens(content.get("added_tokens"), vocab)
@@ -117,15 +165,19 @@ def load_tokenizer_json(path: StrPath) -> Vocabulary:
                     "token; give it its own"
                 )
             tokens[token_id] = special_token.encode("utf-8", "surrogatepass")
+        pattern, add_prefix_space = _pattern(content.get("pre_tokenizer"))
         vocabulary = Vocabulary(
             tokens,
             tuple(_merges(model.get("merges"))),
             added,
-            _pattern(content.get("pre_tokenizer")),
+            pattern,
             model.get("ignore_merges") is True,
             normalizers=tuple(_normalizers(content.get("normalizer"))),
             token_options=options,
+            template=_template(content.get("post_processor"), added),
+            add_prefix_space=add_prefix_space,
         )
+        _check_missing_bytes(vocabulary, model)
         _check_spellings(vocabulary)
         return vocabulary
 
@@ -137,7 +189,7 @@ def save_tokenizer_json(vocabulary: Vocabulary, path: StrPath, *, overwrite: boo
     which `tokenizers` drops and tilth refuses.
     """
     with explained(path, "cannot be written"):
-        pre_tokenizer = _pre_tokenizer(vocabulary.pattern)
+        pre_tokenizer = _pre_tokenizer(vocabulary.pattern, vocabulary.add_prefix_space)
         _check_spellings(vocabulary)
     special = {token_id: token for token, token_id in vocabulary.special_tokens.items()}
     spelled = {token: spell(token) for token in vocabulary.tokens.values()}
@@ -161,6 +213,7 @@ def save_tokenizer_json(vocabulary: Vocabulary, path: StrPath, *, overwrite: boo
         ],
         normalizer=_normalizer(vocabulary.normalizers),
         pre_tokenizer=pre_tokenizer,
+        post_processor=_post_processor(vocabulary),
         decoder=_written(_BYTE_LEVEL),
         model=model,
     )
@@ -243,13 +296,16 @@ def _added_tokens(
             )
         # `tokenizers` looks the token up in the model; else it takes the next number.
         assigned = vocab.get(token, next_id)
-        if type(token_id) is not int or assigned != token_id:
-            raise ValueError(
-                f"the added token {short_repr(token)} has the id {short_repr(token_id)}, but "
-                f"Hugging Face would give it {short_repr(assigned)}; add it to the vocab"
+        if type(token_id) is not int or type(assigned) is not int:
+            problem = f"the added token {short_repr(token)} has the id {short_repr(token_id)}"
+            raise ValueError(f"{problem}; give it a whole number")
+        if assigned != token_id:
+            log.warning(
+                "The added token %r has the id %d in the file; it gets %d, as in Hugging Face.",
+                *(token, token_id, assigned),
             )
-        added[token] = token_id
-        next_id = max(next_id, token_id + 1)
+        added[token] = assigned
+        next_id = max(next_id, assigned + 1)
         flags = {name: found[name] for name in _FLAGS if found.get(name) is not None}
         options[token] = TokenOptions(**flags)  # type: ignore[arg-type]
     return added, options
@@ -265,13 +321,13 @@ def _merges(value: object) -> Iterator[Pair]:
             raise ValueError(f"the merge {short_repr(merge)} is not two tokens; restore a copy")
 
 
-def _pre_tokenizer(pattern: Pattern) -> dict[str, object]:
+def _pre_tokenizer(pattern: Pattern, add_prefix_space: bool) -> dict[str, object]:
     steps = steps_of(pattern)
     *splits, last = steps
     if last != "gpt2":
         splits, last = steps, ""
     parts = [_split(step) for step in splits]
-    byte_level = _written(_BYTE_LEVEL if last else _BYTE_LEVEL_AFTER_SPLIT)
+    byte_level = _written(_BYTE_LEVEL, add_prefix_space=add_prefix_space, use_regex=last == "gpt2")
     if not parts:
         return byte_level
     return {"type": "Sequence", "pretokenizers": [*parts, byte_level]}
@@ -288,21 +344,47 @@ def _split(step: str) -> dict[str, object]:
     return _written(_SPLIT, pattern={"Regex": _REGEXES.get(step, step)})
 
 
-def _pattern(value: object) -> Pattern:
-    """Return the pattern of a pre-tokenizer: any number of Split and Digits, then ByteLevel."""
-    found: dict[str, object] = _typed(value, dict, "the pre_tokenizer")
-    parts = found.get("pretokenizers") if found.get("type") == "Sequence" else [found]
-    *splits, last = parts if isinstance(parts, list) and parts else [found]
+def _flat(value: object, key: str, name: str) -> list[object]:
+    """Return the parts of a Sequence, which may be nested, or the value alone."""
+    parts: list[object] = []
+    waiting = [value]  # not by recursion, which a file could make too deep
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict) and part.get("type") == "Sequence":
+            waiting += reversed(_typed(part.get(key), list, f"the {key} of {name}"))
+        else:
+            parts.append(part)
+        if len(parts) > MAX_STEPS:
+            raise ValueError(f"{name} has more than {MAX_STEPS} parts; write it shorter")
+    return parts
+
+
+def _pattern(value: object) -> tuple[Pattern, bool]:
+    """Return the pattern of a pre-tokenizer and whether it adds a blank.
+
+    It has any number of Split and Digits, then ByteLevel.
+    """
+    _typed(value, dict, "the pre_tokenizer")
+    *splits, last = _flat(value, "pretokenizers", "the pre_tokenizer") or [value]
     steps = [_step(part, number) for number, part in enumerate(splits, 1)]
     if not isinstance(last, dict) or last.get("type") != "ByteLevel":
         raise ValueError(
             f"the pre_tokenizer is {_brief(value)} with {_brief(last)} at the end, which tilth "
             "cannot reproduce; convert it to a Sequence of Split or Digits, and ByteLevel"
         )
-    allowed = _BYTE_LEVEL_AFTER_SPLIT if steps else _BYTE_LEVEL
-    if _check(last, allowed, "the last pre_tokenizer").get("use_regex") is not False:
+    byte_level = _check(last, _BYTE_LEVEL, "the last pre_tokenizer")
+    add_prefix_space = byte_level["add_prefix_space"] is True
+    if byte_level.get("use_regex") is not False:
         steps.append("gpt2")
-    return tuple(steps)
+    elif add_prefix_space and steps[-1:] == ["gpt2"]:
+        raise ValueError(
+            "the pre_tokenizer splits by the pattern gpt2 and then says 'add_prefix_space': True, "
+            "which tilth cannot reproduce; say 'use_regex': True instead of this Split"
+        )
+    # DeepSeek writes line ends as they are.
+    escaped = tuple(step.replace("\r", r"\r").replace("\n", r"\n") for step in steps)
+    pattern = escaped if canonical(escaped) in PATTERNS else tuple(steps)
+    return pattern or _ONE_PIECE, add_prefix_space
 
 
 def _step(part: object, number: int) -> str:
@@ -311,7 +393,8 @@ def _step(part: object, number: int) -> str:
     if isinstance(part, dict) and part.get("type") == "Digits":
         # Rust's char::is_numeric is the general category N.
         return r"\p{N}" if _check(part, _DIGITS, name)["individual_digits"] else r"\p{N}+"
-    pattern = _check(part, _SPLIT, name).get("pattern")
+    removes = isinstance(part, dict) and part.get("behavior") == "Removed" and part.get("invert")
+    pattern = _check(part, _SPLIT_REMOVED if removes else _SPLIT, name).get("pattern")
     match _typed(pattern, dict, f"the pattern of {name}"):
         case {"Regex": str(regex), **others} if not others:
             pass
@@ -320,12 +403,129 @@ def _step(part: object, number: int) -> str:
         case _:
             problem = f"the pattern of {name} is {short_repr(pattern)}"
             raise ValueError(f"{problem}; write it as a Regex or a String")
-    if regex in _NAMES:
-        return _NAMES[regex]
+    name_of_step = _NAMES.get(regex)
+    regex = portable(regex)
+    if removes and (name_of_step or regex) not in _COMPLETE:
+        raise ValueError(
+            f"{name} removes the text that its pattern does not match, which tilth cannot "
+            "reproduce; write 'behavior': 'Isolated' if the pattern matches every text"
+        )
+    if name_of_step:
+        return name_of_step
     check_read_alike(regex)
     if regex in PATTERNS:
         raise ValueError(f"its pattern {regex!r} is the name of another; write it as (?:{regex})")
     return regex
+
+
+def _template(value: object, special_tokens: Mapping[str, int]) -> Template:
+    """Return the special tokens that a post-processor adds around one text."""
+    template = NO_TEMPLATE
+    for part in _flat(value, "processors", "the post_processor") if value is not None else []:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "TemplateProcessing":
+            before, after = _template_sides(part, special_tokens)
+        elif kind in _PROCESSING["type"]:
+            fields = _check(part, _PROCESSING, "the post_processor")
+            before, after = (
+                _processing_token(fields[key], special_tokens) for key in ("cls", "sep")
+            )
+        else:
+            _check(part, _BYTE_LEVEL_AFTER_MODEL, "the post_processor")
+            continue
+        if (
+            template != NO_TEMPLATE
+        ):  # the second one would take the parts of the first for two texts
+            raise ValueError("the post_processor adds special tokens twice; keep one of its parts")
+        template = Template(tuple(before), tuple(after))
+    return template
+
+
+def _processing_token(value: object, special_tokens: Mapping[str, int]) -> list[str]:
+    match value:
+        case [str(token), int(token_id)] if special_tokens.get(token) == token_id:
+            return [token]
+    raise _other_token(value)
+
+
+def _template_sides(part: object, special_tokens: Mapping[str, int]) -> list[list[str]]:
+    fields = _check(part, _TEMPLATE, "the post_processor")
+    known: dict[str, object] = _typed(fields.get("special_tokens"), dict, "special_tokens")
+    sides: list[list[str]] = [[]]
+    for item in _typed(fields.get("single"), list, "single"):
+        match item:
+            case {"SpecialToken": {"id": str(name)}, **others} if not others:
+                sides[-1] += _template_tokens(known.get(name), special_tokens)
+            case {"Sequence": {"id": "A"}, **others} if not others and len(sides) == 1:
+                sides.append([])
+            case _:
+                problem = f"the post_processor has {short_repr(item)} in its template"
+                raise ValueError(f"{problem}; write SpecialToken, and Sequence A once")
+    if len(sides) != 2:
+        raise ValueError("the post_processor leaves out the text; add Sequence A to single")
+    return sides
+
+
+def _template_tokens(value: object, special_tokens: Mapping[str, int]) -> list[str]:
+    match value:
+        case {"ids": list(ids), "tokens": [str(), *_] as tokens}:
+            is_text = all(isinstance(each, str) for each in tokens)
+            if is_text and [special_tokens.get(each) for each in tokens] == ids:
+                return [*map(str, tokens)]
+    raise _other_token(value)
+
+
+def _other_token(value: object) -> ValueError:
+    problem = f"the post_processor adds {short_repr(value)}, which differs from the added tokens"
+    return ValueError(f"{problem}; give it their ids")
+
+
+def _post_processor(vocabulary: Vocabulary) -> dict[str, object] | None:
+    template = vocabulary.template
+    if template == NO_TEMPLATE:
+        return None
+
+    def items(text: str, type_id: int) -> list[object]:
+        before, after = (
+            [{"SpecialToken": {"id": token, "type_id": type_id}} for token in side]
+            for side in (template.before, template.after)
+        )
+        return [*before, {"Sequence": {"id": text, "type_id": type_id}}, *after]
+
+    return _written(
+        _TEMPLATE,
+        single=items("A", 0),
+        pair=[*items("A", 0), *items("B", 1)],
+        special_tokens={
+            token: {"id": token, "ids": [vocabulary.special_tokens[token]], "tokens": [token]}
+            for token in (*template.before, *template.after)
+        },
+    )
+
+
+def _check_kind(model: object) -> None:
+    """Raise a ValueError that says what another kind of tokenizer is."""
+    kind = model.get("type") if isinstance(model, dict) else None
+    if isinstance(kind, str) and kind in _OTHER_MODELS:
+        raise ValueError(f"it is {_OTHER_MODELS[kind]}; {ONLY_BYTE_LEVEL}")
+    match model:
+        case {"byte_fallback": True, "vocab": {"<0x00>": _}}:
+            name = "a SentencePiece BPE over characters, as Llama 2 and Gemma have"
+            raise ValueError(f"it is {name}; {ONLY_BYTE_LEVEL}")
+
+
+def _check_missing_bytes(vocabulary: Vocabulary, model: Mapping[str, object]) -> None:
+    """Raise a ValueError if the model replaces bytes that are not tokens."""
+    unk, fallback = model.get("unk_token"), model.get("byte_fallback")
+    if unk is None and not fallback:
+        return
+    known = {token for token in vocabulary.tokens.values() if len(token) == 1}
+    if len(known) < 256:
+        name = "'byte_fallback': True" if fallback else f"'unk_token': {short_repr(unk)}"
+        raise ValueError(
+            f"the model says {name} for the {256 - len(known)} bytes that are not tokens, which "
+            "tilth cannot reproduce; add all bytes to the vocab"
+        )
 
 
 def _check_spellings(vocabulary: Vocabulary) -> None:

@@ -21,7 +21,7 @@ _ESCAPE = rf"\\(?:[sSdDrnt]|[pP]\{{(?:{_CATEGORIES})\}}|[-\\/.^$|?*+()\[\]{{}}])
 # In a set, a bracket and a doubled &, | or ~ are operators. So is a doubled hyphen, but a hyphen is
 # only allowed between the ends of a range. Surrogates cannot be written to files.
 _END = r"[^]\[\\^&|~\ud800-\udfff-]"
-_MEMBER = rf"{_END}-{_END}|{_ESCAPE}|{_END}|\^|&(?!&)|\|(?!\|)|~(?!~)"
+_MEMBER = rf"{_END}-(?:{_END}|~(?!~))|{_ESCAPE}|{_END}|\^|&(?!&)|\|(?!\|)|~(?!~)"
 _SET = rf"\[\^?(?:{_MEMBER})+\]"
 # With case-insensitive matching, Oniguruma matches one character with two (ß with ss) and the regex
 # package has four forms of i. Only these contractions are known to match alike.
@@ -38,6 +38,18 @@ _MAX_DEPTH = 50  # the regex package exhausts the stack at some hundred
 # Its compiler expands repetitions: (?:(?:a){999}){999} takes gigabytes or a segmentation fault, and
 # each + around a + doubles the memory. Patterns of tokenizers have some hundred parts.
 _MAX_PARTS = 100_000
+
+
+_DOLLAR = re.compile(r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]|(?P<dollar>\$)", re.DOTALL)
+
+
+def portable(pattern: str) -> str:
+    r"""Rewrite `$`, which in Oniguruma is the end of a line, as a lookahead that both engines read.
+
+    >>> portable(r"[$]|\$|\s+$")
+    '[$]|\\$|\\s+(?![^\\n])'
+    """
+    return _DOLLAR.sub(lambda found: r"(?![^\n])" if found["dollar"] else found[0], pattern)
 
 
 def check_read_alike(pattern: str) -> None:

@@ -20,6 +20,9 @@ from tilth.tokenizer.vocabulary import Vocabulary
 MAX_TOKENIZER_BYTES = 1 << 30
 """Larger tokenizer files are refused."""
 
+ONLY_BYTE_LEVEL = "tilth opens byte-level BPE only, such as GPT-2, Llama 3, Qwen or tekken"
+"""The hint for other kinds of tokenizers."""
+
 
 @contextmanager
 def explained(path: StrPath, verdict: str = "cannot be used") -> Iterator[None]:
@@ -33,28 +36,43 @@ def explained(path: StrPath, verdict: str = "cannot be used") -> Iterator[None]:
         raise FileError(path, f"{verdict} because {problem}", hint) from None
 
 
-def read_text(path: StrPath) -> str:
+def read_content(path: StrPath) -> bytes:
+    """Return the bytes of a file of any format."""
+    return read_bytes(path, MAX_TOKENIZER_BYTES)
+
+
+def decode_text(path: StrPath, content: bytes) -> str:
     """Return the text of a UTF-8 file, with unchanged line ends."""
     try:
-        return read_bytes(path, MAX_TOKENIZER_BYTES).decode("utf-8")
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
         problem = f"is not UTF-8 at byte {error.start:,}"
         raise FileError(path, problem, "restore a copy, or check the path") from None
 
 
-def read_json(path: StrPath) -> dict[str, object]:
+def parse_json(path: StrPath, content: bytes) -> dict[str, object]:
     """Return the object of a JSON file; a repeated key is an error."""
-    text = read_text(path)
+    text = decode_text(path, content)
     try:
-        content = json.loads(text, object_pairs_hook=unique_keys)
+        parsed = json.loads(text, object_pairs_hook=unique_keys)
     except RecursionError:
         raise FileError(path, "is nested too deeply", "check the path") from None
     except ValueError as error:
         hint = "restore a copy, or check the path"
         raise FileError(path, f"is truncated or is not JSON ({error})", hint) from None
-    if not isinstance(content, dict):
+    if not isinstance(parsed, dict):
         raise FileError(path, "is not a JSON object", "check the path")
-    return content
+    return parsed
+
+
+def read_text(path: StrPath) -> str:
+    """Return the text of a UTF-8 file, with unchanged line ends."""
+    return decode_text(path, read_content(path))
+
+
+def read_json(path: StrPath) -> dict[str, object]:
+    """Return the object of a JSON file; a repeated key is an error."""
+    return parse_json(path, read_content(path))
 
 
 def check_plain(vocabulary: Vocabulary, path: StrPath) -> None:
