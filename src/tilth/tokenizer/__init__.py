@@ -7,9 +7,20 @@ Start reading at `reference.py`, the specification. `core/bpe/` is the implement
 'the hat'
 """
 
+from tilth.tokenizer.counts import PieceCounts, merge_counts
 from tilth.tokenizer.splitting import split
 from tilth.tokenizer.tokenizer import IncrementalDecoder, Tokenizer
-from tilth.tokenizer.training import train_bpe, train_tokenizer
+from tilth.tokenizer.training import count_pieces, train_bpe, train_tokenizer
 from tilth.tokenizer.vocabulary import Vocabulary
 
-__all__ = ["IncrementalDecoder", "Tokenizer", "Vocabulary", "split", "train_bpe", "train_tokenizer"]
+__all__ = [
+    "IncrementalDecoder",
+    "PieceCounts",
+    "Tokenizer",
+    "Vocabulary",
+    "count_pieces",
+    "merge_counts",
+    "split",
+    "train_bpe",
+    "train_tokenizer",
+]
