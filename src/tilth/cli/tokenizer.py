@@ -78,7 +78,7 @@ def train(
     Examples:
         tilth tokenizer train a.txt --special '<|endoftext|>' --out tokenizer.json
         tilth tokenizer train web/ --vocab-size 32000 --out web.json
-        tilth tokenizer train --from-counts web.counts --vocab-size 32000 --out web.json
+        tilth tokenizer train --from-counts web.counts --out web.json
     """
     import resource
 
