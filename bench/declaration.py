@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 Measure = Literal["wall_seconds", "cpu_seconds", "peak_bytes"]
+Memory = Literal["peak_bytes", "growth_bytes"]
 
 
 @dataclass(frozen=True)
@@ -45,17 +46,48 @@ class Contender:
     """Untimed runs before the timed run, in the same process, with the same `setup`."""
     incomparable: str = ""
     """Reason why the answer may differ from ours; empty: it must be equal."""
+    note: str = ""
+    """Shown in its row, such as the type of its input."""
+    result_bytes: Callable[[Any], int] | None = None
+    """Result of `run` -> its size. Then `growth_bytes` is measured: the peak memory of `run`
+    beyond the memory before it and the result. Linux only."""
 
 
 @dataclass(frozen=True)
 class Target:
     """A minimum for the ratio of the peer's median (per unit of work) to ours."""
 
-    peer: str
+    peer: str | tuple[str, ...]
+    """Several peers: the best of those that give our answer."""
     at_least: float
     measure: Measure = "wall_seconds"
     workload: str = ""
     """Empty: applies to every workload."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A maximum for the memory of one contender, in bytes."""
+
+    contender: str
+    at_most: float
+    measure: Memory = "peak_bytes"
+    workload: str = ""
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A workload that cannot be prepared on this machine; not an error."""
+
+    reason: str
+
+
+Workload = Path | Skipped
+
+
+def peers_of(target: Target) -> tuple[str, ...]:
+    """Return the names of the peers of a target."""
+    return (target.peer,) if isinstance(target.peer, str) else target.peer
 
 
 def megabytes(workload: Path) -> float:
@@ -67,10 +99,10 @@ def megabytes(workload: Path) -> float:
 class Benchmark:
     """A question, answered by running every contender on every workload."""
 
-    prepare: Callable[[Path], Mapping[str, Path]]
-    """Cache folder -> workloads by name, each a file or a folder. Deterministic."""
+    prepare: Callable[[Path], Mapping[str, Path] | Mapping[str, Workload]]
+    """Cache folder -> workloads by name, each a file, a folder or `Skipped`. Deterministic."""
     contenders: Sequence[Contender]
-    targets: Sequence[Target] = ()
+    targets: Sequence[Target | Limit] = ()
     work: Callable[[Path], float] = megabytes
     """Units of work in a whole workload."""
     unit: str = "MB"
@@ -101,11 +133,23 @@ class Benchmark:
             if self.fresh and contender.warmup:
                 raise ValueError(f"{contender.name} has a warmup, but a fresh process excludes it")
         for target in self.targets:
-            peer = by_name.get(target.peer)
-            if peer is None or not peer.against:
-                raise ValueError(f"the target {target.peer} is not a peer")
-            if target.measure == "peak_bytes" and peer.sample != 1.0:
-                raise ValueError(f"memory does not scale with the sample of {target.peer}")
+            if isinstance(target, Limit):
+                limited = by_name.get(target.contender)
+                if limited is None:
+                    raise ValueError(f"the limit of {target.contender} has no contender")
+                if target.measure == "growth_bytes" and limited.result_bytes is None:
+                    raise ValueError(f"{target.contender} needs result_bytes for its limit")
+                continue
+            against = set()
+            for name in peers_of(target):
+                peer = by_name.get(name)
+                if peer is None or not peer.against:
+                    raise ValueError(f"the target {name} is not a peer")
+                if target.measure == "peak_bytes" and peer.sample != 1.0:
+                    raise ValueError(f"memory does not scale with the sample of {name}")
+                against.add(peer.against)
+            if len(against) != 1:
+                raise ValueError(f"a target needs peers of one contender, not of {len(against)}")
 
     @property
     def name(self) -> str:

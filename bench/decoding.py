@@ -2,7 +2,7 @@
 
 One thread, GPT-2's vocabulary, the ids of a whole text. Two comparisons: from a list of Python
 integers, the input of tiktoken, and from an array, which needs no object per id.
-Target: at least 5 times as fast as tiktoken.
+Target: at least 4 times as fast as tiktoken on every text.
 """
 
 # Type checking does not need the peers.
@@ -14,7 +14,8 @@ from typing import Any
 
 from bench import encoding
 from bench.declaration import Benchmark, Contender, Target
-from bench.workloads import call, fingerprint, tokenizer_texts
+from bench.vocabularies import tokenizer_texts
+from bench.workloads import call, fingerprint
 
 Task = tuple[Callable[[Any], bytes], Any]
 
@@ -29,7 +30,7 @@ def tilth_array(file: Path, sample: float) -> Task:
     """Decode an array with tilth."""
     from tilth.tokenizer import Tokenizer
 
-    tokenizer = Tokenizer.load(file.parent / "tokenizer.json")
+    tokenizer = Tokenizer.load(file.parent / "tilth.json")
     return tokenizer.decode_bytes, text_ids(file, sample)
 
 
@@ -77,5 +78,5 @@ BENCHMARK = Benchmark(
         Contender("tilth array", tilth_array, call, same_bytes, package="tilth"),
         peer("gigatoken array", gigatoken_array, "gigatoken", "tilth array"),
     ],
-    targets=[Target("tiktoken list", at_least=5.0)],
+    targets=[Target("tiktoken list", at_least=4.0)],
 )

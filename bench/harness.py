@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench import workloads
-from bench.declaration import Benchmark, Contender, Target
+from bench import vocabularies, workloads
+from bench.declaration import Benchmark, Contender, Limit, Skipped, Target, peers_of
 from bench.report import seconds
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -149,6 +149,7 @@ def race(benchmark: Benchmark, workload: Path, runs: int | None, tell: Tell) -> 
 def compare_answers(benchmark: Benchmark, workload: Path, entries: list[Entry]) -> None:
     """Mark contenders as failed whose answer differs from ours or between runs."""
     by_name = {entry.contender.name: entry for entry in entries}
+    on_samples: dict[tuple[str, float], Any] = {}
     # Ours first: a peer is compared only with a consistent contender of ours.
     for entry in sorted(entries, key=lambda entry: bool(entry.contender.against)):
         contender = entry.contender
@@ -160,12 +161,15 @@ def compare_answers(benchmark: Benchmark, workload: Path, entries: list[Entry]) 
         elif contender.against and not (ours := by_name[contender.against]).failure:
             expected = ours.runs[0]["answer"]
             if contender.sample != 1.0:  # run ours on the same sample, untimed
+                sample = (contender.against, contender.sample)
                 try:
-                    run = run_once(benchmark, ours.contender, workload, contender.sample)
+                    if sample not in on_samples:
+                        run = run_once(benchmark, ours.contender, workload, contender.sample)
+                        on_samples[sample] = run["answer"]
                 except RunFailed as failure:
                     entry.failure = f"{contender.against} on the same sample: {failure}"
                     continue
-                expected = run["answer"]
+                expected = on_samples[sample]
             if answer != expected:
                 entry.failure = (
                     f"answers differ: {contender.against} {expected}, {contender.name} {answer}"
@@ -197,6 +201,7 @@ def summarise(entry: Entry, entries: list[Entry], work: float) -> dict[str, Any]
         "sample": contender.sample,
         "warmup": contender.warmup,
         "incomparable": contender.incomparable,
+        "note": contender.note,
         "failure": entry.failure,
         "runs": entry.runs,
     }
@@ -206,20 +211,38 @@ def summarise(entry: Entry, entries: list[Entry], work: float) -> dict[str, Any]
         summary["spread_seconds"] = [min(wall), max(wall)]
         summary["work_per_second"] = work * contender.sample / statistics.median(wall)
         summary["ratios"] = {measure: ratio(entries, entry, measure) for measure in MEASURES}
+        if entry.runs[0].get("growth_bytes") is not None:
+            summary["medians"]["growth_bytes"] = entry.median("growth_bytes")
     return summary
 
 
-def judge(target: Target, entries: list[Entry]) -> dict[str, Any]:
-    """Compare a target with the measured ratio; without a ratio, `met` is None."""
-    peer = next(entry for entry in entries if entry.contender.name == target.peer)
-    reached = ratio(entries, peer, target.measure)
+def judge(target: Target | Limit, entries: list[Entry]) -> dict[str, Any]:
+    """Compare a target with the measured ratio or memory; without one, `met` is None."""
+    by_name = {entry.contender.name: entry for entry in entries}
+    if isinstance(target, Limit):
+        entry = by_name[target.contender]
+        known = not entry.failure and entry.runs[0].get(target.measure) is not None
+        found = entry.median(target.measure) if known else None
+        return {
+            "contender": target.contender,
+            "measure": target.measure,
+            "at_most": target.at_most,
+            "bytes": found,
+            "met": None if found is None else found <= target.at_most,
+        }
+    peers = peers_of(target)
+    ratios = {name: ratio(entries, by_name[name], target.measure) for name in peers}
+    # A peer that failed, or whose answer differs, has no ratio.
+    reached = {name: value for name, value in ratios.items() if value is not None}
+    best = min(reached, key=lambda name: reached[name]) if reached else None
     return {
-        "peer": target.peer,
-        "ours": peer.contender.against,
+        "peers": list(peers),
+        "best": best,
+        "ours": by_name[peers[0]].contender.against,
         "measure": target.measure,
         "at_least": target.at_least,
-        "ratio": reached,
-        "met": None if reached is None else reached >= target.at_least,
+        "ratio": None if best is None else reached[best],
+        "met": None if best is None else reached[best] >= target.at_least,
     }
 
 
@@ -241,7 +264,8 @@ def machine() -> dict[str, Any]:
 
 def cache_folder(file: Path) -> Path:
     """Return the folder for `prepare`, which changes with the code that fills it."""
-    code = file.read_bytes() + Path(workloads.__file__).read_bytes()
+    makers = (workloads.__file__, vocabularies.__file__)
+    code = file.read_bytes() + b"".join(Path(each).read_bytes() for each in makers)
     folder = file.parent / "cache" / f"{file.stem}-{hashlib.sha256(code).hexdigest()[:12]}"
     for outdated in set(folder.parent.glob(f"{file.stem}-*")) - {folder}:
         shutil.rmtree(outdated)
@@ -266,6 +290,11 @@ def measure(benchmark: Benchmark, runs: int | None, tell: Tell) -> dict[str, Any
     }
     tell("preparing the workloads")
     for name, workload in benchmark.prepare(cache_folder(benchmark.file)).items():
+        if isinstance(workload, Skipped):
+            tell(f"workload {name} skipped: {workload.reason}")
+            skipped = {"name": name, "skipped": workload.reason, "contenders": [], "targets": []}
+            report["workloads"].append(skipped)
+            continue
         tell(f"workload {name}")
         entries = race(benchmark, workload, runs, tell)
         compare_answers(benchmark, workload, entries)

@@ -12,7 +12,8 @@ from random import Random
 
 from bench.declaration import Benchmark
 from bench.encoding import ONE_THREAD, contenders
-from bench.workloads import pick, tokenizer_texts, write_once
+from bench.vocabularies import tokenizer_texts
+from bench.workloads import pick, write_once
 
 SIZE_BYTES = 1_000_000
 
@@ -20,6 +21,7 @@ SIZE_BYTES = 1_000_000
 def prepare(folder: Path) -> dict[str, Path]:
     """Write four pieces to the folder of the vocabulary."""
     tokenizer_texts(folder)
+    folder = folder / "gpt2"
     random = Random(4)
     letters = "".join(pick(random, "abcdefghijklmnopqrstuvwxyz") for _ in range(SIZE_BYTES))
     pieces = {
@@ -36,7 +38,7 @@ def prepare(folder: Path) -> dict[str, Path]:
 
 BENCHMARK = Benchmark(
     prepare=prepare,
-    contenders=[replace(contender, sample=1.0) for contender in contenders(warmup=0)],
+    contenders=[replace(contender, sample=1.0) for contender in contenders(0, "bytes")],
     threads=1,
     environment=ONE_THREAD,
 )

@@ -20,12 +20,14 @@ def seconds(value: float) -> str:
 
 
 def notes(contender: Report) -> str:
-    """Return the notes of a row: sample, warm-up, answer not compared."""
-    found = []
+    """Return the notes of a row: its own, sample, warm-up, memory, answer not compared."""
+    found = [contender["note"]] if contender["note"] else []
     if contender["sample"] != 1.0:
         found.append(f"on {contender['sample']:.3g} of the workload, ratios scaled")
     if contender["warmup"]:
         found.append(f"after {contender['warmup']} untimed runs in the same process")
+    if (growth := contender["medians"].get("growth_bytes")) is not None:
+        found.append(f"{growth / 1e6:,.0f} MB beyond the argument and the result")
     if contender["incomparable"]:
         found.append(f"answer not compared: {contender['incomparable']}")
     return "; ".join(found)
@@ -54,14 +56,24 @@ def row(contender: Report) -> list[str]:
 
 def target_line(target: Report) -> str:
     """Return a line: the target met, or missed by how much."""
+    if "at_most" in target:
+        beyond = " beyond its argument and result" if target["measure"] == "growth_bytes" else ""
+        line = f"target: {target['contender']} takes at most {target['at_most'] / 1e6:,.0f} MB"
+        line += f"{beyond}: "
+        if target["met"] is None:
+            return line + "not judged: not measured"
+        found = f"({target['bytes'] / 1e6:,.0f} MB)"
+        return line + (f"met {found}" if target["met"] else f"MISSED {found}")
     wanted = f"{target['at_least']:g} times the {NAMES[target['measure']]} of {target['ours']}"
-    line = f"target: {target['peer']} takes at least {wanted}: "
+    several = len(target["peers"]) > 1
+    peer = f"the best of {', '.join(target['peers'])}" if several else target["peers"][0]
+    line = f"target: {peer} takes at least {wanted}: "
     if target["met"] is None:
         return line + "not judged: no ratio"
+    found = f"({target['ratio']:.2f}, {target['best']})" if several else f"({target['ratio']:.2f})"
     if target["met"]:
-        return line + f"met ({target['ratio']:.2f})"
-    short = 1 - target["ratio"] / target["at_least"]
-    return line + f"MISSED by {short:.1%} ({target['ratio']:.2f})"
+        return line + f"met {found}"
+    return line + f"MISSED by {1 - target['ratio'] / target['at_least']:.1%} {found}"
 
 
 def plain_table(header: list[str], rows: list[list[str]]) -> str:
@@ -102,6 +114,9 @@ def print_report(report: Report) -> None:
     print(f"timed: {timed}; {threads}; ratio: its median time divided by ours")
     header = ["contender", "package", "runs", "median", "min .. max", f"{unit}/s", "ratio"]
     for workload in report["workloads"]:
+        if "skipped" in workload:
+            print(f"\nworkload: {workload['name']}: skipped: {workload['skipped']}")
+            continue
         print(f"\nworkload: {workload['name']} ({workload['work']:,.4g} {unit})")
         rows = [row(contender) for contender in workload["contenders"]]
         print_table([*header, "CPU", "peak", "notes"], rows)

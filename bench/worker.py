@@ -37,6 +37,15 @@ def peak_bytes() -> int:
     return max(own, largest_child)
 
 
+def reset_peak() -> int | None:
+    """Lower the peak resident memory to the current one, and return it; None if unsupported."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return None
+    return peak_bytes()
+
+
 def main() -> None:
     """Run the contender named on the command line, and write the measurements."""
     file, name, workload, sample, parent_started, result_file = sys.argv[1:]
@@ -51,15 +60,20 @@ def main() -> None:
     else:
         gc.collect()  # garbage of the setup
         peak_before, cpu_before, started = peak_bytes(), cpu_seconds(), time.perf_counter()
+    resident = reset_peak() if contender.result_bytes else None
     outcome = contender.run(state)
     wall = time.perf_counter() - started
     # Measured before the answer: a checksum costs time and memory too.
-    measured = {
+    cpu, peak = cpu_seconds() - cpu_before, peak_bytes()
+    measured: dict[str, float | None] = {
         "wall_seconds": wall,
-        "cpu_seconds": cpu_seconds() - cpu_before,
-        "peak_bytes": peak_bytes(),
+        "cpu_seconds": cpu,
+        "peak_bytes": max(peak, peak_before),
         "peak_bytes_before_run": peak_before,
     }
+    if contender.result_bytes:
+        beyond = None if resident is None else peak - resident - contender.result_bytes(outcome)
+        measured["growth_bytes"] = beyond
     Path(result_file).write_text(json.dumps(measured | {"answer": contender.answer(outcome)}))
 
 

@@ -10,16 +10,16 @@ several code points and spaces beyond ASCII. Bytes per piece, generated and real
     write_once(folder / "english.txt", lambda: english(20_000_000))
 
 Real text is used instead if the folder `REAL_TEXT` exists (docs/benchmarks.md, Texts).
-`tokenizer_texts` returns the texts to encode and decode, and saves the vocabulary in every format
-that a peer reads. `with_rare_words` makes a corpus for training from a few megabytes.
+`with_rare_words` makes a corpus for training from a few megabytes. `vocabularies.py` has the texts
+and vocabularies of the encoding benchmarks.
 
-Only `Random.random` is used: Python guarantees its sequence. A change to this file gives every
-benchmark a new cache folder.
+Only `Random.random` is used: Python guarantees its sequence. A change to this file or to
+`vocabularies.py` gives every benchmark a new cache folder.
 """
 
 import os
 from bisect import bisect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from itertools import accumulate
 from pathlib import Path
@@ -187,57 +187,34 @@ def with_rare_words(texts: Sequence[str], size_bytes: int, seed: int = 3) -> str
     A repeated text has too few distinct words for its size, so about one word in twenty gets an
     extra syllable: 216 MB made from 30 MB have 1.1 million distinct pieces, most of them once.
     """
+    changed: list[str] = []
+    written = 0
+    for repetition in repetitions(texts, seed=seed, words_per_change=20):
+        changed += repetition
+        written += sum(len(document.encode()) + len(SPECIAL_TOKEN) for document in repetition)
+        if written >= size_bytes:
+            break
+    return SPECIAL_TOKEN.join(changed)
+
+
+def repetitions(texts: Sequence[str], *, seed: int, words_per_change: int) -> Iterator[list[str]]:
+    """Yield the documents again and again, shuffled, with an extra syllable in some words."""
     random = Random(seed)
     syllables = [onset + nucleus for onset in ONSETS.split() for nucleus in NUCLEI.split()]
     originals = [document for text in texts for document in text.split(SPECIAL_TOKEN)]
-    changed: list[str] = []
-    written = 0
-    while written < size_bytes:
+    longest_step = 2 * words_per_change
+    while True:
+        changed = []
         for document in sorted(originals, key=lambda _: random.random()):
             words = document.split(" ")
-            place = int(random.random() * 40)
+            place = int(random.random() * longest_step)
             while place < len(words):
                 word = words[place]
                 cut = int(random.random() * (len(word) + 1))
                 words[place] = word[:cut] + pick(random, syllables) + word[cut:]
-                place += 1 + int(random.random() * 40)
+                place += 1 + int(random.random() * longest_step)
             changed.append(" ".join(words))
-            written += len(changed[-1].encode()) + len(SPECIAL_TOKEN)
-    return SPECIAL_TOKEN.join(changed)
-
-
-def tokenizer_texts(folder: Path) -> dict[str, Path]:
-    """Return texts to encode, and save `tokenizer.json` and `ranks.tiktoken` in their folder.
-
-    Real text and GPT-2's vocabulary if available, else generated text and a vocabulary trained on
-    it.
-    """
-    from tilth.tokenizer import Tokenizer, train_tokenizer
-
-    if REAL_TEXT.exists():
-        texts = {
-            "English, OpenWebText": copy_once(folder, "openwebtext_sample.txt"),
-            "English, TinyStories": copy_once(folder, "tinystories_train.txt"),
-            "mixed scripts": copy_once(folder, "mixed_scripts.txt"),
-        }
-        vocab, merges = REAL_TEXT / "gpt2_vocab.json", REAL_TEXT / "gpt2_merges.txt"
-        tokenizer = Tokenizer.from_files(vocab, merges, [SPECIAL_TOKEN])
-    else:
-        texts = {
-            "English, generated": write_once(folder / "english.txt", lambda: english(10_000_000)),
-            "mixed scripts, generated": write_once(
-                folder / "mixed_scripts.txt", lambda: mixed_scripts(6_000_000)
-            ),
-        }
-        tokenizer = train_tokenizer(texts.values(), VOCAB_SIZE, [SPECIAL_TOKEN])
-    tokenizer.save(folder / "tokenizer.json", overwrite=True)
-    tokenizer.save_tiktoken(folder / "ranks.tiktoken", overwrite=True)
-    return texts
-
-
-def copy_once(folder: Path, name: str) -> Path:
-    """Copy a real text to the folder of the vocabulary."""
-    return write_once(folder / name, lambda: read_text(REAL_TEXT / name))
+        yield changed
 
 
 def pick(random: Random, choices: Sequence[T]) -> T:

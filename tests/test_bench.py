@@ -14,8 +14,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import tokenizers
+
+import tilth
 
 PROJECT = Path(__file__).resolve().parent.parent
 
@@ -25,7 +29,7 @@ Target: none.
 """
 import os, signal, subprocess, sys, time
 from pathlib import Path
-from bench.declaration import Benchmark, Contender, Target
+from bench.declaration import Benchmark, Contender, Limit, Skipped, Target
 
 HERE = Path(__file__).parent
 
@@ -207,6 +211,92 @@ BENCHMARK = Benchmark(prepare=prepare, targets=[Target("liar", at_least=1.0)], c
     assert "not judged" in ended.stdout
 
 
+def test_a_target_against_the_best_of_several_peers(tmp_path):
+    ended, report = bench(
+        tmp_path,
+        """
+BENCHMARK = Benchmark(prepare=prepare, contenders=[
+    Contender("ours", setup, logged("ours", 0.05), len, note="input: bytes"),
+    Contender("slow", setup, logged("slow", 0.2), len, against="ours"),
+    Contender("fast", setup, logged("fast", 0.1), len, against="ours"),
+    Contender("liar", setup, same, lambda data: 1, against="ours"),
+], targets=[
+    Target(("slow", "fast", "liar"), at_least=1.1), Target(("slow", "fast"), at_least=1000.0),
+    Target(("liar", "liar"), at_least=1.0),
+])
+""",
+        "--runs",
+        "1",
+    )
+    assert ended.returncode == 1  # the liar
+    found = rows(report)
+    met, missed, unknown = report["workloads"][0]["targets"]
+    assert (met["best"], missed["best"], unknown["best"]) == ("fast", "fast", None)
+    assert met["ratio"] == found["fast"]["ratios"]["wall_seconds"]
+    assert (met["met"], missed["met"], unknown["met"]) == (True, False, None)
+    start = "target: the best of slow, fast, liar takes at least 1.1 times the time of ours: "
+    assert start + f"met ({met['ratio']:.2f}, fast)\n" in ended.stdout
+    assert "not judged" in ended.stdout
+    assert "input: bytes" in ended.stdout
+
+
+def test_memory_limits(tmp_path):
+    ended, report = bench(
+        tmp_path,
+        """
+MB = 1_000_000
+
+def large_setup(file, sample):
+    freed = b"x" * (300 * MB)  # a peak of the setup, which is not growth
+    return b"a" * (50 * MB)
+
+def grow(data):
+    temporary = b"b" * (100 * MB)
+    return b"c" * len(temporary)
+
+BENCHMARK = Benchmark(prepare=prepare, contenders=[
+    Contender("grows", large_setup, grow, len, result_bytes=len),
+    Contender("plain", setup, same, len),
+], targets=[
+    Limit("grows", 130 * MB, "growth_bytes"), Limit("grows", 70 * MB, "growth_bytes"),
+    Limit("plain", 200 * MB), Limit("grows", 200 * MB),
+])
+""",
+        "--runs",
+        "1",
+    )
+    assert ended.returncode == 0, ended.stdout
+    growth = rows(report)["grows"]["medians"]["growth_bytes"]
+    assert growth == pytest.approx(100e6, rel=0.1)  # not the argument, not the result
+    assert rows(report)["grows"]["medians"]["peak_bytes"] > 300e6  # the setup
+    targets = report["workloads"][0]["targets"]
+    assert [target["met"] for target in targets] == [True, False, True, False]
+    shown = f"{growth / 1e6:,.0f} MB"
+    assert f"{shown} beyond the argument and the result" in ended.stdout
+    line = "target: grows takes at most 70 MB beyond its argument and result: MISSED"
+    assert f"{line} ({shown})" in ended.stdout
+    assert "target: plain takes at most 200 MB: met (" in ended.stdout
+
+
+def test_skipped_workloads_say_why_and_are_not_errors(tmp_path):
+    ended, report = bench(
+        tmp_path,
+        """
+def some(folder):
+    return {"absent": Skipped("no network"), **prepare(folder)}
+
+BENCHMARK = Benchmark(prepare=some, contenders=[Contender("ours", setup, same, len)])
+""",
+        "--runs",
+        "1",
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "workload: absent: skipped: no network\n" in ended.stdout
+    skipped, plain = report["workloads"]
+    assert skipped == {"name": "absent", "skipped": "no network", "contenders": [], "targets": []}
+    assert plain["contenders"][0]["runs"]
+
+
 def test_failures_are_rows_and_the_others_still_run(tmp_path):
     ended, report = bench(
         tmp_path,
@@ -382,7 +472,7 @@ def test_slow_runs_are_repeated_three_times(tmp_path, monkeypatch):
 
 def test_invalid_declarations_are_refused(monkeypatch):
     monkeypatch.syspath_prepend(PROJECT)
-    from bench.declaration import Benchmark, Contender, Target
+    from bench.declaration import Benchmark, Contender, Limit, Target
 
     def contender(name, **options):
         return Contender(name, setup=dict, run=dict, answer=dict, **options)
@@ -395,7 +485,16 @@ def test_invalid_declarations_are_refused(monkeypatch):
         ("whole workload", [contender("ours", sample=0.5)], {}),
         ("fresh process", [contender("ours", warmup=1)], {"fresh": True}),
         ("not a peer", [ours], {"targets": [Target("ours", at_least=1.0)]}),
+        ("not a peer", [ours, part], {"targets": [Target(("part", "nobody"), at_least=1.0)]}),
+        ("not of 0", [ours, part], {"targets": [Target((), at_least=1.0)]}),
+        (
+            "not of 2",
+            [ours, part, contender("other"), contender("their", against="other")],
+            {"targets": [Target(("part", "their"), at_least=1.0)]},
+        ),
         ("does not scale", [ours, part], {"targets": [Target("part", 1.0, "peak_bytes")]}),
+        ("no contender", [ours], {"targets": [Limit("nobody", 1.0)]}),
+        ("needs result_bytes", [ours], {"targets": [Limit("ours", 1.0, "growth_bytes")]}),
     ):
         with pytest.raises(ValueError, match=message):
             Benchmark(prepare=dict, contenders=contenders, **options)
@@ -411,6 +510,116 @@ def test_generated_text_is_deterministic_and_has_the_promised_features(monkeypat
         assert 200_000 <= len(text.encode()) < 201_000
         for promised in ("<|endoftext|>\n", "\n\n", "\r\n", "  ", "\t"):
             assert promised in text
+
+
+@pytest.fixture
+def vocabularies(tmp_path, monkeypatch):
+    """The module, with small generated texts and without a network."""
+    monkeypatch.syspath_prepend(PROJECT)
+    from bench import vocabularies
+
+    monkeypatch.setattr(vocabularies, "REAL_TEXT", tmp_path / "absent")
+    monkeypatch.setattr(vocabularies, "TEXT_BYTES", 100_000)
+    monkeypatch.setattr(vocabularies, "VOCAB_SIZE", 500)
+    monkeypatch.setattr(vocabularies, "mixed_scripts", lambda _: "naïve 日本\n" * 500)
+    monkeypatch.setattr(vocabularies, "HTML_FOLDERS", str(tmp_path / "html*"))
+    monkeypatch.setenv("PATH", str(tmp_path))  # no npm
+    vocabularies.published_ranks.cache_clear()
+    return vocabularies
+
+
+def test_texts_and_vocabularies_of_the_encoding_benchmarks(vocabularies, tmp_path):
+    folder = tmp_path / "cache" / "encoding-0"
+    folder.mkdir(parents=True)
+    found = vocabularies.tokenizer_texts(folder, ("gpt2", "o200k"))
+    trained = [name for name, text in found.items() if isinstance(text, Path)]
+    assert trained == [
+        f"{text}, trained vocabulary"
+        for text in ("generated English", "generated mixed scripts", "source code")
+    ]
+    assert "apt-get install python3-doc" in found["HTML, trained vocabulary"].reason
+    assert found["source code, o200k"].reason.startswith("npm pack gpt-tokenizer gave no ranks")
+
+    files = {file.name for file in (folder / "gpt2").iterdir()}
+    assert {"tilth.json", "tokenizer.json", "fastokens.json", "ranks.tiktoken"} < files
+    text = found["generated English, trained vocabulary"].read_text()
+    ours = tilth.Tokenizer.load(folder / "gpt2" / "tilth.json")
+    for name in ("tokenizer.json", "fastokens.json"):
+        theirs = tokenizers.Tokenizer.from_file(str(folder / "gpt2" / name))
+        assert theirs.encode(text).ids == ours.encode(text)
+
+    code = found["source code, trained vocabulary"].read_text()
+    assert len(code.encode()) >= 100_000
+    library = Path(os.__file__).parent
+    first = sorted(file.relative_to(library).as_posix() for file in library.glob("*.py"))[0]
+    assert (library / first).read_text() in code.split("<|endoftext|>")
+    before = (folder / "gpt2" / "tilth.json").stat().st_mtime_ns
+    assert vocabularies.tokenizer_texts(folder, ("gpt2", "o200k")) == found
+    assert (folder / "gpt2" / "tilth.json").stat().st_mtime_ns == before  # made once
+
+
+def test_html_of_python(vocabularies, tmp_path):
+    (tmp_path / "html-1").mkdir()  # without pages
+    pages = tmp_path / "html-2"
+    pages.mkdir()
+    for name in ("index.html", "a.html", "b.html"):
+        (pages / name).write_text(f"<p>{name}")
+    (pages / "latin1.html").write_bytes(b"\xff")
+    (tmp_path / "html-3").symlink_to(pages)
+    assert vocabularies.html_folder() == pages.resolve()
+    joined = vocabularies.joined_files(pages, pages.glob("*.html"))
+    assert joined == "<p>a.html<|endoftext|><p>b.html<|endoftext|><p>index.html"
+
+
+def test_a_wrong_download_is_not_used(vocabularies, tmp_path):
+    (tmp_path / "cl100k_base.tiktoken").write_bytes(b"IQ== 0\n")
+    found = vocabularies.published_ranks(tmp_path, "cl100k")
+    assert "is not the file that OpenAI published; delete it" in found.reason
+
+
+def test_growth_continues_and_prints_a_table(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(PROJECT)
+    from bench import growth
+
+    monkeypatch.setattr(growth, "english", lambda _: "one two three " * 300)
+    monkeypatch.setattr(growth, "mixed_scripts", lambda _: "eins<|endoftext|>zwei 日本 " * 9)
+    monkeypatch.setattr(growth, "BLOCK_BYTES", 5000)
+    tokenizer = tilth.train_tokenizer(
+        texts=["one two three"], vocab_size=270, special_tokens=["<|endoftext|>"]
+    )
+    tokenizer.save(tmp_path / "tilth.json")
+    corpus = tmp_path / "20000.txt"
+    growth.write_corpus(corpus, 20_000)
+    assert 20_000 <= corpus.stat().st_size < 26_000
+    parts = list(growth.blocks(corpus))
+    assert b"".join(parts) == corpus.read_bytes()
+    assert all(part.endswith(b"<|endoftext|>") for part in parts[:-1])
+
+    ran = []
+
+    def run(command, **_):
+        ran.append(command[4:5])
+        task, file, result = command[4:]
+        growth.run_task(task, Path(file), Path(result))
+
+    monkeypatch.setattr(growth, "subprocess", SimpleNamespace(run=run))
+    monkeypatch.setattr(growth, "VOCAB_SIZE", 300)
+    for _ in range(2):  # the second time, there is nothing to do
+        growth.run_missing(
+            {20_000: ["encode", "tokenize", "train"]}, tmp_path, tmp_path, keep=False
+        )
+    assert ran == [["encode"], ["tokenize"], ["train"]]
+    assert not corpus.exists()
+    assert not (tmp_path / "data").exists()
+    results = [json.loads(file.read_text()) for file in sorted(tmp_path.glob("*-20000.json"))]
+    assert [result["task"] for result in results] == ["encode", "tokenize", "train"]
+    faster = {**results[0], "bytes_per_second": 2 * results[0]["bytes_per_second"]}
+    shown = growth.table([results[0], faster, *results[1:]])
+    assert "encode: the slowest has 0.50 of the speed of the fastest (goal 0.9: MISSED)" in shown
+    assert shown.count("\n| ") == 4
+    monkeypatch.setattr(growth, "DISK_PER_BYTE", 1e15)
+    with pytest.raises(SystemExit, match="free some, or leave the size out"):
+        growth.run_missing({30_000: ["encode"]}, tmp_path, tmp_path, keep=False)
 
 
 def test_every_benchmark_loads_and_is_listed():

@@ -66,10 +66,7 @@ class CountingEngine {
     PieceCounts counts;
     std::size_t num_bytes = 0;
     all.visit([&](std::string_view piece, std::uint64_t) { num_bytes += piece.size(); });
-    counts.bytes.reserve(num_bytes);
-    counts.offsets.reserve(all.size() + 1);
-    counts.counts.reserve(all.size());
-    counts.offsets.push_back(0);
+    counts.reserve(all.size(), num_bytes);
     all.visit([&](std::string_view piece, std::uint64_t count) { counts.add(piece, count); });
     workspaces_.clear();
     workspaces_.emplace_back();

@@ -47,6 +47,11 @@ struct PieceCounts {
   std::string_view piece(std::size_t i) const {
     return {bytes.data() + offsets[i], static_cast<std::size_t>(offsets[i + 1] - offsets[i])};
   }
+  void reserve(std::size_t num_pieces, std::size_t num_bytes) {
+    bytes.reserve(num_bytes);
+    offsets.reserve(num_pieces + 1);
+    counts.reserve(num_pieces);
+  }
   // Append a piece. If a piece is appended twice, its counts add up.
   void add(std::string_view piece, std::uint64_t count) {
     if (offsets.empty()) offsets.push_back(0);

@@ -35,7 +35,10 @@ from tilth.runs import StepRecord as StepRecord
 from tilth.runs import load_checkpoint as load_checkpoint
 from tilth.runs import open_run as open_run
 from tilth.runs import save_checkpoint as save_checkpoint
+from tilth.tokenizer import PieceCounts as PieceCounts
 from tilth.tokenizer import Tokenizer as Tokenizer
+from tilth.tokenizer import count_pieces as count_pieces
+from tilth.tokenizer import merge_counts as merge_counts
 from tilth.tokenizer import split as split
 from tilth.tokenizer import train_bpe as train_bpe
 from tilth.tokenizer import train_tokenizer as train_tokenizer

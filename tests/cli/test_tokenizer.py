@@ -121,6 +121,59 @@ def test_train_notes_a_vocabulary_that_is_not_full(folder):
     assert json.loads(done.stdout)["tokens"] < 9000
 
 
+def test_count_merge_and_train_from_counts(folder):
+    first, second = TEXT[: len(TEXT) // 2], TEXT[len(TEXT) // 2 :]
+    (folder / "first.txt").write_text(first)
+    lines = "\n".join(json.dumps({"story": text}) for text in second.split(END))
+    (folder / "second.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    options = ["--special", END]
+    done = tilth("count", folder / "first.txt", *options, "--out", folder / "a.counts")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.decode().splitlines()[-1] == f"Wrote {folder / 'a.counts'}"
+    words = [folder / "second.jsonl.gz", "--field", "story", "--threads", 1]
+    tilth("count", *words, *options, "--out", folder / "b.counts")
+    tilth("count", folder / "text.txt", *options, "--out", folder / "whole.counts")
+    merged = tilth(
+        "merge-counts",
+        folder / "a.counts",
+        folder / "b.counts",
+        "--out",
+        folder / "all.counts",
+        "--json",
+    )
+    assert merged.returncode == 0, merged.stderr
+    pieces = json.loads(merged.stdout)["pieces"]
+    assert pieces == sum(len(reference.split(text)) for text in TEXT.split(END))
+    assert (folder / "all.counts").read_bytes() == (folder / "whole.counts").read_bytes()
+    words = ["--from-counts", folder / "all.counts", "--vocab-size", 280]
+    trained = tilth("train", *words, "--out", folder / "counted.json")
+    assert trained.returncode == 0, trained.stderr
+    assert b"bytes per token" not in trained.stdout
+    assert (folder / "counted.json").read_bytes() == (folder / "tokenizer.json").read_bytes()
+
+    tilth("count", folder / "text.txt", "--out", folder / "other.counts")
+    (folder / "bad.counts").write_bytes((folder / "all.counts").read_bytes()[:-1])
+    out = ["--out", folder / "x"]
+    for words, part in [
+        (["merge-counts", folder / "all.counts", folder / "other.counts"], b"special tokens"),
+        (["merge-counts", folder / "bad.counts"], b"bad.counts is "),
+        (["merge-counts", folder / "text.txt"], b"text.txt is not a file of piece counts"),
+        (["merge-counts", folder / "missing"], b"missing does not exist"),
+        (["merge-counts"], b"COUNTS"),
+        (["count", folder / "missing.txt"], b"missing.txt"),
+        (["count", folder / "text.txt", "--pattern", "a$"], b"differently"),
+        (["train", "--from-counts", folder / "bad.counts"], b"bad.counts is "),
+        (["train", "--from-counts", folder / "all.counts", "--special", "<a>"], b"special tokens"),
+        (["train", "--from-counts", folder / "all.counts", "--pattern", "o200k"], b"patterns"),
+        (["train", folder / "text.txt", "--from-counts", folder / "all.counts"], b"both counts"),
+    ]:
+        done = tilth(*words, *out)
+        assert done.returncode == 2, words
+        assert part in done.stderr, done.stderr
+        assert done.stderr.count(b"\n") == 1
+        assert not (folder / "x").exists()
+
+
 def test_inspect(folder):
     done = tilth("inspect", folder / "tokenizer.json", "--text", "the cat 🌱")
     output = done.stdout.decode()

@@ -65,7 +65,8 @@ NUMBER_OPTIONS = {
 WORD_OPTIONS = {
     "account": "--hardware --memory --optimizer --dtype --norm --ffn --position",
     "generate": "--prompt --device --quantize --backend",
-    "tokenizer train": "--special --pattern --field --separator",
+    "tokenizer train": "--special --pattern --field --separator --from-counts",
+    "tokenizer count": "--special --pattern --field --separator",
     "tokenize": "--end-token --separator --field",
     "corpus stories": "--size",
     "corpus info": "--field --separator",
@@ -172,11 +173,21 @@ class Campaign:
         source = chance.choice(sorted(self.corpora.iterdir()))
         path = scratch / source.name
         path.write_bytes(mutate_bytes(chance, source.read_bytes()))
+        if chance.random() < 0.8:
+            make_consistent(scratch)
         out = scratch / "t.json"
+        if path.suffix == ".counts":
+            return chance.choice(
+                [
+                    ("tokenizer", "merge-counts", source, path, "--out", out),
+                    ("tokenizer", "train", "--from-counts", path, "--out", out),
+                ]
+            )
         return chance.choice(
             [
                 ("corpus", "info", path),
                 ("tokenizer", "train", path, "--vocab-size", "300", "--out", out),
+                ("tokenizer", "count", path, "--out", out),
             ]
         )
 
@@ -194,6 +205,7 @@ class Campaign:
                 "--out",
                 "t.json",
             ),
+            "tokenizer count": ("tokenizer", "count", plain, "--out", "c"),
             "tokenize": ("tokenize", plain, "--out", "data"),
             "corpus stories": ("corpus", "stories", "--size", "1kB", "--out", "s.txt"),
             "corpus info": ("corpus", "info", plain),
@@ -252,6 +264,9 @@ def _make_corpora(folder):
     stories = ("Once upon a time there was a mouse.\n<|endoftext|>\n" * 40).encode()
     (folder / "plain.txt").write_bytes(stories)
     (folder / "plain.txt.gz").write_bytes(gzip.compress(stories))
+    from tilth.tokenizer import count_pieces
+
+    count_pieces(folder / "plain.txt", ["<|endoftext|>"]).save(folder / "plain.counts")
     lines = "".join(json.dumps({"text": f"story {n}"}) + "\n" for n in range(50))
     (folder / "lines.jsonl").write_text(lines)
     with contextlib.suppress(ImportError):

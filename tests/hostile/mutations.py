@@ -218,6 +218,10 @@ def _sha256(path):
 
 def make_consistent(folder):
     """Recompute every checksum below a folder, where there still is a place for it."""
+    for path in sorted(folder.rglob("*.counts")):
+        if path.is_file():
+            data = path.read_bytes()[:-32]
+            path.write_bytes(data + hashlib.sha256(data).digest())
     for path in sorted(folder.rglob("*.json")):
         if not path.is_file() or (content := _load(path)) is None:
             continue

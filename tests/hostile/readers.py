@@ -100,6 +100,14 @@ def read_corpus(folder):
             pass
 
 
+def read_counts(folder):
+    from tilth.tokenizer import PieceCounts, train_tokenizer
+
+    path = folder / "plain.counts"
+    for counts in (path, PieceCounts.load(path)):
+        train_tokenizer(counts=counts, vocab_size=300)
+
+
 RUN = (read_run, verify_run, load_model, report_run)
 
 
@@ -117,7 +125,7 @@ def _subjects(edition, corpora):
     yield (read_tokenizer,), _folder(edition / "gpt2")
     yield from (((read_tokenizer,), content) for content in _other_tokenizers())
     for path in sorted(corpora.iterdir()):
-        yield (read_corpus,), _files(path)
+        yield (read_counts if path.suffix == ".counts" else read_corpus,), _files(path)
 
 
 def _other_tokenizers():

@@ -1,4 +1,4 @@
-"""`tilth tokenizer`: train, inspect, compare, encode, decode, convert."""
+"""`tilth tokenizer`: train, inspect, compare, encode, decode, convert, count, merge-counts."""
 
 import os
 import sys
@@ -48,19 +48,20 @@ AS_WRITTEN = Reading()
 
 @app.command(sort_key=1)
 def train(
-    corpus: CorpusPaths,
+    corpus: CorpusPaths = [],  # noqa: B006, cyclopts copies it
     /,
     *,
     out: Path,
     vocab_size: int = 10_000,
-    special: Annotated[list[str], UTF8] = [],  # noqa: B006, cyclopts copies it
-    pattern: Annotated[str, UTF8] = "gpt2",
+    special: Annotated[list[str], UTF8] = [],  # noqa: B006
+    pattern: Annotated[str | None, UTF8] = None,
+    from_counts: Path | None = None,
     reading: CorpusOptions | None = None,
     threads: Threads = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Train a byte-level BPE tokenizer on a corpus.
+    """Train a byte-level BPE tokenizer on a corpus, or on the counts of its pieces.
 
     Text files are split at special tokens, or at --separator if it is given. Bytes that are not
     UTF-8 count as U+FFFD.
@@ -69,12 +70,15 @@ def train(
         out: Tokenizer file to write (tokenizer.json).
         vocab_size: Vocabulary size: 256 bytes, special tokens and merges.
         special: Special token, such as '<|endoftext|>'; once for each.
-        pattern: Split pattern: gpt2, cl100k, o200k, llama3, qwen2, deepseek-v3, tekken, starcoder,
-            or a regex.
+        pattern: Split pattern: gpt2 (default), cl100k, o200k, llama3, qwen2, deepseek-v3, tekken,
+            starcoder, or a regex.
+        from_counts: File of `tilth tokenizer count` or `merge-counts`, instead of a corpus. It has
+            the special tokens and the pattern.
 
     Examples:
         tilth tokenizer train a.txt --special '<|endoftext|>' --out tokenizer.json
         tilth tokenizer train web/ --vocab-size 32000 --out web.json
+        tilth tokenizer train --from-counts web.counts --out web.json
     """
     import resource
 
@@ -87,12 +91,21 @@ def train(
     given = changes(reading)
     # Checks of the result, before the work.
     check_target(out, overwrite=overwrite)
-    if pattern not in PATTERNS:
+    if not corpus and from_counts is None:
+        raise ValueError("train needs a CORPUS or --from-counts.")
+    if pattern is not None and pattern not in PATTERNS:
         check_read_alike(pattern)
     with progress() as report:
-        report.began["count"] = (time.monotonic(), 0)
+        report.began["count" if from_counts is None else "read"] = (time.monotonic(), 0)
         tokenizer = train_tokenizer(
-            corpus, vocab_size, special, pattern=pattern, threads=threads, progress=report, **given
+            corpus or None,
+            vocab_size,
+            special or None,
+            counts=from_counts,
+            pattern=pattern,
+            threads=threads,
+            progress=report,
+            **given,
         )
     report.began["save"] = (time.monotonic(), 0)
     tokenizer.save(out, overwrite=overwrite)
@@ -119,7 +132,7 @@ def train(
         ("peak memory", f"{peak_bytes / 1e6:,.0f} MB"),
         ("longest tokens", "  ".join(longest)),
     ]
-    if ratio is not None:  # a pipe is read once
+    if ratio is not None:  # a pipe is read once; counts have no text
         rows.insert(3, ("bytes per token", f"{ratio:.2f} on the first {len(sample):,} bytes"))
     print_result(results, [*aligned(*rows), f"Wrote {out}"], as_json=json)
 
@@ -280,6 +293,73 @@ def convert(
 
     save(reading.open(tokenizer).vocabulary, out, overwrite=overwrite)
     print(f"Wrote {out}")
+
+
+@app.command(sort_key=7)
+def count(
+    corpus: CorpusPaths,
+    /,
+    *,
+    out: Path,
+    special: Annotated[list[str], UTF8] = [],  # noqa: B006
+    pattern: Annotated[str, UTF8] = "gpt2",
+    reading: CorpusOptions | None = None,
+    threads: Threads = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Count the pieces of a corpus, to train a tokenizer later or to merge with other counts.
+
+    Args:
+        out: File of counts to write.
+        special: Special token, such as '<|endoftext|>'; once for each.
+        pattern: Split pattern: gpt2, cl100k, o200k, llama3, qwen2, deepseek-v3, tekken, starcoder,
+            or a regex.
+
+    Examples:
+        tilth tokenizer count web/ --special '<|endoftext|>' --out web.counts
+    """
+    from tilth.cli.progress import progress
+    from tilth.tokenizer import count_pieces
+    from tilth.tokenizer.formats.oniguruma import check_read_alike
+    from tilth.tokenizer.patterns import PATTERNS
+
+    check_target(out, overwrite=overwrite)
+    if pattern not in PATTERNS:
+        check_read_alike(pattern)
+    with progress() as report:
+        counts = count_pieces(
+            corpus, special, pattern=pattern, threads=threads, progress=report, **changes(reading)
+        )
+    counts.save(out, overwrite=overwrite)
+    _print_counts(len(counts), counts.total, out, as_json=json)
+
+
+@app.command(sort_key=8)
+def merge_counts(
+    counts: list[Path], /, *, out: Path, overwrite: Overwrite = False, json: Json = False
+) -> None:
+    """Add up counts of `tilth tokenizer count`, in memory that does not depend on their sizes.
+
+    Args:
+        counts: Files of counts with the same pattern and special tokens.
+        out: File of counts to write.
+
+    Examples:
+        tilth tokenizer merge-counts a.counts b.counts --out all.counts
+    """
+    from tilth.cli.progress import progress
+    from tilth.tokenizer import merge_counts as merge
+
+    with progress() as report:
+        num_pieces, total = merge(counts, out, overwrite=overwrite, progress=report)
+    _print_counts(num_pieces, total, out, as_json=json)
+
+
+def _print_counts(num_pieces: int, total: int, out: Path, *, as_json: bool) -> None:
+    results = {"distinct_pieces": num_pieces, "pieces": total, "wrote": str(out)}
+    rows = aligned(("distinct pieces", f"{num_pieces:,}"), ("pieces", f"{total:,}"))
+    print_result(results, [*rows, f"Wrote {out}"], as_json=as_json)
 
 
 def _stdin_parts() -> Iterator[bytes]:

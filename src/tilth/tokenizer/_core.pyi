@@ -2,7 +2,7 @@
 The native core of tilth.tokenizer; its specification is tilth.tokenizer.reference.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import numpy
@@ -82,5 +82,17 @@ class Trainer:
 
     def train(self, num_merges: int) -> list[tuple[int, int]]: ...
 
-    @property
-    def num_pieces(self) -> int: ...
+    def add_records(self, read: Callable[[], bytes], num_pieces: int, num_bytes: int) -> tuple[int, int]: ...
+
+    def write_records(self, write: Callable[[bytes], object]) -> tuple[int, int]:
+        """
+        Write the counted pieces, sorted; return their number and the sum of their counts.
+        """
+
+def merge_records(reads: list[Callable[[], bytes]], write: Callable[[bytes], object]) -> list[tuple[int, int]]:
+    """
+    Write the sum of sorted records; return the number of pieces and the sum of their counts of the result, then of each source.
+    """
+
+class RecordError(ValueError):
+    pass
