@@ -211,7 +211,10 @@ def _explained(error: Exception) -> tuple[str, int]:
         return _unknown_key(error), 2
     if is_out_of_memory(error):
         hint = "take a smaller model, batch or context, or close other programs"
-        return f"Out of memory: {_first_line(error)}; {hint}.", 2
+        # torch's message begins with its source file.
+        size = re.search(r"allocate ([0-9.]+ [KMGT]?i?B|[0-9]+ bytes)", str(error))
+        reason = f"cannot {size[0]}" if size else _first_line(error)
+        return f"out of memory ({reason}); {hint}.", 2
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}.", 2
     if isinstance(error, CycloptsError | ValueError | OSError):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from tilth.config.training import TrainingConfig
-from tilth.files import FileError, StrPath, load_manifest, save_manifest
+from tilth.files import FileError, StrPath, load_manifest, refuse_link, save_manifest
 from tilth.schema import FileName, Pattern, Range, check, plain, read
 
 LAB, RUNS, LOCK = "lab.json", "runs", "lock"
@@ -139,6 +139,7 @@ class Lab:
 
 def save_lab(folder: StrPath, lab: Lab) -> None:
     """Write `lab.json`, replacing an earlier one: a lab is saved after each trial."""
+    refuse_link(Path(folder) / LAB)
     content = plain(asdict(lab))
     save_manifest(Path(folder) / LAB, content, kind=KIND, version=VERSION, overwrite=True)
 
