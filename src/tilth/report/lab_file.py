@@ -67,7 +67,7 @@ class Table:
 
     @classmethod
     def by(cls, title: str, items: Iterable[T], columns: Mapping[str, Callable[[T], Cell]]) -> Self:
-        """A row per item; `columns` maps the name of a column to a function of an item."""
+        """Return a row per item; `columns` maps the name of a column to a function of an item."""
         rows = tuple(tuple(column(item) for column in columns.values()) for item in items)
         return cls(title, tuple(columns), rows)
 
@@ -183,5 +183,5 @@ def check_folder(folder: StrPath, name: str, parts: tuple[str, ...] = ()) -> Non
 
 
 def trial_folder(folder: StrPath, trial: Trial) -> Path:
-    """The run directory of a trial."""
+    """Return the run directory of a trial."""
     return Path(folder) / RUNS / trial.name
