@@ -1,6 +1,5 @@
 """Tests of tilth.files: what is on disk after every way a write can end, and strict manifests."""
 
-import doctest
 import errno
 import fcntl
 import gc
@@ -119,12 +118,6 @@ def abandon(path):
 
 
 # --- The plain way --------------------------------------------------------------------------------
-
-
-def test_the_example_in_the_docstring_runs():
-    result = doctest.testmod(files)
-    assert result.attempted > 0
-    assert result.failed == 0
 
 
 def test_importing_is_light():

@@ -3,7 +3,6 @@
 The order is compared with its definition in plain Python, splitmix64 with its published values.
 """
 
-import doctest
 import gc
 import itertools
 import math
@@ -70,10 +69,6 @@ def assert_windows(x, y, context_length):
 @pytest.fixture
 def batches():
     return Batches(np.arange(1000), 4, 8, seed=0)
-
-
-def test_the_example_of_the_module_runs():
-    assert doctest.testmod(module).failed == 0
 
 
 # get_batch
