@@ -358,7 +358,7 @@ def test_documents_before_a_truncation_are_read(tmp_path, on_error):
     file = tmp_path / "a.txt.gz"
     with file.open("wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb") as stream:
         stream.write(f"one{END}".encode())
-        stream.flush()  # a deflate block of its own
+        stream.flush()  # ends a deflate block
         complete = raw.tell()
         stream.write(b"two")
     file.write_bytes(file.read_bytes()[:complete])

@@ -311,7 +311,7 @@ def test_every_shuffle_of_a_few_is_equally_frequent(size):
 @pytest.mark.parametrize(("size", "count"), [(7, 10_000), (16, 60_000), (30, 10_000), (64, 4_000)])
 def test_places_and_neighbours_are_uniform(size, count):
     orders = shuffles(size, count)
-    pairs = np.arange(size) * size + orders  # of a place and what stands there
+    pairs = np.arange(size) * size + orders  # (position, value at it)
     counts = np.bincount(pairs.ravel(), minlength=size**2)
     assert abs(deviations(counts, (size - 1) ** 2)) < 4
     steps = np.diff(orders, axis=1) % size

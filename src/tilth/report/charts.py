@@ -1,7 +1,7 @@
 """Chart data of a section, as plain values for the script of a page and for matplotlib.
 
-It has the downsampled curves of each run at several smoothings, the spread of each group of seeds,
-the final bits per byte along the axis of the lab, and the charts of the lab.
+The data are the downsampled curves of each run at several smoothings, and the spread of each group
+of seeds. For a lab, they are also the final bits per byte along its axis, and its charts.
 """
 
 import math
