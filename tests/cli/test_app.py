@@ -75,7 +75,7 @@ def test_help_names_the_verbs():
     [
         (["dmeo"], ["dmeo", "demo"]),
         (["demo", "--sed", "1"], ["--sed", "Did you mean --seed?"]),
-        (["demo", "surplus"], ["surplus"]),
+        (["demo", "surplus"], ["unexpected argument 'surplus'; see --help"]),
         (["demo", "--seed"], ["--seed"]),
         (["corpus", "info", "missing.txt"], ["missing.txt"]),
     ],

@@ -24,7 +24,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, TextIO
 
-from cyclopts import App, CycloptsError, Group, Parameter, UnknownOptionError
+from cyclopts import (
+    App,
+    CycloptsError,
+    Group,
+    Parameter,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
 
 from tilth import __version__
 from tilth.cli.options import convert_exactly
@@ -209,6 +216,8 @@ def _explained(error: Exception) -> tuple[str, int]:
     """Return the sentence for an error and the exit code: 2 if the user can correct it, else 70."""
     if isinstance(error, UnknownOptionError) and error.token.source != "cli":
         return _unknown_key(error), 2
+    if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+        return f"unexpected argument {error.unused_tokens[0]!r}; see --help for the options.", 2
     if is_out_of_memory(error):
         hint = "take a smaller model, batch or context, or close other programs"
         # torch's message begins with its source file.
