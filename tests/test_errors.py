@@ -15,6 +15,12 @@ def test_out_of_memory_is_recognised_from_any_library():
         torch.empty(1 << 55)
     for error in (allocator.value, MemoryError(), torch.OutOfMemoryError("CUDA out of memory.")):
         assert is_out_of_memory(error)
+    library = ImportError("libtorch_cpu.so: failed to map segment from shared object")
+    wrapped = ImportError("Cannot import module")
+    wrapped.__cause__ = library
+    assert is_out_of_memory(library)
+    assert is_out_of_memory(wrapped)
+    assert not is_out_of_memory(ImportError("undefined symbol: PyObject_Call"))
     assert not is_out_of_memory(RuntimeError("shapes do not fit"))
     assert not is_out_of_memory(ValueError("out of memory"))
 

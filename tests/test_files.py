@@ -1,6 +1,5 @@
 """Tests of tilth.files: what is on disk after every way a write can end, and strict manifests."""
 
-import doctest
 import errno
 import fcntl
 import gc
@@ -118,13 +117,7 @@ def abandon(path):
     return leftover
 
 
-# --- The plain way --------------------------------------------------------------------------------
-
-
-def test_the_example_in_the_docstring_runs():
-    result = doctest.testmod(files)
-    assert result.attempted > 0
-    assert result.failed == 0
+# --- Writing a file -------------------------------------------------------------------------------
 
 
 def test_importing_is_light():
@@ -146,7 +139,7 @@ def test_a_file_appears_at_the_end_and_whole(tmp_path):
     assert path.stat().st_nlink == 1
 
 
-def test_the_old_file_stands_until_the_end(tmp_path):
+def test_the_old_file_remains_until_the_rename(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(OLD)
     with atomic_write(str(path), overwrite=True) as file:
@@ -230,7 +223,7 @@ def test_the_file_is_synced_before_it_is_named_and_the_folder_after(
     assert set(events[len(whole) :]) <= {"unlink"}
 
 
-# --- Refusals at the door -------------------------------------------------------------------------
+# --- Rejected targets -----------------------------------------------------------------------------
 
 
 def test_an_existing_file_is_refused(tmp_path):
@@ -366,7 +359,7 @@ def test_a_failing_sync_is_reported(tmp_path, monkeypatch, failing):
     assert names(tmp_path) == ["file"]
 
 
-# --- The end of the write, and other writers ------------------------------------------------------
+# --- Publication, and concurrent writers ----------------------------------------------------------
 
 
 def test_a_file_that_appears_meanwhile_is_not_replaced(tmp_path):

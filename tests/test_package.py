@@ -1,6 +1,5 @@
 """`import tilth` is fast, lazy, and provides the names in `__all__`."""
 
-import doctest
 import json
 import subprocess
 import sys
@@ -43,7 +42,3 @@ def test_unknown_name():
 
 def test_version_is_the_installed_one():
     assert tilth.__version__ == version("tilth")
-
-
-def test_docstring():
-    assert doctest.testmod(tilth).failed == 0

@@ -18,7 +18,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "../common/array.hpp"
@@ -35,6 +34,7 @@
 #include "train.hpp"
 #include "unicode_tables.hpp"
 #include "utf8.hpp"
+#include "vocabulary.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -51,6 +51,30 @@ std::string_view view_of(const nb::bytes& bytes) {
   return {static_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+// Append the UTF-8 of code units of any size. Surrogate pairs are joined; a lone one becomes
+// U+FFFD.
+template <typename Unit>
+void append_utf8(std::span<const Unit> units, Array<char>& bytes) {
+  const auto code_point_at = [&](std::size_t& i) {
+    const std::uint32_t unit = units[i++];
+    if ((unit & ~0x7FFu) != 0xD800) return unit;
+    const bool is_pair = unit < 0xDC00 && i < units.size() && (units[i] & ~0x3FFu) == 0xDC00;
+    if (!is_pair) return std::uint32_t{0xFFFD};
+    return 0x10000 + ((unit - 0xD800) << 10) + (std::uint32_t{units[i++]} - 0xDC00);
+  };
+  std::size_t size = 0;
+  for (std::size_t i = 0; i < units.size();) {
+    const std::uint32_t code_point = code_point_at(i);
+    size += code_point < 0x80 ? 1 : code_point < 0x800 ? 2 : code_point < 0x10000 ? 3 : 4;
+  }
+  bytes.reserve_more(size);
+  char* out = bytes.end();
+  for (std::size_t i = 0; i < units.size();) {
+    tilth::bpe::append_utf8(code_point_at(i), [&](char byte) { *out++ = byte; });
+  }
+  bytes.set_size(bytes.size() + size);
+}
+
 // A view of a Python str or bytes as UTF-8, valid while this object lives. Lone surrogates and
 // malformed bytes become U+FFFD; surrogate pairs are joined.
 class Utf8 {
@@ -62,6 +86,11 @@ class Utf8 {
       text_ = text_.attr("decode")("utf-8", "replace");
     }
     if (!PyUnicode_Check(text_.ptr())) throw nb::type_error("a text is a str or bytes");
+    if (!PyUnicode_IS_COMPACT_ASCII(text_.ptr()) &&
+        PyUnicode_GET_LENGTH(text_.ptr()) >= transcoded_length) {
+      transcode();
+      return;
+    }
     if (read()) return;
     if (PyErr_ExceptionMatches(PyExc_UnicodeEncodeError) == 0) throw nb::python_error();
     PyErr_Clear();
@@ -71,6 +100,26 @@ class Utf8 {
   std::string_view view() const { return view_; }
 
  private:
+  // Python keeps the UTF-8 of a string with it, and needs four bytes per character to make it.
+  // Longer strings are transcoded into a buffer that is freed with this object.
+  static constexpr Py_ssize_t transcoded_length = Py_ssize_t{1} << 25;
+
+  void transcode() {
+    const auto length = static_cast<std::size_t>(PyUnicode_GET_LENGTH(text_.ptr()));
+    const void* const units = PyUnicode_DATA(text_.ptr());
+    switch (PyUnicode_KIND(text_.ptr())) {
+      case PyUnicode_1BYTE_KIND:
+        append_utf8(std::span(static_cast<const Py_UCS1*>(units), length), buffer_);
+        break;
+      case PyUnicode_2BYTE_KIND:
+        append_utf8(std::span(static_cast<const Py_UCS2*>(units), length), buffer_);
+        break;
+      default:
+        append_utf8(std::span(static_cast<const Py_UCS4*>(units), length), buffer_);
+    }
+    view_ = {buffer_.data(), buffer_.size()};
+  }
+
   bool read() {
     Py_ssize_t size = 0;
     const char* data = PyUnicode_AsUTF8AndSize(text_.ptr(), &size);
@@ -80,6 +129,7 @@ class Utf8 {
 
   nb::object text_;
   std::string_view view_;
+  Array<char> buffer_;
 };
 
 // The steps of a pattern: names or regular expressions. Without steps, the text is one piece.
@@ -266,25 +316,101 @@ class TokenList {
   std::vector<Token> tokens_;
 };
 
-std::vector<Merge> merges_of(const nb::list& pairs, const std::vector<Token>& tokens) {
-  std::unordered_map<std::string_view, std::uint32_t> ids;
-  ids.reserve(tokens.size());
-  for (const Token& token : tokens) ids.emplace(token.bytes, token.id);
-  std::vector<Merge> merges;
-  merges.reserve(pairs.size());
-  std::string joined;
-  for (std::size_t i = 0; i < pairs.size(); ++i) {
-    const nb::object pair = pairs[i];
-    const nb::bytes left = nb::cast<nb::bytes>(pair[0]), right = nb::cast<nb::bytes>(pair[1]);
-    joined.assign(view_of(left)).append(view_of(right));
-    const auto left_id = ids.find(view_of(left)), right_id = ids.find(view_of(right)),
-               result = ids.find(joined);
-    if (left_id == ids.end() || right_id == ids.end() || result == ids.end()) {
-      throw nb::value_error("a merge uses or makes bytes that are not in the vocabulary");
+// The tokens and merges of a vocabulary, shared by Python and encoders.
+class Table {
+ public:
+  explicit Table(VocabularyTable table)
+      : table_(std::make_shared<const VocabularyTable>(std::move(table))) {}
+
+  Table(const nb::list& tokens, const nb::list& merges) {
+    VocabularyTable made;
+    add_tokens(TokenList(tokens), made);
+    for (std::size_t i = 0; i < merges.size(); ++i) {
+      const nb::object pair = merges[i];
+      const nb::bytes left = nb::cast<nb::bytes>(pair[0]), right = nb::cast<nb::bytes>(pair[1]);
+      if (!made.add_merge(view_of(left), view_of(right))) {
+        throw nb::value_error("a merge is repeated, or uses or makes bytes that are not a token");
+      }
     }
-    merges.push_back({left_id->second, right_id->second, result->second});
+    table_ = std::make_shared<const VocabularyTable>(std::move(made));
   }
-  return merges;
+
+  // Return a table with more tokens.
+  Table with_tokens(const nb::list& tokens) const {
+    VocabularyTable made = table_->copy();
+    add_tokens(TokenList(tokens), made);
+    return Table(std::move(made));
+  }
+
+  std::size_t num_tokens() const { return table_->tokens().size(); }
+  std::size_t num_merges() const { return table_->merges().size(); }
+  std::size_t vocab_size() const {
+    std::size_t size = 0;
+    for (const Token& token : table_->tokens()) size = std::max<std::size_t>(size, token.id + 1);
+    return size;
+  }
+
+  nb::dict tokens() const {
+    nb::dict made;
+    for (const Token& token : table_->tokens()) made[nb::int_(token.id)] = bytes_of_token(token);
+    return made;
+  }
+
+  nb::tuple merges() const {
+    std::vector<nb::bytes> tokens(vocab_size());  // one object per token, shared by its merges
+    for (const Token& token : table_->tokens()) tokens[token.id] = bytes_of_token(token);
+    nb::list pairs;
+    for (const Merge& merge : table_->merges()) {
+      pairs.append(nb::make_tuple(tokens[merge.left], tokens[merge.right]));
+    }
+    return nb::tuple(pairs);
+  }
+
+  // The id of a token, or None.
+  nb::object find(const nb::bytes& token) const {
+    const std::uint32_t found = table_->find(view_of(token));
+    if (found == VocabularyTable::none) return nb::none();
+    return nb::int_(table_->tokens()[found].id);
+  }
+
+  const VocabularyTable& table() const { return *table_; }
+
+ private:
+  static nb::bytes bytes_of_token(const Token& token) {
+    return nb::bytes(token.bytes.data(), token.bytes.size());
+  }
+  static void add_tokens(const TokenList& tokens, VocabularyTable& table) {
+    for (const Token& token : tokens.tokens()) {
+      if (table.add(token.id, token.bytes)) continue;
+      throw nb::value_error(("token " + std::to_string(token.id) +
+                             " has an id or bytes that are taken or out of range")
+                                .c_str());
+    }
+  }
+
+  std::shared_ptr<const VocabularyTable> table_;
+};
+
+nb::object read_ranks_bytes(const nb::bytes& content) {
+  std::optional<VocabularyTable> table;
+  {
+    const nb::gil_scoped_release released;
+    table = read_ranks(view_of(content));
+  }
+  return table ? nb::cast(Table(std::move(*table))) : nb::none();
+}
+
+nb::object read_json_bytes(const nb::bytes& content) {
+  std::optional<TokenizerJson> json;
+  {
+    const nb::gil_scoped_release released;
+    json = read_tokenizer_json(view_of(content));
+  }
+  if (!json) return nb::none();
+  nb::list unspelled;
+  for (const std::string& key : json->unspelled) unspelled.append(nb::str(key.data(), key.size()));
+  return nb::make_tuple(Table(std::move(json->table)),
+                        nb::bytes(json->rest.data(), json->rest.size()), unspelled);
 }
 
 // Return the value of an int of one digit, which every token id is; -1 for any other object. No
@@ -364,12 +490,13 @@ std::vector<TokenOptions> options_of(const std::vector<OptionsTuple>& tuples) {
 }
 
 // A normalized special token is decoded as its normalized content.
-Decoder decoder_of(const TokenList& tokens, const TokenList& special_tokens,
+Decoder decoder_of(const VocabularyTable& table, const TokenList& special_tokens,
                    const Encoder& encoder) {
   if (!encoder.has_normalized_contents()) {
-    return Decoder(tokens.tokens(), special_tokens.tokens());
+    return Decoder(table.tokens(), special_tokens.tokens());
   }
-  std::vector<Token> decoded[] = {tokens.tokens(), special_tokens.tokens()};
+  std::vector<Token> decoded[] = {{table.tokens().begin(), table.tokens().end()},
+                                  special_tokens.tokens()};
   for (std::vector<Token>& list : decoded) {
     for (Token& token : list) {
       const std::string_view content = encoder.normalized_content(token.id);
@@ -382,10 +509,10 @@ Decoder decoder_of(const TokenList& tokens, const TokenList& special_tokens,
 // An Encoder and the Decoder of the same vocabulary.
 class Codec {
  public:
-  Codec(const nb::list& tokens, const nb::list& merges, const nb::list& special_tokens,
-        const Steps& pattern, bool whole_piece_first,
-        const std::vector<OptionsTuple>& token_options, const std::vector<std::string>& normalizers)
-      : Codec(TokenList(tokens), merges, TokenList(special_tokens), pattern, whole_piece_first,
+  Codec(const Table& table, const nb::list& special_tokens, const Steps& pattern,
+        bool whole_piece_first, const std::vector<OptionsTuple>& token_options,
+        const std::vector<std::string>& normalizers)
+      : Codec(table.table(), TokenList(special_tokens), pattern, whole_piece_first,
               options_of(token_options), forms_of(normalizers)) {}
 
   nb::list encode(nb::handle text, bool allow_special) const {
@@ -480,18 +607,18 @@ class Codec {
   const Encoder& encoder() const { return encoder_; }
 
  private:
-  Codec(const TokenList& tokens, const nb::list& merges, const TokenList& special_tokens,
-        const Steps& pattern, bool whole_piece_first,
-        const std::vector<TokenOptions>& token_options,
+  Codec(const VocabularyTable& table, const TokenList& special_tokens, const Steps& pattern,
+        bool whole_piece_first, const std::vector<TokenOptions>& token_options,
         const std::vector<NormalizationForm>& normalizers)
-      : encoder_({.tokens = tokens.tokens(),
-                  .merges = merges_of(merges, tokens.tokens()),
+      : encoder_({.tokens = table.tokens(),
+                  .merges = table.merges(),
                   .special_tokens = special_tokens.tokens(),
                   .pattern = Pattern(pattern),
                   .whole_piece_first = whole_piece_first,
+                  .merges_are_by_rank = table.is_by_rank(),
                   .token_options = token_options,
                   .normalizers = normalizers}),
-        decoder_(decoder_of(tokens, special_tokens, encoder_)) {}
+        decoder_(decoder_of(table, special_tokens, encoder_)) {}
 
   TokenIds ids_of_text(nb::handle text, bool allow_special, std::size_t threads) const {
     const Utf8 utf8(text);
@@ -729,15 +856,35 @@ NB_MODULE(_core, m) {
                 "NDArray[numpy.uint64]"),
         "Return a stable 64-bit hash of the UTF-8 of each text; see text_hash.hpp.");
 
+  nb::class_<Table>(m, "VocabularyTable", "Tokens and merges; see vocabulary.hpp.")
+      .def(nb::init<nb::list, nb::list>(), "tokens"_a, "merges"_a,
+           nb::sig("def __init__(self, tokens: list[tuple[int, bytes]], "
+                   "merges: list[tuple[bytes, bytes]]) -> None"))
+      .def("with_tokens", &Table::with_tokens, "tokens"_a,
+           nb::sig("def with_tokens(self, tokens: list[tuple[int, bytes]]) -> VocabularyTable"))
+      .def("__len__", &Table::num_tokens)
+      .def_prop_ro("num_merges", &Table::num_merges)
+      .def_prop_ro("vocab_size", &Table::vocab_size)
+      .def("tokens", &Table::tokens, nb::sig("def tokens(self) -> dict[int, bytes]"))
+      .def("merges", &Table::merges, nb::sig("def merges(self) -> tuple[tuple[bytes, bytes], ...]"))
+      .def("find", &Table::find, "token"_a, nb::sig("def find(self, token: bytes) -> int | None"));
+  m.def("read_ranks", &read_ranks_bytes, "content"_a,
+        nb::sig("def read_ranks(content: bytes) -> VocabularyTable | None"),
+        "Read tiktoken's ranks; None if the file has an unusual form.");
+  m.def("read_tokenizer_json", &read_json_bytes, "content"_a,
+        nb::sig("def read_tokenizer_json(content: bytes) -> "
+                "tuple[VocabularyTable, bytes, list[str]] | None"),
+        "Read the vocabulary of a tokenizer.json; None if it has an unusual form.");
+
   nb::class_<Codec>(m, "Encoder", "Encodes and decodes with one vocabulary; see encode.hpp.")
-      .def(nb::init<nb::list, nb::list, nb::list, const Steps&, bool,
-                    const std::vector<OptionsTuple>&, const std::vector<std::string>&>(),
-           "tokens"_a, "merges"_a, "special_tokens"_a, "pattern"_a, "whole_piece_first"_a,
+      .def(nb::init<const Table&, nb::list, const Steps&, bool, const std::vector<OptionsTuple>&,
+                    const std::vector<std::string>&>(),
+           "vocabulary"_a, "special_tokens"_a, "pattern"_a, "whole_piece_first"_a,
            "token_options"_a = std::vector<OptionsTuple>(),
            "normalizers"_a = std::vector<std::string>(),
-           nb::sig("def __init__(self, tokens: list[tuple[int, bytes]], "
-                   "merges: list[tuple[bytes, bytes]], special_tokens: list[tuple[int, bytes]], "
-                   "pattern: list[str], whole_piece_first: bool, "
+           nb::sig("def __init__(self, vocabulary: VocabularyTable, "
+                   "special_tokens: list[tuple[int, bytes]], pattern: list[str], "
+                   "whole_piece_first: bool, "
                    "token_options: list[tuple[int, bool, bool, bool, bool]] = [], "
                    "normalizers: list[str] = []) -> None"))
       .def("encode", &Codec::encode,

@@ -54,4 +54,26 @@ inline std::size_t well_formed_size(std::string_view bytes) {
   }
 }
 
+// Append the UTF-8 of a code point, which is not a surrogate.
+template <typename Bytes>
+void append_utf8(std::uint32_t code_point, Bytes&& append) {
+  const auto byte = [&](std::uint32_t value) { append(static_cast<char>(value)); };
+  if (code_point < 0x80) {
+    byte(code_point);
+    return;
+  }
+  if (code_point < 0x800) {
+    byte(0xC0 | code_point >> 6);
+  } else {
+    if (code_point < 0x10000) {
+      byte(0xE0 | code_point >> 12);
+    } else {
+      byte(0xF0 | code_point >> 18);
+      byte(0x80 | (code_point >> 12 & 0x3F));
+    }
+    byte(0x80 | (code_point >> 6 & 0x3F));
+  }
+  byte(0x80 | (code_point & 0x3F));
+}
+
 }  // namespace tilth::bpe

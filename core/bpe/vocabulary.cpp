@@ -400,28 +400,7 @@ class JsonReader {
       code_point = 0x10000 + ((code_point - 0xD800) << 10) + (low - 0xDC00);
     }
     if (code_point >= 0xD800 && code_point < 0xE000) throw Malformed();  // a lone surrogate
-    append_utf8(code_point, value);
-  }
-
-  static void append_utf8(std::uint32_t code_point, std::string& value) {
-    const auto continuation = [&](int shift) {
-      value += static_cast<char>(0x80 | (code_point >> shift & 0x3F));
-    };
-    if (code_point < 0x80) {
-      value += static_cast<char>(code_point);
-    } else if (code_point < 0x800) {
-      value += static_cast<char>(0xC0 | code_point >> 6);
-      continuation(0);
-    } else if (code_point < 0x10000) {
-      value += static_cast<char>(0xE0 | code_point >> 12);
-      continuation(6);
-      continuation(0);
-    } else {
-      value += static_cast<char>(0xF0 | code_point >> 18);
-      continuation(12);
-      continuation(6);
-      continuation(0);
-    }
+    append_utf8(code_point, [&](char byte) { value += byte; });
   }
 
   std::uint32_t hexadecimal() {

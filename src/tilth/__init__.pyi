@@ -9,6 +9,7 @@ from tilth.data import Data as Data
 from tilth.data import get_batch as get_batch
 from tilth.data import open_data as open_data
 from tilth.data import tokenize as tokenize
+from tilth.data import verify_data as verify_data
 from tilth.generation import LanguageModel as LanguageModel
 from tilth.generation import load as load
 from tilth.model import Embedding as Embedding
@@ -32,10 +33,15 @@ from tilth.optim import cosine_schedule as cosine_schedule
 from tilth.optim import muon_groups as muon_groups
 from tilth.runs import Run as Run
 from tilth.runs import StepRecord as StepRecord
+from tilth.runs import list_runs as list_runs
 from tilth.runs import load_checkpoint as load_checkpoint
 from tilth.runs import open_run as open_run
 from tilth.runs import save_checkpoint as save_checkpoint
+<<<<<<< HEAD
 from tilth.tokenizer import PieceCounts as PieceCounts
+=======
+from tilth.runs import verify_run as verify_run
+>>>>>>> audit
 from tilth.tokenizer import Tokenizer as Tokenizer
 from tilth.tokenizer import count_pieces as count_pieces
 from tilth.tokenizer import merge_counts as merge_counts

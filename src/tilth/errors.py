@@ -15,12 +15,21 @@ EXTRAS |= {"huggingface_hub": "fetch", "optuna": "search", "submitit": "cluster"
 """The extra of tilth that installs each package."""
 
 _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc")
+_UNMAPPED = ("failed to map segment", "cannot allocate memory")  # of a shared library
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether memory ran out: a MemoryError (NumPy's included) or torch's RuntimeError."""
+    """Return whether memory ran out.
+
+    That is a MemoryError (NumPy's included), torch's RuntimeError, or the ImportError of a library
+    that does not fit in memory, also as the cause of another error.
+    """
     if isinstance(error, MemoryError):
         return True
+    if isinstance(error, ImportError):
+        cause = error.__cause__ or error.__context__
+        is_unmapped = any(words in str(error).lower() for words in _UNMAPPED)
+        return is_unmapped or (cause is not None and is_out_of_memory(cause))
     return isinstance(error, RuntimeError) and any(
         words in str(error).lower() for words in _OUT_OF_MEMORY
     )

@@ -228,6 +228,15 @@ def open_lock(path: StrPath) -> BinaryIO:
     return open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, "locked")
 
 
+def refuse_link(path: StrPath) -> None:
+    """Raise FileError for a symbolic link where files are replaced or deleted.
+
+    In an untrusted folder it may lead to files of the user.
+    """
+    if Path(path).is_symlink():
+        raise FileError(path, "is a symbolic link", "replace it by a copy of what it links to")
+
+
 def try_lock(file: IO[Any]) -> bool:
     """Try to lock an open file; return whether it succeeded. Closing the file unlocks it."""
     try:

@@ -2,7 +2,6 @@
 
 import ast
 import dataclasses
-import doctest
 import inspect
 import json
 import subprocess
@@ -16,7 +15,6 @@ import pytest
 import tomli_w
 
 import tilth.model
-from tilth.config import model as module
 from tilth.config.model import ModelConfig, default_d_ff
 
 SHAPE = {
@@ -26,11 +24,6 @@ SHAPE = {
     "num_layers": 2,
     "num_heads": 4,
 }
-
-
-@pytest.mark.parametrize("documented", [module, tilth.model], ids=lambda m: m.__name__)
-def test_docstring(documented):
-    assert doctest.testmod(documented).failed == 0
 
 
 def test_defaults_are_filled_in():

@@ -1,16 +1,10 @@
 """The limit of threads."""
 
-import doctest
 import os
 
 import pytest
 
-from tilth.config import threads as module
 from tilth.config.threads import checked_threads, usable_cores
-
-
-def test_docstring():
-    assert doctest.testmod(module).failed == 0
 
 
 def test_threads_default_to_the_cores(monkeypatch):

@@ -250,7 +250,7 @@ def test_a_config_is_frozen():
         make().steps = 3
 
 
-# --- what is refused ------------------------------------------------------------------------------
+# --- rejected values ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("table", "name"), NUMBERS)

@@ -1,6 +1,5 @@
 """Fetch from a small server with the hub's interface."""
 
-import doctest
 import hashlib
 import os
 import re
@@ -14,7 +13,6 @@ import huggingface_hub
 import pytest
 from huggingface_hub import constants, file_download
 
-from tilth.corpus import sources
 from tilth.corpus.sources import NAMED, fetch
 from tilth.files import FileError
 
@@ -115,10 +113,6 @@ def use_endpoint(monkeypatch, endpoint):
 
 def files_in(folder):
     return {file.name: file.read_bytes() for file in folder.iterdir()}
-
-
-def test_docstring():
-    assert doctest.testmod(sources).failed == 0
 
 
 def test_fetch(tmp_path, hub):

@@ -1,16 +1,9 @@
 """A truncated file of a memory map is an error, not a SIGBUS."""
 
-import doctest
-
 import numpy as np
 import pytest
 
-from tilth.data import guarding
 from tilth.data.guarding import GuardedTokens
-
-
-def test_docstring():
-    assert doctest.testmod(guarding).failed == 0
 
 
 def test_a_truncated_file(tmp_path):

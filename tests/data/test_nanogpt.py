@@ -1,6 +1,5 @@
 """nanoGPT's .bin files: the bytes that nanoGPT writes, and no id that overflows."""
 
-import doctest
 import os
 import subprocess
 import sys
@@ -10,13 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilth.data import nanogpt
 from tilth.data.nanogpt import BLOCK_TOKENS, load_bin, save_bin
 from tilth.files import FileError
-
-
-def test_the_example_of_the_module_runs():
-    assert doctest.testmod(nanogpt).failed == 0
 
 
 @settings(max_examples=40)

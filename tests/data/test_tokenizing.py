@@ -183,7 +183,7 @@ def test_a_custom_pattern(tmp_path):
     assert ends.tolist() == [2, 6]
 
 
-# --- what may happen on the way -------------------------------------------------------------------
+# --- interruptions and errors ---------------------------------------------------------------------
 
 FILE_EVENTS = {"open", "os.rename", "os.remove", "os.truncate", "os.mkdir", "os.rmdir", "os.link"}
 

@@ -1,6 +1,5 @@
 """Tests of the decode loop: stop reasons, context, whole characters and stop strings."""
 
-import doctest
 from dataclasses import replace
 
 import numpy as np
@@ -9,14 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilth.generation import LanguageModel, TextStream
-from tilth.generation import decoding as module
 from tilth.generation.decoding import Continuation, GenerationOptions, decode, scored_token
 from tilth.tokenizer import Tokenizer
-
-
-def test_docstring():
-    assert doctest.testmod(module).failed == 0
-
 
 # --- stop reasons ---
 

@@ -1,6 +1,5 @@
 """Tests of `LanguageModel` and `load`: text, scores, batches, and damaged runs."""
 
-import doctest
 import inspect
 import json
 import math
@@ -17,14 +16,9 @@ import torch
 
 from tilth.files import FileError
 from tilth.generation import GenerationOptions, LanguageModel
-from tilth.generation import language_model as module
 from tilth.generation.language_model import load as load_model
 from tilth.runs.run import open_run
 from tilth.tokenizer import Tokenizer
-
-
-def test_docstring():
-    assert doctest.testmod(module).failed == 0
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Tests of sampling against plain Python, Hugging Face and statistics."""
 
-import doctest
 import math
 import subprocess
 import sys
@@ -48,10 +47,6 @@ def defined(logits, temperature=1.0, top_k=None, top_p=1.0, min_p=0.0):
     nucleus = [i for i in nucleus if kept[i] >= min_p * kept[ordered[0]]]
     total = sum(kept[i] for i in nucleus)
     return np.array([kept[i] / total if i in nucleus else 0.0 for i in range(len(logits))])
-
-
-def test_docstring():
-    assert doctest.testmod(module).failed == 0
 
 
 # --- the distribution ---

@@ -232,7 +232,7 @@ def make_consistent(folder):
             if isinstance(content.get("files"), dict):
                 for name, entry in content["files"].items():
                     if isinstance(entry, dict) and "sha256" in entry:
-                        entry["sha256"] = _sha256(path.parent / name)
+                        entry["sha256"] = [_sha256(path.parent / name)]  # of one block
             if "checksum" in content:
                 head = {k: content.pop(k) for k in ("format", "version") if k in content}
                 content.pop("checksum")

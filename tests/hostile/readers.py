@@ -5,7 +5,11 @@ the checksums as an attacker would, and calls one reader. The reader must return
 that the command line reports in one sentence with exit code 2.
 """
 
+<<<<<<< HEAD
 import json
+=======
+import contextlib
+>>>>>>> audit
 import random
 import shutil
 import tempfile
@@ -20,12 +24,16 @@ TEXT = "Once upon a time there was a mouse.\n 12 naïve"
 
 
 def read_data(folder):
-    from tilth.data import open_data
+    from tilth.data import Batches, get_batch, open_data
+    from tilth.lab.texts import documents_of
 
     data = open_data(folder)
     data.tokenizer()
     for split in ("train", "valid"):
-        data.documents(split)
+        list(documents_of(data, split))
+    for batch in range(3):
+        get_batch(data.train, 2, 8)
+        Batches(data.train, 2, 8, 0, vocab_size=data.vocab_size)[batch]
 
 
 def verify_data(folder):
@@ -67,6 +75,23 @@ def read_lab(folder):
     from tilth.report.lab_file import load_lab
 
     load_lab(folder)
+
+
+def read_search(folder):
+    from tilth.lab.search.journal import JOURNAL, Journal
+    from tilth.lab.search.space import read_space
+
+    journal = Journal(folder / JOURNAL, read_space(["optimizer.lr=0.001..0.1"]))
+    journal.begun()
+    journal.all_searched()
+
+
+def resume_tokenizing(folder):
+    from tilth.data import tokenize
+    from tilth.tokenizer import Tokenizer
+
+    corpus, tokenizer = (folder / "corpus").read_text().splitlines()
+    tokenize(corpus, Tokenizer.load(tokenizer), folder)
 
 
 def read_question(folder):
@@ -119,6 +144,8 @@ def _subjects(edition, corpora):
         yield (read_config,), _files(run / "config.toml")
     for lab in ("lab", "search"):
         yield (read_lab,), _files(edition / lab / "lab.json")
+    yield (read_search,), _files(edition / "search" / "search.journal")
+    yield (resume_tokenizing,), _interrupted(edition)
     yield (read_question,), _files(edition / "question.toml")
     for name in ("tokenizer.json", "tokenizer.tiktoken"):
         yield (read_tokenizer,), _files(edition / name)
@@ -151,6 +178,22 @@ def _other_tokenizers():
             yield _folder(folder)
 
 
+def _interrupted(edition):
+    """Return a data folder whose tokenizing was interrupted before its manifest was written."""
+    from tilth.data import tokenize
+    from tilth.tokenizer import Tokenizer
+
+    def interrupt(phase, _done, _total):
+        if phase == "check":
+            raise InterruptedError
+
+    corpus, tokenizer, out = (edition / n for n in ("stories.txt", "tokenizer.json", "interrupted"))
+    with contextlib.suppress(InterruptedError):
+        tokenize(corpus, Tokenizer.load(tokenizer), out, progress=interrupt)
+    (out / "corpus").write_text(f"{corpus}\n{tokenizer}\n")
+    return _folder(out)
+
+
 def _folder(folder):
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
@@ -172,7 +215,7 @@ class Readers:
 
         chance = random.Random(f"readers:{self.seed}:{number}")
         readers, content = chance.choice(self.subjects)
-        reader, name = chance.choice(readers), chance.choice(sorted(content))
+        reader, name = chance.choice(readers), chance.choice(sorted(content.keys() - {"corpus"}))
         shutil.rmtree(self.folder, ignore_errors=True)
         for path, data in content.items():
             (self.folder / path).parent.mkdir(parents=True, exist_ok=True)

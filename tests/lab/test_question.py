@@ -13,7 +13,7 @@ from tilth.config.overrides import changed
 from tilth.formatting import join_words
 from tilth.lab.question import at_equal_flops, relative_cost, trial_config
 from tilth.lab.questions.learning_rate import LearningRate
-from tilth.lab.trials import TrialResult, against, best_of, groups_of, read_result
+from tilth.lab.trials import TrialResult, best_of, difference_text, groups_of, read_result
 from tilth.report.comparing import is_within_seed_spread
 from tilth.runs.run import open_run
 
@@ -94,9 +94,9 @@ def test_a_difference_within_the_spread_of_seeds_is_reported():
     near, far = group(1.01, 1.05), group(1.10, 1.12)
     assert is_within_seed_spread(near, base)
     assert not is_within_seed_spread(far, base)
-    assert against(near, base) == "+0.0200 (+2.0%), within the spread over seeds"
-    assert against(far, base) == "+0.1000 (+9.9%)"
-    assert against(group(0.5), group(1.0)) == "-0.5000 (-50.0%), one seed"
+    assert difference_text(near, base) == "+0.0200 (+2.0%), within the spread over seeds"
+    assert difference_text(far, base) == "+0.1000 (+9.9%)"
+    assert difference_text(group(0.5), group(1.0)) == "-0.5000 (-50.0%), one seed"
 
 
 def test_a_group_with_a_trial_that_diverged_has_no_mean_and_is_never_best():
@@ -106,9 +106,9 @@ def test_a_group_with_a_trial_that_diverged_has_no_mean_and_is_never_best():
     results |= {bad[0].name: finished(1.0), bad[1].name: diverged()}
     groups = groups_of([*bad, *good], results)
     assert not groups["bad"].is_whole
-    assert groups["bad"].standing == "diverged"
+    assert groups["bad"].result_text == "diverged"
     assert best_of(groups.values()).label == "good"
-    assert against(groups["bad"], groups["good"]) == "diverged"
+    assert difference_text(groups["bad"], groups["good"]) == "diverged"
 
 
 def test_an_unfinished_group_is_left_out():
@@ -116,10 +116,10 @@ def test_an_unfinished_group_is_left_out():
     assert groups_of(trials, {trials[0].name: finished(1.0)}) == {}
 
 
-def test_standing_of_trials_without_an_evaluation():
+def test_result_text_of_trials_without_an_evaluation():
     trials = LearningRate(BASE).over_seeds("n", "l", BASE)
-    assert groups_of(trials, {"n": TrialResult("failed")})["l"].standing == "failed"
-    assert groups_of(trials, {"n": TrialResult("finished")})["l"].standing == "not evaluated"
+    assert groups_of(trials, {"n": TrialResult("failed")})["l"].result_text == "failed"
+    assert groups_of(trials, {"n": TrialResult("finished")})["l"].result_text == "not evaluated"
 
 
 def test_join_words():

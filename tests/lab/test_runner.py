@@ -319,7 +319,7 @@ class _Fails(Question):
         return [*self.over_seeds("a", "a", self.base), *self.over_seeds("b", "b", self.base)]
 
     def conclude(self, results):
-        return Findings(", ".join(each.standing for each in self.groups(results)))
+        return Findings(", ".join(each.result_text for each in self.groups(results)))
 
 
 def test_a_trial_without_enough_memory_fails_and_the_next_one_runs(base, tmp_path, monkeypatch):

@@ -1,6 +1,5 @@
 """The text of a data folder, and the same text by a tokenizer of another size."""
 
-import doctest
 import json
 import os
 from itertools import pairwise
@@ -35,10 +34,6 @@ def data(tmp_path_factory):
 
 def names_in(folder):
     return {path.name for path in folder.iterdir()}
-
-
-def test_docstring():
-    assert doctest.testmod(texts).failed == 0
 
 
 def test_documents(data):

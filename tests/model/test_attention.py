@@ -1,7 +1,6 @@
 """Tests of attention and rotary embeddings against PyTorch and their formulas."""
 
 import cmath
-import doctest
 import math
 
 import pytest
@@ -10,7 +9,6 @@ from torch.autograd import gradcheck
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from tilth.model import attention as module
 from tilth.model.attention import (
     MultiHeadSelfAttention,
     RotaryPositionalEmbedding,
@@ -21,10 +19,6 @@ from tilth.model.attention import (
 def randn(*shape, seed=0, dtype=torch.float64):
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
-
-
-def test_docstring():
-    assert doctest.testmod(module).failed == 0
 
 
 # --- scaled_dot_product_attention ---

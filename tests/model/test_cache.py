@@ -1,17 +1,10 @@
 """Tests of the key/value cache; tests/generation/test_torch_decoder.py compares logits."""
 
-import doctest
-
 import pytest
 import torch
 
 from tests.model.conftest import CONFIG
 from tilth.model import KeyValueCache
-from tilth.model import cache as module
-
-
-def test_docstring():
-    assert doctest.testmod(module).failed == 0
 
 
 def test_memory_is_allocated_once(make_model):

@@ -1,15 +1,8 @@
 """Tests of `check_device`: one error message for all exceptions of torch."""
 
-import doctest
-
 import pytest
 
-from tilth.model import device as module
 from tilth.model.device import check_device
-
-
-def test_docstring():
-    assert doctest.testmod(module).failed == 0
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Tests of each layer against PyTorch and finite differences, and of edge cases."""
 
-import doctest
 import math
 
 import pytest
@@ -11,7 +10,6 @@ from torch.autograd import gradcheck
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from tilth.model import layers
 from tilth.model.layers import (
     Embedding,
     Linear,
@@ -29,10 +27,6 @@ DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 def randn(*shape, seed=0, dtype=torch.float64, scale=1.0):
     generator = torch.Generator().manual_seed(seed)
     return (scale * torch.randn(*shape, generator=generator, dtype=torch.float64)).to(dtype)
-
-
-def test_docstring():
-    assert doctest.testmod(layers).failed == 0
 
 
 # --- softmax ---

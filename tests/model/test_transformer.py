@@ -1,7 +1,6 @@
 """Tests of the whole model against Hugging Face; causality, parameter names, devices."""
 
 import copy
-import doctest
 import math
 import pickle
 from dataclasses import replace
@@ -14,7 +13,6 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from tilth.config.model import ModelConfig
-from tilth.model import transformer as module
 from tilth.model.attention import MultiHeadSelfAttention
 from tilth.model.transformer import TransformerBlock, TransformerLM
 
@@ -57,10 +55,6 @@ def make(changes=(), *, fast=True, dtype=torch.float64, seed=0):
 
 def some_ids(*shape, seed=0):
     return torch.randint(0, 97, shape, generator=torch.Generator().manual_seed(seed))
-
-
-def test_docstring():
-    assert doctest.testmod(module).failed == 0
 
 
 # --- against Hugging Face ---

@@ -1,6 +1,5 @@
 """Tests of AdamW against `torch.optim.AdamW`: plain, fused, and with its state dicts."""
 
-import doctest
 import math
 
 import pytest
@@ -41,10 +40,6 @@ def step_often(optimizer, times, seed=1, skip_second=False):
 def assert_close(ours, theirs, **tolerance):
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, **tolerance)
-
-
-def test_docstring():
-    assert doctest.testmod(adamw).failed == 0
 
 
 @pytest.mark.parametrize("fused", [False, None, True])

@@ -1,6 +1,5 @@
 """Tests of gradient clipping against `torch.nn.utils.clip_grad_norm_`."""
 
-import doctest
 import math
 
 import pytest
@@ -35,10 +34,6 @@ def assert_same_gradients(ours, theirs, **tolerance):
             assert one.grad is None
         else:
             torch.testing.assert_close(one.grad, other.grad, **tolerance)
-
-
-def test_docstring():
-    assert doctest.testmod(clipping).failed == 0
 
 
 @settings(max_examples=50)

@@ -1,7 +1,6 @@
 """Tests of all optimizers: closures, state, copies, options, missing gradients."""
 
 import copy
-import doctest
 import io
 import math
 import pickle
@@ -10,7 +9,7 @@ import pytest
 import torch
 from torch.nn import Parameter
 
-from tilth.optim import SGD, AdamW, Muon, optimizer
+from tilth.optim import SGD, AdamW, Muon
 
 KINDS = [SGD, AdamW, Muon]
 
@@ -37,10 +36,6 @@ def values(optimizer):
 def assert_equal(ours, theirs):
     for one, other in zip(ours, theirs, strict=True):
         assert torch.equal(one, other)
-
-
-def test_docstring():
-    assert doctest.testmod(optimizer).failed == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,13 +1,12 @@
 """Tests of SGD against `torch.optim.SGD` and its formula."""
 
-import doctest
 import math
 
 import pytest
 import torch
 from torch.nn import Parameter
 
-from tilth.optim import SGD, sgd
+from tilth.optim import SGD
 
 
 def problem(dtype=torch.float64):
@@ -19,10 +18,6 @@ def problem(dtype=torch.float64):
         return ((inputs @ weight.T + bias).tanh() ** 2).mean()
 
     return [weight, bias], loss
-
-
-def test_docstring():
-    assert doctest.testmod(sgd).failed == 0
 
 
 def test_plain_sgd_equals_pytorch_bit_for_bit():

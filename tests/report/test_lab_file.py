@@ -45,6 +45,15 @@ def test_round_trip(tmp_path):
     assert trial_folder(tmp_path, TRIAL) == tmp_path / "runs" / "lr-1"
 
 
+def test_lab_file_is_not_written_through_a_link(tmp_path):
+    """An untrusted lab may link to a lab of the user."""
+    (tmp_path / "mine.json").write_text("mine")
+    (tmp_path / "lab.json").symlink_to("mine.json")
+    with pytest.raises(FileError, match=r"lab\.json is a symbolic link"):
+        save_lab(tmp_path, LAB)
+    assert (tmp_path / "mine.json").read_text() == "mine"
+
+
 def test_json_layout(tmp_path):
     save_lab(tmp_path, LAB)
     content = json.loads((tmp_path / "lab.json").read_text())

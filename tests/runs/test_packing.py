@@ -1,17 +1,10 @@
 """Unpacking of invalid values, and checks of optimizer states."""
 
-import doctest
-
 import pytest
 
 from tilth.files import FileError
-from tilth.runs import packing
 from tilth.runs.packing import check_optimizer_state, unpack
 from tilth.runs.tensors import TensorInfo
-
-
-def test_docstring():
-    assert doctest.testmod(packing).failed == 0
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Reading weights, and comparing a file with its config."""
 
-import doctest
 import os
 from dataclasses import replace
 
@@ -13,12 +12,7 @@ from tests.model.test_transformer import CONFIG
 from tilth.config.limits import MAX_LAYERS, MAX_WIDTH
 from tilth.files import FileError
 from tilth.model import TransformerLM
-from tilth.runs import tensors as module
 from tilth.runs.tensors import check_model_file, load_weights, tensor_infos
-
-
-def test_docstring():
-    assert doctest.testmod(module).failed == 0
 
 
 def test_every_float_type_is_read(tmp_path):

@@ -606,6 +606,18 @@ def test_checkpoint_with_mismatched_moments_is_skipped(config, tmp_path, caplog)
     assert "trying the previous checkpoint" in caplog.text
 
 
+def test_checkpoints_are_not_deleted_through_a_link(config, tmp_path):
+    """An untrusted run may link to the checkpoints of a run of the user."""
+    folder = tmp_path / "run"
+    stop_after(train(config, folder), 6)
+    (folder / "checkpoints").rename(tmp_path / "mine")
+    (folder / "checkpoints").symlink_to(tmp_path / "mine")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(FileError, match="checkpoints is a symbolic link"):
+        resume(folder)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 @pytest.mark.parametrize(
     ("generator", "state"),
     [("numpy", ["MT19937", {"$tensor": "state.random.numpy.1"}, 1, 10**30, 0.0]), ("python", [])],

@@ -2,7 +2,8 @@
 
 `docs/accounting.md` derives each number.
 
->>> print(account("gpt2-xl").parameters.total)
+>>> from tilth.accounting import account
+>>> account("gpt2-xl").parameters.total
 2127057600
 """
 

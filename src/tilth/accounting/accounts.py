@@ -218,7 +218,7 @@ def account(
 
 
 def _notes(found: Subject, config: ModelConfig) -> tuple[str, ...]:
-    """The notes of a named shape, which are true for any context length but no other change."""
+    """Return the notes of a named shape, unless more than its context length was changed."""
     named, given = found.config.to_dict(), config.to_dict()
     changed = [n for n in named if n != "context_length" and named[n] != given[n]]
     if changed:

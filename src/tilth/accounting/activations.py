@@ -34,7 +34,7 @@ class BatchBytes(NamedTuple):
     once_bytes: int
 
     def bytes(self, batch_size: int) -> int:
-        """The bytes of a batch."""
+        """Return the bytes of a batch."""
         return self.per_sequence_bytes * batch_size + self.once_bytes
 
 
@@ -50,7 +50,7 @@ class SavedActivation:
 
 
 def total_bytes(activations: Sequence[SavedActivation]) -> BatchBytes:
-    """The sum of a list of activations."""
+    """Return the sum of a list of activations."""
     return BatchBytes(
         sum(saved.per_sequence_bytes for saved in activations),
         sum(saved.once_bytes for saved in activations),
@@ -58,7 +58,7 @@ def total_bytes(activations: Sequence[SavedActivation]) -> BatchBytes:
 
 
 def textbook(config: ModelConfig, dtype: str = "float32") -> list[SavedActivation]:
-    """The list of Stanford's CS336, assignment 1: the result of each operation, in one dtype.
+    """Return the list of Stanford's CS336, assignment 1: the result of each operation.
 
     Of the feed-forward it has the products of `w1` and `w2` and the SiLU. The product of `w3` and
     the gated product are not in it.
@@ -83,7 +83,7 @@ def textbook(config: ModelConfig, dtype: str = "float32") -> list[SavedActivatio
 
 
 def definition_path(config: ModelConfig, dtype: str = "float32") -> list[SavedActivation]:
-    """The tensors that `TransformerLM(config).use_fast_path(False)` and `cross_entropy` save."""
+    """Return what the model without its fast path, and `cross_entropy`, save for the backward."""
     narrow, sequence, block, d_model, _ = _sizes(config, dtype)
     mixed = narrow < WIDE  # then autocast makes a narrow copy for each product
     gated = config.ffn == "swiglu"
@@ -112,7 +112,7 @@ def definition_path(config: ModelConfig, dtype: str = "float32") -> list[SavedAc
 
 
 def fast_path(config: ModelConfig, dtype: str = "float32") -> list[SavedActivation]:
-    """The tensors that training saves: fused products and attention, `chunked_cross_entropy`.
+    """Return the tensors that training saves: fused layers and `chunked_cross_entropy`.
 
     The attention kernel saves its inputs, its output and one number per query, and recomputes the
     scores. The loss saves gradients instead of logits. This is uncompiled training on a CPU; a

@@ -66,7 +66,7 @@ def forward_products(config: ModelConfig, batch_size: int = 1) -> list[Product]:
 
 
 def flops_by_component(config: ModelConfig, batch_size: int = 1) -> dict[str, int]:
-    """The operations of the products of a forward pass, by component."""
+    """Return the operations of the products of a forward pass, by component."""
     sums: Counter[str] = Counter()
     for product in forward_products(config, batch_size):
         sums[product.component] += product.flops
@@ -74,12 +74,12 @@ def flops_by_component(config: ModelConfig, batch_size: int = 1) -> dict[str, in
 
 
 def forward_flops(config: ModelConfig, batch_size: int = 1) -> int:
-    """The operations of the products of a forward pass."""
+    """Return the operations of the products of a forward pass."""
     return sum(product.flops for product in forward_products(config, batch_size))
 
 
 def training_flops(config: ModelConfig, batch_size: int = 1, *, recompute: bool = False) -> int:
-    """The operations of the products of a training step: the forward pass, and twice as many back.
+    """Return the FLOPs of the products of a training step: three times the forward pass.
 
     The backward pass has two products for each of the forward pass: the gradient of either factor.
     `recompute` adds a second forward pass (activation checkpointing).
@@ -88,7 +88,7 @@ def training_flops(config: ModelConfig, batch_size: int = 1, *, recompute: bool 
 
 
 def forward_elementwise(config: ModelConfig, batch_size: int = 1) -> dict[str, int]:
-    """The elementwise operations of a forward pass and its loss; exp and a root count as one."""
+    """Return the elementwise operations of a forward pass and its loss; exp counts as one."""
     rows = check_int("batch_size", batch_size) * config.context_length
     in_layers = rows * config.num_layers
     d_model, d_kv = config.d_model, config.num_kv_heads * config.d_head
@@ -112,12 +112,12 @@ def forward_elementwise(config: ModelConfig, batch_size: int = 1) -> dict[str, i
 
 
 def elementwise_flops(config: ModelConfig, batch_size: int = 1) -> int:
-    """The sum of `forward_elementwise`."""
+    """Return the sum of `forward_elementwise`."""
     return sum(forward_elementwise(config, batch_size).values())
 
 
 def optimizer_operations(config: ModelConfig, optimizer: str) -> dict[str, int]:
-    """The operations of one update, by part; Muon's hidden matrices come before AdamW's rest.
+    """Return the operations of one update, by part: Muon's matrices, then AdamW's parameters.
 
     Muon's iteration X <- a X + (b G + c G G) X with G = X X^T has three products.
     """

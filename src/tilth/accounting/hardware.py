@@ -29,9 +29,9 @@ DEFAULT_MFU = 0.5
 AMOUNT = Range(above=0.0, at_most=1e18)
 """Limits of hours, prices and bytes, so that their products stay finite."""
 
-# Fitted to steps of models of 1 to 23 million parameters on two cores: the products of the model
-# reach this share of the peak of large square products, and each byte that autograd saves accounts
-# for this many bytes read or written by the operations between the products.
+# Fitted to training steps of models of 1 to 23 million parameters on two cores. The products of the
+# model reach this share of the peak of large square products. For each byte that autograd saves,
+# the other operations read or write this many bytes.
 SHARE_OF_PEAK = 0.85
 TRAFFIC_PER_SAVED_BYTE = 32
 TRAFFIC_PER_PARAMETER_BYTE = 8  # AdamW reads four numbers and writes three; clipping reads one

@@ -76,7 +76,7 @@ def training_memory(
     *,
     num_microbatches: int = 1,
 ) -> TrainingMemory:
-    """The bytes of a training step with microbatches of `microbatch_size` sequences."""
+    """Return the bytes of a training step with microbatches of `microbatch_size` sequences."""
     check_int("microbatch_size", microbatch_size)
     check_int("num_microbatches", num_microbatches)
     check_choice("dtype", dtype, DTYPE_BYTES)
@@ -106,7 +106,7 @@ def optimizer_state_elements(config: ModelConfig, optimizer: str) -> int:
 
 
 def optimizer_state_bytes(config: ModelConfig, optimizer: str) -> int:
-    """The allocated state; AdamW and SGD also count the steps of each tensor."""
+    """Return the allocated state; AdamW and SGD also count the steps of each tensor."""
     counters = sum(tensor.number for tensor in parameter_tensors(config))
     if optimizer == "muon":
         counters -= sum(matrix.number for matrix in hidden_matrices(config))
@@ -126,7 +126,7 @@ def textbook_memory(
 def largest_textbook_batch(
     config: ModelConfig, memory_bytes: float, optimizer: str = "adamw", dtype: str = "float32"
 ) -> int:
-    """The largest batch that fits into `memory_bytes` by the textbook; 0 if none does."""
+    """Return the largest batch that fits into `memory_bytes` by the textbook; 0 if none does."""
     memory = textbook_memory(config, optimizer, dtype)
     return max(0, int(memory_bytes - memory.once_bytes) // memory.per_sequence_bytes)
 
@@ -139,7 +139,7 @@ def largest_batch(
     *,
     num_microbatches: int = 1,
 ) -> int:
-    """The largest microbatch whose peak fits into `memory_bytes`; 0 if none does."""
+    """Return the largest microbatch whose peak fits into `memory_bytes`; 0 if none does."""
 
     def peak_bytes(size: int) -> int:
         memory = training_memory(config, size, optimizer, dtype, num_microbatches=num_microbatches)
@@ -150,7 +150,7 @@ def largest_batch(
 
 
 def cache_bytes(config: ModelConfig, batch_size: int = 1, dtype: str = "float32") -> int:
-    """The key/value cache of `batch_size` sequences of `context_length` tokens."""
+    """Return the key/value cache of `batch_size` sequences of `context_length` tokens."""
     check_int("batch_size", batch_size)
     check_choice("dtype", dtype, DTYPE_BYTES)
     width = 2 * config.num_kv_heads * config.d_head
@@ -158,7 +158,7 @@ def cache_bytes(config: ModelConfig, batch_size: int = 1, dtype: str = "float32"
 
 
 def _loss_bytes(config: ModelConfig, tokens: int, narrow: int) -> int:
-    """The peak of `chunked_cross_entropy`, in addition to the gradients that it saves."""
+    """Return the peak of `chunked_cross_entropy`, in addition to the gradients that it saves."""
     mixed = narrow < WIDE
     matrix = config.vocab_size * config.d_model
     chunk = min(CHUNK_TOKENS, tokens) * config.vocab_size
@@ -172,7 +172,7 @@ def _loss_bytes(config: ModelConfig, tokens: int, narrow: int) -> int:
 
 
 def _backward_bytes(config: ModelConfig, tokens: int, narrow: int) -> int:
-    """The last feed-forward, which allocates two gradients of width d_ff before it frees any."""
+    """Return the peak of the last feed-forward, which holds two gradients of width d_ff."""
     stream = tokens * config.d_model * WIDE * (config.norm != "none")
     freed = 2 * stream  # by the norm after it
     in_ffn = 2 * tokens * config.d_ff * narrow + config.d_ff * config.d_model * WIDE - freed
@@ -180,7 +180,7 @@ def _backward_bytes(config: ModelConfig, tokens: int, narrow: int) -> int:
 
 
 def _optimizer_step_bytes(config: ModelConfig, optimizer: str) -> int:
-    """Muon stacks matrices of one shape; the other optimizers update in place."""
+    """Return the bytes of an update: Muon stacks matrices of one shape, others work in place."""
     if optimizer != "muon":
         return 0
     numbers: Counter[tuple[int, ...]] = Counter()

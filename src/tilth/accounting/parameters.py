@@ -70,7 +70,7 @@ def parameter_tensors(config: ModelConfig) -> list[ParameterTensor]:
 
 
 def hidden_matrices(config: ModelConfig) -> list[ParameterTensor]:
-    """The matrices of attention and feed-forward, which Muon updates."""
+    """Return the matrices of attention and feed-forward, which Muon updates."""
     return [t for t in parameter_tensors(config) if t.component in ("attention", "feed_forward")]
 
 

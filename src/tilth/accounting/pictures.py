@@ -110,14 +110,14 @@ def _png(panels: Mapping[str, Shares]) -> bytes:
 
 
 def new_figure(width: float, height: float, what: str, **subplots: Any) -> tuple[Any, Any]:  # noqa: ANN401
-    """A matplotlib figure and its axes for `what`; pyplot would keep every figure."""
+    """Return a matplotlib figure and its axes for `what`; pyplot would keep every figure."""
     figures = import_extra("matplotlib.figure", what)
     figure = figures.Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots(**subplots)
 
 
 def png_bytes(figure: Any) -> bytes:  # noqa: ANN401
-    """The bytes of a PNG file; removes the top and right spines."""
+    """Return the bytes of a PNG file; removes the top and right spines."""
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
     with io.BytesIO() as buffer:

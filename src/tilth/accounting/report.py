@@ -20,7 +20,7 @@ COMPONENTS = ("embedding", "attention", "feed_forward", "norms", "head")
 
 
 def render(values: Values) -> str:
-    """The tables of `Account.to_dict()` as plain text."""
+    """Format the tables of `Account.to_dict()` as plain text."""
     with io.StringIO() as text:
         show(values, Console(file=text, width=WIDTH))
         return text.getvalue().rstrip()
@@ -34,7 +34,7 @@ def show(values: Values, console: Console) -> None:
 
 
 def shares_table(title: str, first_column: str, rows: Mapping[str, dict[str, int]]) -> Table:
-    """A table of the FLOPs of forward passes and the shares of their components."""
+    """Return a table of the FLOPs of forward passes and the shares of their components."""
     components = list(next(iter(rows.values())))
     headings = [component.replace(" ", "\n", 1) for component in components]
     cells = [
@@ -45,12 +45,12 @@ def shares_table(title: str, first_column: str, rows: Mapping[str, dict[str, int
 
 
 def plain(number: float) -> str:
-    """A number with at least three digits, without an exponent where it is readable."""
+    """Format a number with three digits or more, and without an exponent from 100 on."""
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def share(part: float, whole: float) -> str:
-    """A percentage."""
+    """Format a share as a percentage."""
     return f"{part / whole:.1%}"
 
 
@@ -206,7 +206,7 @@ def _optimum(values: Values) -> Iterator[str]:
 
 
 def _table(title: str, columns: Sequence[str], *sections: Sequence[Sequence[Any]]) -> Table:
-    """A table of texts and integers, with a line between sections; the first column is left."""
+    """Return a table of texts and integers, with a line between sections."""
     title = printable(title)  # it may name a file; rich passes escape sequences on
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
     table.min_width = len(title)  # else rich wraps the title of a narrow table

@@ -78,7 +78,7 @@ def find_subject(subject: StrPath | ModelConfig | TrainingConfig) -> Subject:
 
 
 def subject_of(name: str, config: TrainingConfig) -> Subject:
-    """The subject of a training config."""
+    """Return the subject of a training config."""
     return Subject(
         name,
         config.model,

@@ -24,7 +24,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, TextIO
 
-from cyclopts import App, CycloptsError, Group, Parameter, UnknownOptionError
+from cyclopts import (
+    App,
+    CycloptsError,
+    Group,
+    Parameter,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
 
 from tilth import __version__
 from tilth.cli.options import convert_exactly
@@ -209,9 +216,14 @@ def _explained(error: Exception) -> tuple[str, int]:
     """Return the sentence for an error and the exit code: 2 if the user can correct it, else 70."""
     if isinstance(error, UnknownOptionError) and error.token.source != "cli":
         return _unknown_key(error), 2
+    if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+        return f"unexpected argument {error.unused_tokens[0]!r}; see --help for the options.", 2
     if is_out_of_memory(error):
         hint = "take a smaller model, batch or context, or close other programs"
-        return f"Out of memory: {_first_line(error)}; {hint}.", 2
+        # torch's message begins with its source file.
+        size = re.search(r"allocate ([0-9.]+ [KMGT]?i?B|[0-9]+ bytes)", str(error))
+        reason = f"cannot {size[0]}" if size else _first_line(error)
+        return f"out of memory ({reason}); {hint}.", 2
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}.", 2
     if isinstance(error, CycloptsError | ValueError | OSError):

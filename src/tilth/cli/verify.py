@@ -33,7 +33,7 @@ def verify(path: Path, /, *, json: Json = False) -> None:
 
 
 def _verify_run(path: Path) -> Findings:
-    from tilth.runs.run import open_run, verify_run
+    from tilth.runs import open_run, verify_run
 
     found = dict(verify_run(open_run(path)))
     return (

@@ -25,10 +25,10 @@ from tilth.corpus.listing import ListedFile, compression_of
 from tilth.errors import import_extra
 from tilth.files import FileError, open_regular
 
-# The output of one zstd call is unbounded, so the input is small: 4 KiB became 45 MB where a file
-# was one long repetition, and 10 kB where it was English.
+# The output of one zstd call is unbounded, so the input is small. 4 KiB expanded to 45 MB for a
+# file of one repeated text, and to 10 kB for English.
 ZSTD_INPUT_BYTES = 4096
-# A file may always expand to the first number of bytes, and beyond it to so many times its size.
+# A file may always expand to the first number of bytes, and beyond it to this multiple of its size.
 # gzip cannot reach that ratio; of repeated text, zstd reaches 30,000, and Parquet any ratio.
 FREE_EXPANSION_BYTES = 1 << 30
 MAX_EXPANSION = 4096

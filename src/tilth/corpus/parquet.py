@@ -74,8 +74,8 @@ def open_column(file: ListedFile, name: str) -> Iterator[tuple[Any, Any, BinaryI
     try:
         with open_listed(file) as raw:
             read_footer(raw)  # before pyarrow does
-            # The first two are needed for pyarrow to read page by page instead of a whole row
-            # group: of one of 400 MB it then holds 17 MB.
+            # With the first two, pyarrow reads page by page instead of a whole row group: it
+            # holds 17 MB of a group of 400 MB.
             rows = parquet.ParquetFile(
                 raw,
                 buffer_size=1 << 20,

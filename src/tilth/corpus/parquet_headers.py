@@ -1,7 +1,7 @@
 """Read the sizes in the headers of a Parquet file, before pyarrow allocates by them.
 
-A page of a few bytes on disk can decompress to gigabytes, a value in a dictionary page can be
-repeated in millions of rows, and a footer can announce more structs than memory holds. The footer
+A page of a few bytes on disk can decompress to gigabytes. A value in a dictionary page can be
+repeated in millions of rows. A footer can announce more structs than memory holds. The footer
 and the page headers are structs in Thrift's compact protocol: `read_footer` and `safe_batch_rows`
 read the few fields that matter and skip the rest. pyarrow exposes some of these fields, but aborts
 the process if the metadata of a column is missing.
@@ -19,8 +19,8 @@ from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 MAX_BATCH_ROWS = 256
 MAX_BATCH_BYTES = 256 << 20  # of one batch, if it has more than one row
-# pyarrow holds a page decompressed, decoded and in a batch, and writes pages of 1,024 rows or more,
-# so a page of long documents has some hundred megabytes. Values that rows can share are short.
+# pyarrow holds a page three times: decompressed, decoded and in a batch. It writes pages of 1,024
+# rows or more, so a page of long documents has hundreds of megabytes. Shared values are short.
 MAX_PAGE_BYTES = 1 << 30
 MAX_SHARED_PAGE_BYTES = 256 << 20
 PAGE_HEADER_BYTES = [256 << shift for shift in range(0, 17, 4)]  # to try, to pyarrow's 16 MiB

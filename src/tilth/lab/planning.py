@@ -100,7 +100,7 @@ class Plan:
         return load_lab(self.out)
 
     def __str__(self) -> str:
-        """The trials and their cost, by the accounting; the time by one measurement of the base."""
+        """Return a table of the trials: FLOPs by the accounting, times by one measurement."""
         base, trials, seconds = self.question.base, self.question.trials({}), self.seconds
         width = max(len(trial.label) for trial in trials)
         row = f"{{:{width}}} {{:>8}} {{:>12}} {{:>12}} {{:>12}} {{:>10}}".format

@@ -94,7 +94,7 @@ def run_question(
 
 
 def _known_results(folder: Path) -> dict[str, TrialResult]:
-    """The results of earlier calls; a trial that failed, for lack of memory say, may try again."""
+    """Return the results of earlier calls, without failed trials, which are tried again."""
     trials = load_lab(folder).trials if (folder / lab_file.LAB).exists() else ()
     return {
         trial.name: read_result(trial_folder(folder, trial), trial.state)
@@ -105,7 +105,7 @@ def _known_results(folder: Path) -> dict[str, TrialResult]:
 
 
 def _with_states(trials: Sequence[PlannedTrial], results: Results) -> tuple[Trial, ...]:
-    """The trials as `lab.json` has them."""
+    """Return the trials as `lab.json` has them."""
     states = {name: result.state for name, result in results.items()}
     return tuple(Trial(t.name, t.label, t.group, t.x, states.get(t.name, t.state)) for t in trials)
 
@@ -160,7 +160,7 @@ def _steps(config: TrainingConfig, folder: Path) -> Generator[StepRecord, None, 
 
 
 def _final_state(folder: Path) -> State:
-    """The state of a run after its last step; a short run may end before patience does."""
+    """Return the state of a run after its last step; a short run may end before patience does."""
     first, last = (open_run(folder).metrics()[place] for place in (0, -1))
     loss = math.inf if last.evaluation is None else last.evaluation.loss
     # A run that learned nothing ends where it began, give or take some.
@@ -170,7 +170,7 @@ def _final_state(folder: Path) -> State:
 
 
 def _diverging_steps(folder: Path) -> int:
-    """The number of diverging steps in a row, up to the newest checkpoint."""
+    """Return the number of diverging steps in a row, up to the newest checkpoint."""
     run = open_run(folder)
     last = max((checkpoint.step for checkpoint in run.checkpoints()), default=0)
     records = [record for record in run.metrics() if record.step <= last]

@@ -96,7 +96,7 @@ def _texts_folder(folder: Path) -> Path:
 
 
 def _is_finished(folder: Path, made_from: dict[str, object]) -> bool:
-    """Whether the folder was made from these values; a folder with other files is an error."""
+    """Return whether the folder was made from these values; raise if it has other files."""
     hint = "name another folder, or remove this one"
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file; name a folder for the token files")

@@ -119,7 +119,7 @@ class TrialGroup(SeedStatistics):
         return x
 
     @property
-    def standing(self) -> str:
+    def result_text(self) -> str:
         """The mean, or the states of the trials that did not finish."""
         if self.is_whole:
             return f"{self.mean:.4f}"
@@ -142,7 +142,7 @@ def _milliseconds(group: TrialGroup) -> str:
 
 Column = Callable[[TrialGroup], Cell]
 COLUMNS: dict[str, Column] = {
-    "bits per byte": lambda each: each.standing,
+    "bits per byte": lambda each: each.result_text,
     "steps": lambda each: each.config.steps,
     "tokens": lambda each: each.config.tokens,
     "parameters": lambda each: count_parameters(each.config.model).total,
@@ -166,10 +166,10 @@ def best_of(groups: Iterable[TrialGroup]) -> TrialGroup | None:
     return min((each for each in groups if each.is_whole), key=lambda each: each.mean, default=None)
 
 
-def against(one: TrialGroup, base: TrialGroup) -> str:
+def difference_text(one: TrialGroup, base: TrialGroup) -> str:
     """Describe the difference between two groups."""
     if not one.is_whole:
-        return one.standing
+        return one.result_text
     difference = one.mean - base.mean
     said = f"{difference:+.4f} ({difference / (base.mean or 1.0):+.1%})"
     if len(base.bits) == 1:

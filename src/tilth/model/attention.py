@@ -138,7 +138,7 @@ class RotaryPositionalEmbedding(Module):
         return rotated.flatten(-2).to(x.dtype)
 
     def _at(self, positions: Tensor | None, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The rows of cos and sin at positions, broadcastable to x."""
+        """Return the rows of cos and sin at positions, broadcastable to x."""
         *expected, seq, _ = x.shape
         if positions is None:
             if seq > self.max_seq_len:

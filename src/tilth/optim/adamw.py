@@ -85,7 +85,7 @@ class AdamW(GroupOptimizer):
         super().__init__(params, {**options, "fused": fused})
 
     def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
-        """The step count and the two moments."""
+        """Return the step count and the two moments."""
         return ("step", "exp_avg", "exp_avg_sq")
 
     def update_group(self, group: dict[str, Any], pairs: Pairs) -> None:
@@ -132,7 +132,7 @@ def parameter_groups(model: Module, weight_decay: float, optimizer: str) -> list
 
 
 def _takes_fused(tensors: tuple[Tensor, ...], fused: bool | None) -> bool:
-    """Whether the fused kernel updates a parameter, given with its gradient and its moments."""
+    """Return whether the fused kernel can update these: a parameter, its gradient, its moments."""
     parameter = tensors[0]
     # The kernel ignores strides: it would silently pair a transposed parameter with the wrong
     # elements of a contiguous gradient. `step` has checked the shapes.

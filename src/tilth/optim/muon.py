@@ -127,7 +127,7 @@ class Muon(AdamW):
         GroupOptimizer.__init__(self, params, options)
 
     def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
-        """The momentum buffer, or the state of AdamW."""
+        """Return the momentum buffer, or the state of AdamW."""
         return ("momentum_buffer",) if group["kind"] == "muon" else super().state_names(group)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -43,7 +43,7 @@ class GroupOptimizer(Optimizer):
         raise NotImplementedError
 
     def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
-        """The state tensors of each parameter: `step` is a scalar, the others have its shape."""
+        """Return the names of the state tensors of a parameter; `step` is a scalar."""
         return ()
 
     def check_group(self, group: dict[str, Any]) -> None:

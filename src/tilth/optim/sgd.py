@@ -40,7 +40,7 @@ class SGD(GroupOptimizer):
         super().__init__(params, {"lr": lr, "inverse_sqrt_decay": inverse_sqrt_decay})
 
     def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
-        """The step count."""
+        """Return the step count."""
         return ("step",)
 
     def update_group(self, group: dict[str, Any], pairs: Pairs) -> None:

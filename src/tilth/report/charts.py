@@ -1,7 +1,7 @@
 """Chart data of a section, as plain values for the script of a page and for matplotlib.
 
-It has the downsampled curves of each run at several smoothings, the spread of each group of seeds,
-the final bits per byte along the axis of the lab, and the charts of the lab.
+The data are the downsampled curves of each run at several smoothings, and the spread of each group
+of seeds. For a lab, they are also the final bits per byte along its axis, and its charts.
 """
 
 import math
@@ -43,7 +43,7 @@ class AxisPoint:
 
 
 def axis_points(section: Section) -> list[AxisPoint]:
-    """The results of all ended runs that have a value on the axis, sorted by it.
+    """Return the results of all ended runs that have a value on the axis, sorted by it.
 
     Bits per byte, because losses per token are not comparable between tokenizers. Empty if groups
     share an x value: the line would average two experiments.
@@ -63,18 +63,18 @@ def axis_points(section: Section) -> list[AxisPoint]:
 
 
 def axis_line(points: list[AxisPoint]) -> tuple[list[float], list[float]]:
-    """The mean at each x value, without diverged runs."""
+    """Return the mean at each x value, without diverged runs."""
     at = grouped((point for point in points if not point.is_diverged), "x")
     return list(at), [sum(point.bits for point in group) / len(group) for group in at.values()]
 
 
 def axis_title(section: Section) -> str:
-    """The title of the chart along the axis of the lab."""
+    """Return the title of the chart along the axis of the lab."""
     return f"Final bits per byte by {section.axis or 'trial'}"
 
 
 def line_styles(section: Section, chart: Chart) -> list[Style]:
-    """The style of each line: that of its group, if every line is named after one."""
+    """Return the style of each line: that of its group, if every line is named after one."""
     of_groups = group_styles(section)
     if all(line.name in of_groups for line in chart.lines):
         return [of_groups[line.name] for line in chart.lines]
@@ -82,25 +82,25 @@ def line_styles(section: Section, chart: Chart) -> list[Style]:
 
 
 def group_styles(section: Section) -> dict[str, Style]:
-    """The style of each group."""
+    """Return the style of each group."""
     colours = section.colours
     return dict(zip(colours, _styles(colours.values()), strict=True))
 
 
 def _styles(colours: Iterable[str]) -> list[Style]:
-    """Each colour, with the next dash if it is repeated."""
+    """Return each colour, with the next dash if it is repeated."""
     dashes: defaultdict[str, Iterator[str]] = defaultdict(lambda: cycle(DASHES))
     return [{"colour": colour, "dash": next(dashes[colour])} for colour in colours]
 
 
 def scale_of(values: list[float]) -> Scale:
-    """A log scale for positive values that span more than a decade, else a linear one."""
+    """Return a log scale for positive values that span more than a decade, else a linear one."""
     is_log = bool(values) and min(values) > 0 and max(values) > 10 * min(values)
     return "log" if is_log else "linear"
 
 
 def ticks_of(values: Iterable[float], *, are_chosen: bool) -> list[float]:
-    """The ticks of a log axis; empty if it is long enough for powers of ten.
+    """Return the ticks of a log axis; empty if it is long enough for powers of ten.
 
     Chosen values (batch sizes 1, 2, 4) are ticks themselves, if their labels do not overlap.
     """
@@ -123,20 +123,20 @@ def ticks_of(values: Iterable[float], *, are_chosen: bool) -> list[float]:
 def named_ticks(
     values: Iterable[float], scale: Scale, *, are_chosen: bool
 ) -> dict[str, list[Any]] | None:
-    """The ticks of an axis and their labels; None for the default ticks."""
+    """Return the ticks of an axis and their labels; None for the default ticks."""
     ticks = ticks_of(values, are_chosen=are_chosen) if scale == "log" else []
     return {"tickvals": ticks, "ticktext": [cell_text(tick) for tick in ticks]} if ticks else None
 
 
 def windows_of(section: Section) -> tuple[list[int], int]:
-    """The smoothing windows for runs of this length, and the default one."""
+    """Return the smoothing windows for runs of this length, and the default one."""
     steps = max((run.config.steps for run in section.runs), default=1)
     windows = [window for window in WINDOWS if window == 1 or window <= steps // 5]
     return windows, max(window for window in windows if window == 1 or window <= steps // 50)
 
 
 def shown_losses(section: Section) -> tuple[float, float] | None:
-    """The y range that excludes diverged losses; None if nothing diverged."""
+    """Return the y range that excludes diverged losses; None if nothing diverged."""
     curves = [entry.curves.train_loss for entry in section.entries]
     finite = [values for c in curves if len(values := c.values[np.isfinite(c.values)])]
     if not finite:
@@ -153,7 +153,7 @@ def shown_losses(section: Section) -> tuple[float, float] | None:
 
 
 def unit_of_time(section: Section) -> tuple[str, int]:
-    """The time unit for the longest run, and its seconds."""
+    """Return the time unit for the longest run, and its seconds."""
     seconds = [entry.curves.train_loss.seconds for entry in section.entries]
     longest = float(np.concatenate([[0.0], *seconds]).max())
     if longest > 2 * 3600:
@@ -162,7 +162,7 @@ def unit_of_time(section: Section) -> tuple[str, int]:
 
 
 def spreads_of(section: Section, name: str) -> dict[str, Spread]:
-    """The spread of a curve, by name, for each group with several seeds."""
+    """Return the spread of a curve, by name, for each group with several seeds."""
     spreads = {}
     for group, entries in grouped(section.entries).items():
         curves = [getattr(entry.curves, name) for entry in entries if entry.run]
@@ -172,7 +172,7 @@ def spreads_of(section: Section, name: str) -> dict[str, Spread]:
 
 
 def curves_caption(section: Section) -> str:
-    """The caption of the PNG of the curves."""
+    """Return the caption of the PNG of the curves."""
     _, window = windows_of(section)
     mean = f" (mean of {window} steps)" if window > 1 else ""
     bands = "; bands span the seeds" if spreads_of(section, "valid_loss") else ""
@@ -182,7 +182,7 @@ def curves_caption(section: Section) -> str:
 
 
 def chart_data(section: Section) -> dict[str, Any]:
-    """The data that the script of a page draws."""
+    """Return the data that the script of a page draws."""
     groups = grouped(section.entries)
     names, styles = list(groups), group_styles(section)
     windows, _ = windows_of(section)

@@ -72,7 +72,7 @@ def read_curves(run: Run) -> Curves:
 
 
 def _curve(records: list[StepRecord], values: Sequence[float | None]) -> Curve:
-    """A curve of logged values over the steps, tokens and seconds of their records."""
+    """Return a curve of logged values over the steps, tokens and seconds of their records."""
     rows = [(record.step, record.tokens, record.seconds) for record in records]
     steps, tokens, seconds = np.array(rows, np.float64).reshape(-1, 3).T
     logged = np.array(values, np.float64)  # None becomes NaN

@@ -54,6 +54,6 @@ def _json(value: object) -> str:
 
 
 def _kind(column: list[str]) -> str:
-    """The CSS class of the cells of a column."""
+    """Return the CSS class of the cells of a column."""
     is_wide = max(map(len, column), default=0) > WIDE_CHARACTERS
     return "number" if tables.is_numeric(column) else "wide" if is_wide else ""

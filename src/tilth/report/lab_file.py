@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from tilth.config.training import TrainingConfig
-from tilth.files import FileError, StrPath, load_manifest, save_manifest
+from tilth.files import FileError, StrPath, load_manifest, refuse_link, save_manifest
 from tilth.schema import FileName, Pattern, Range, check, plain, read
 
 LAB, RUNS, LOCK = "lab.json", "runs", "lock"
@@ -67,7 +67,7 @@ class Table:
 
     @classmethod
     def by(cls, title: str, items: Iterable[T], columns: Mapping[str, Callable[[T], Cell]]) -> Self:
-        """A row per item; `columns` maps the name of a column to a function of an item."""
+        """Return a row per item; `columns` maps the name of a column to a function of an item."""
         rows = tuple(tuple(column(item) for column in columns.values()) for item in items)
         return cls(title, tuple(columns), rows)
 
@@ -139,6 +139,7 @@ class Lab:
 
 def save_lab(folder: StrPath, lab: Lab) -> None:
     """Write `lab.json`, replacing an earlier one: a lab is saved after each trial."""
+    refuse_link(Path(folder) / LAB)
     content = plain(asdict(lab))
     save_manifest(Path(folder) / LAB, content, kind=KIND, version=VERSION, overwrite=True)
 
@@ -182,5 +183,5 @@ def check_folder(folder: StrPath, name: str, parts: tuple[str, ...] = ()) -> Non
 
 
 def trial_folder(folder: StrPath, trial: Trial) -> Path:
-    """The run directory of a trial."""
+    """Return the run directory of a trial."""
     return Path(folder) / RUNS / trial.name

@@ -31,7 +31,7 @@ def _text(value: Cell) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A block quote that keeps line breaks; no line starts a list, a heading or a rule."""
+    """Return a block quote that keeps line breaks; no line starts a list, a heading or a rule."""
     paragraphs = []
     for paragraph in re.split(r"\n\s*\n", cell_text(text).strip()):
         lines = [LINE_START.sub(r"\1\\\2", _text(line)) for line in paragraph.split("\n")]
@@ -40,7 +40,7 @@ def _quoted(text: str) -> str:
 
 
 def _fenced(text: str, language: str) -> str:
-    """A code block whose fence is longer than any in the text."""
+    """Return a code block whose fence is longer than any in the text."""
     shown = cell_text(text).rstrip("\n")
     longest = max((len(ticks) for ticks in re.findall("`+", shown)), default=0)
     fence = "`" * max(3, longest + 1)

@@ -68,7 +68,7 @@ def axis_png(section: Section) -> bytes | None:
 
 
 def chart_png(section: Section, chart: Chart) -> bytes:
-    """A chart of the lab file."""
+    """Return a chart of the lab file."""
     figure, axes = new_figure(7, 4, "A report")
     styles = [_style(**style) for style in charts.line_styles(section, chart)]
     for line, style in zip(chart.lines, styles, strict=True):

@@ -136,7 +136,7 @@ def _section_of_lab(path: Path, lab: Lab) -> Section:
 
 
 def _section_of_runs(named: dict[Path, bool]) -> Section:
-    """The section of run directories; unreadable ones are skipped unless they were named."""
+    """Return the section of run directories; unreadable ones are skipped unless they were named."""
     found: dict[Path, ReportedRun] = {}
     errors: list[FileError] = []
     for path, is_named in named.items():

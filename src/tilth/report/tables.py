@@ -26,7 +26,7 @@ RUN_COLUMNS = (
 
 
 def runs_table(section: Section) -> Table:
-    """The final losses of each run, and the config values that differ between runs."""
+    """Return the final losses of each run, and the config values that differ between runs."""
     names = varying_values([run.config for run in section.runs]) if section.runs else []
     rows = tuple(_run_row(entry, names) for entry in section.entries)
     return Table("Runs", (*RUN_COLUMNS, *names), rows)
@@ -65,7 +65,7 @@ def _decimals(number: float | None) -> str | None:
 
 
 def accounting_table(section: Section) -> Table:
-    """The cost of each distinct model and batch."""
+    """Return the cost of each distinct model and batch."""
 
     def costs(config: ResolvedConfig) -> tuple[Any, ...]:
         batch = (config.batch_size, config.microbatch_size, config.steps)
@@ -95,7 +95,7 @@ def accounting_table(section: Section) -> Table:
 
 
 def versions_table(section: Section) -> Table:
-    """The versions, the device and the data that the numbers depend on."""
+    """Return the versions, the device and the data that the numbers depend on."""
     columns = ("tilth", "python", "torch", "numpy", "machine", "device", "threads", "data")
 
     def row(run: Run) -> tuple[Cell, ...]:
@@ -108,7 +108,7 @@ def versions_table(section: Section) -> Table:
 
 
 def _distinct(section: Section, key: Callable[[Run], Any]) -> list[tuple[str, Run]]:
-    """The first run of each key, with the labels of all runs that share it."""
+    """Return the first run of each key, with the labels of all runs that share it."""
     found: dict[Any, tuple[Run, list[str]]] = {}
     for entry in section.entries:
         if entry.run is not None:
@@ -118,20 +118,20 @@ def _distinct(section: Section, key: Callable[[Run], Any]) -> list[tuple[str, Ru
 
 
 def config_text(run: Run) -> str:
-    """The config as TOML, with only the name of the data directory: paths differ by machine."""
+    """Return the config as TOML, with the name of the data directory instead of its path."""
     short = replace(run.config, data=format_value("data", run.config.data))
     return tomli_w.dumps(short.to_dict())
 
 
 def changes_text(first: Run, run: Run) -> str:
-    """The config values of a run that differ from those of the first."""
+    """Return the config values of a run that differ from those of the first."""
     changed = differences(first.config, run.config)
     values = (f"{name} = {format_value(name, new)}" for name, (_, new) in changed.items())
     return ", ".join(values) or "no differences"
 
 
 def sample_settings(entry: ReportedRun) -> str:
-    """The step, the model and the sampling options of a run's last sample."""
+    """Return the step, the model and the sampling options of a run's last sample."""
     assert entry.run is not None
     last, parameters = entry.samples[-1], count_parameters(entry.run.config.model)
     settings = [f"step {last.step:,}", f"{parameters.total:,} parameters"]
@@ -147,7 +147,7 @@ def sample_settings(entry: ReportedRun) -> str:
 
 
 def cell_text(value: Cell, decimals: int | None = None) -> str:
-    """A cell as text; control characters except line ends are escaped."""
+    """Format a cell as text; control characters except line ends are escaped."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -165,7 +165,7 @@ NUMBER = re.compile(r"[-+]?[\d,.]+(e[-+]?\d+)?%?( of [\d,]+| [a-zA-Z]{1,7})?|–
 
 
 def format_columns(table: Table) -> list[list[str]]:
-    """The formatted cells of each column; measured numbers get the same number of decimals."""
+    """Format the cells of each column; measured numbers get the same number of decimals."""
     columns = list(zip(*table.rows, strict=True)) or [()] * len(table.columns)
     decimals = [_decimals_of([c for c in column if isinstance(c, float)]) for column in columns]
     pairs = zip(columns, decimals, strict=True)
@@ -173,7 +173,7 @@ def format_columns(table: Table) -> list[list[str]]:
 
 
 def is_numeric(column: Sequence[str]) -> bool:
-    """Whether all cells are numbers, with or without a unit, and so are aligned to the right."""
+    """Return whether all cells are numbers, with or without a unit; these are right-aligned."""
     return all(NUMBER.fullmatch(cell) for cell in column)
 
 

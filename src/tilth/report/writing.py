@@ -64,7 +64,7 @@ def _pictures(section: Section) -> dict[str, bytes]:
 
 
 def _linked_pictures(markdown: Path, stem: str) -> set[Path]:
-    """The PNG files that an earlier report shows; other files may belong to other reports."""
+    """Return the PNG files that an earlier report shows; others may belong to other reports."""
     if not markdown.is_file():
         return set()
     links = re.findall(r"\]\(([^()\s]+)\)", markdown.read_text("utf-8", errors="replace"))

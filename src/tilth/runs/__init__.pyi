@@ -1,6 +1,9 @@
 from tilth.runs.checkpoint_file import load_checkpoint as load_checkpoint
 from tilth.runs.checkpoint_file import save_checkpoint as save_checkpoint
+from tilth.runs.listing import RunSummary as RunSummary
+from tilth.runs.listing import list_runs as list_runs
 from tilth.runs.metrics import Evaluation as Evaluation
 from tilth.runs.metrics import StepRecord as StepRecord
 from tilth.runs.run import Run as Run
 from tilth.runs.run import open_run as open_run
+from tilth.runs.run import verify_run as verify_run

@@ -167,7 +167,7 @@ def best_checkpoint(checkpoints: list[Checkpoint]) -> Checkpoint | None:
 
 
 def remove_old(run_folder: Path, keep: int, newest: int) -> None:
-    """Of the checkpoints up to step `newest`, remove all but the last `keep` and the best.
+    """Remove the checkpoints up to step `newest`, except the last `keep` and the best.
 
     Later ones are damaged, as the run skipped them when it resumed; they do not count.
     """

@@ -30,6 +30,7 @@ from tilth.files import (
     open_lock,
     open_regular,
     read_toml,
+    refuse_link,
     save_manifest,
     try_lock,
     write_text_atomically,
@@ -154,9 +155,7 @@ class Run:
 
     def save_config(self, config: ResolvedConfig) -> "Run":
         """Replace the config and the README; return the run with them."""
-        if (self.folder / CONFIG).is_symlink():  # an untrusted run may link to a file of the user
-            hint = "replace it by a copy of the file"
-            raise FileError(self.folder / CONFIG, "is a symbolic link", hint)
+        refuse_link(self.folder / CONFIG)
         _save_config(self.folder, self.folder.resolve().name, config)
         return open_run(self.folder)
 
@@ -222,8 +221,8 @@ def open_run(folder: StrPath) -> Run:
     try:
         config = TrainingConfig.from_dict(values)
     except ValueError as error:
-        hint = "correct or restore it"
-        raise FileError(folder / CONFIG, f"is not a training config ({error})", hint) from error
+        problem = f"is not a training config ({str(error).rstrip('.')})"
+        raise FileError(folder / CONFIG, problem, "correct or restore it") from error
     if config.steps is None:
         raise FileError(folder / CONFIG, "has no steps", "restore it")
     resolved = config.resolve(device="cpu", dtype="float32", compile=False, threads=1)

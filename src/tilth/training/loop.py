@@ -23,7 +23,7 @@ from weakref import WeakSet
 
 from tilth.config.training import ResolvedConfig, TrainingConfig
 from tilth.data import Data, open_data
-from tilth.files import FileError, StrPath
+from tilth.files import FileError, StrPath, refuse_link
 from tilth.runs.atomic_folders import remove_leftovers
 from tilth.runs.checkpoints import CHECKPOINTS, LEFTOVER, Checkpoint, CheckpointState
 from tilth.runs.metrics import METRICS, SAMPLES, Log, StepRecord
@@ -140,6 +140,7 @@ def prepare_extension(folder: StrPath, steps: int, *, data: StrPath | None = Non
 
 def _prepare_existing(run: Run, config: ResolvedConfig, data: StrPath | None) -> PreparedRun:
     check_machine(config)
+    refuse_link(run.folder / CHECKPOINTS)  # old checkpoints are deleted there
 
     def update_run() -> Run:
         if config == run.config:

@@ -1,6 +1,5 @@
 """The toy: every step multiplies w by a known factor, so every loss is known."""
 
-import doctest
 import math
 
 import pytest
@@ -14,10 +13,6 @@ def by_hand(first, lr, steps):
     for step in range(steps):
         losses.append(losses[-1] * (1 - lr / 50 / math.sqrt(step + 1)) ** 2)
     return losses
-
-
-def test_docstring():
-    assert doctest.testmod(sgd).failed == 0
 
 
 @pytest.mark.parametrize("lr", [0.0, 1.0, 10.0, 40.0, 1000.0])

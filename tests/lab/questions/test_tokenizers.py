@@ -1,6 +1,5 @@
 """The comparison of tokenizers equals counts by Hugging Face and by the reference."""
 
-import doctest
 import json
 import statistics
 from itertools import pairwise
@@ -95,10 +94,6 @@ def ratio_of(counts):
 def table(lab, title):
     (found,) = [each for each in lab.tables if each.title == title]
     return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
-
-
-def test_docstring():
-    assert doctest.testmod(tokenizers).failed == 0
 
 
 def test_the_texts(lab, folders):

@@ -1,11 +1,9 @@
 """The lab of a search: its answer, tables and charts agree with the results."""
 
-import doctest
 from dataclasses import replace
 
 import pytest
 
-from tilth.lab.search import findings as search_findings
 from tilth.lab.search.findings import Outcome, SearchTrial, answer_of, best_trial, lab_of
 from tilth.lab.search.space import read_space
 from tilth.report.lab_file import load_lab, save_lab
@@ -26,10 +24,6 @@ TRIALS = [
     tried(5, 0.03, "muon", bits=2.25, steps=40),
     tried(6, 0.02, "muon", "failed", reason="no memory."),
 ]
-
-
-def test_docstring():
-    assert doctest.testmod(search_findings).failed == 0
 
 
 def test_the_answer():

@@ -106,6 +106,6 @@ def test_claims_are_never_removed_through_a_link(base, folder, tmp_path):
     (tmp_path / "mine" / "1").write_text("mine")
     (folder / CLAIMS).rmdir()
     (folder / CLAIMS).symlink_to(tmp_path / "mine")
-    with pytest.raises(FileError, match="claims is a link; remove it"):
+    with pytest.raises(FileError, match="claims is a symbolic link"):
         list(Search(base, [LR], folder, trials=2).run())
     assert (tmp_path / "mine" / "1").read_text() == "mine"

@@ -1,14 +1,11 @@
 """Words to ranges and choices; values that can never be trained are refused with a hint."""
 
-import doctest
-
 import numpy as np
 import pytest
 
 from tilth.config.model import ModelConfig
 from tilth.config.overrides import changed
 from tilth.config.training import TrainingConfig
-from tilth.lab.search import space as search_space
 from tilth.lab.search.space import (
     Choice,
     Range,
@@ -23,10 +20,6 @@ BASE = TrainingConfig("data", ModelConfig(300, 16, d_model=16, num_layers=2, num
 
 def build(values):
     return changed(BASE, values)
-
-
-def test_docstring():
-    assert doctest.testmod(search_space).failed == 0
 
 
 @pytest.mark.parametrize(

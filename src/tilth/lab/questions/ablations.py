@@ -17,8 +17,8 @@ from tilth.lab.trials import (
     PlannedTrial,
     Results,
     TrialGroup,
-    against,
     best_of,
+    difference_text,
     group_table,
     groups_of,
 )
@@ -78,7 +78,7 @@ class Ablations(Question):
         self.variants = variants_of(base)
 
     def cost(self) -> float:
-        """The other seeds of a tuned variant come later."""
+        """Add the other seeds of tuned variants, which are planned later."""
         tuned = sum(1 for variant in self.variants if variant.factors)
         return super().cost() + tuned * (len(self.seeds) - 1)
 
@@ -91,7 +91,7 @@ class Ablations(Question):
         return list(dict.fromkeys(trials))
 
     def _at_rates(self, variant: Variant) -> list[list[PlannedTrial]]:
-        """The trials over all seeds, for each learning rate of the variant."""
+        """Return the trials over all seeds, for each learning rate of the variant."""
         alike = [v for v in self.variants if v.changes == variant.changes and not v.factors]
         at_rates = []
         for factor in variant.factors or (1,):
@@ -107,7 +107,7 @@ class Ablations(Question):
         return at_rates
 
     def _members(self, variant: Variant, results: Results) -> list[PlannedTrial]:
-        """The trials at the best rate; those of the first seed until the best rate is known."""
+        """Return the trials at the best rate, or of the first seed until that rate is known."""
         at_rates = self._at_rates(variant)
         if len(at_rates) == 1:
             return at_rates[0]
@@ -117,7 +117,7 @@ class Ablations(Question):
         return tries if best is None else at_rates[tries.index(best.trials[0])]
 
     def groups(self, results: Results) -> list[TrialGroup]:
-        """One for each variant, at its best rate."""
+        """Return one group for each variant, at its best rate."""
         groups = []
         for variant in self.variants:
             members = tuple(self._members(variant, results))
@@ -126,7 +126,7 @@ class Ablations(Question):
         return groups
 
     def conclude(self, results: Results) -> Findings:
-        """Each variant against the base, with the spread over seeds."""
+        """Compare each variant with the base, with the spread over seeds."""
         base, *others = self.groups(results)
         table = group_table(
             "Variants",
@@ -136,14 +136,14 @@ class Ablations(Question):
             ("spread", lambda g: f"{g.spread:.4f}" if g.is_whole and len(g.bits) > 1 else None),
             (
                 "difference from base",
-                lambda g: against(g, base) if base.is_whole and g is not base else None,
+                lambda g: difference_text(g, base) if base.is_whole and g is not base else None,
             ),
             ("learning rate", lambda g: f"{g.config.optimizer.lr:g}"),
             "parameters",
             "ms per step",
         )
         if not base.is_whole:
-            answer = f"The base itself {base.standing}: use a smaller optimizer.lr."
+            answer = f"The base itself {base.result_text}: use a smaller optimizer.lr."
             return Findings(answer, (table,))
         several = len(base.bits) > 1
         whole = [each for each in others if each.is_whole]

@@ -39,11 +39,11 @@ class BatchSize(Question):
         self.memory_bytes = memory_bytes or _machine_bytes(base.machine.device)
 
     def cost(self) -> float:
-        """Each size twice."""
+        """Return the cost of training each size twice."""
         return 2 * super().cost()
 
     def _configs(self) -> dict[int, TrainingConfig]:
-        """The configs by size, at equal tokens."""
+        """Return the configs by size, at equal tokens."""
         base, configs = self.base, {}
         for size in sorted({*SIZES, base.batch_size}):
             steps = round(base.tokens / (size * base.model.context_length))
@@ -56,7 +56,7 @@ class BatchSize(Question):
         return configs
 
     def trials(self, results: Results) -> list[PlannedTrial]:
-        """Equal tokens first: their speed says how many steps fit into equal time."""
+        """Return trials at equal tokens; once their speed is known, also those at equal time."""
         configs = self._configs()
         trials = self.along_axis("tokens-{}", "{}, equal tokens", configs)
         speeds = {group.x: group.step_seconds for group in groups_of(trials, results).values()}
@@ -71,7 +71,7 @@ class BatchSize(Question):
         return trials + self.along_axis("time-{}", "{}, equal time", timed)
 
     def conclude(self, results: Results) -> Findings:
-        """The best size of each comparison, and where larger stops being better."""
+        """Report the best size of each comparison, and up to which size larger is better."""
         groups = self.groups(results)
         kinds = {
             kind: [group for group in groups if group.label.endswith(kind)]
@@ -103,7 +103,7 @@ class BatchSize(Question):
             "The learning rate is proportional to the square root of the batch size; the base has "
             f"batch size {self.base.batch_size}. Another rule could change the best size.",
             *(_trend(kind, best, kinds[kind][-1], whole[kind]) for kind, best in bests),
-            *self._inequalities(whole["equal time"]),
+            *self._deviations(whole["equal time"]),
         ]
         if left_out := [size for size in SIZES if size not in self._configs()]:
             notes.append(
@@ -112,8 +112,8 @@ class BatchSize(Question):
             )
         return Findings(answer, (table,), charts, tuple(filter(None, notes)))
 
-    def _inequalities(self, timed: list[TrialGroup]) -> list[str]:
-        """How far apart the equal tokens and the equal times are."""
+    def _deviations(self, timed: list[TrialGroup]) -> list[str]:
+        """Report by how much the tokens and the times of the trials differ from equal."""
         notes = []
         tokens = [config.tokens for config in self._configs().values()]
         largest = max(abs(each / self.base.tokens - 1) for each in tokens)

@@ -45,7 +45,7 @@ class Corpora(Sweep):
         self.folder = folder
 
     def trials(self, results: Results) -> list[PlannedTrial]:
-        """The same shape and steps, with the vocabulary of each text."""
+        """Return a trial per text: the same shape and steps, with the vocabulary of the text."""
         trials: list[PlannedTrial] = []
         for name, data in self.data.items():
             config = replace(self.base, data=str(data.folder))
@@ -65,7 +65,7 @@ class Corpora(Sweep):
         )
 
     def explain(self, groups: list[TrialGroup], best: TrialGroup) -> Findings:
-        """The easiest and the hardest text, and each model on the others' texts."""
+        """Report the easiest and the hardest text, and each model on the other texts."""
         whole = [each for each in groups if each.is_whole]
         if len(whole) < 2:
             return Findings(self.unfinished)
@@ -85,7 +85,7 @@ class Corpora(Sweep):
         return Findings(answer, (self._foreign(whole),), notes=notes)
 
     def _foreign(self, groups: list[TrialGroup]) -> Table:
-        """Bits per byte of each model on the first characters of each text's documents."""
+        """Evaluate each model on the first characters of the documents of every text."""
         texts = {}
         for group in groups:
             documents = islice(documents_of(self.data[group.label], "valid"), SCORED_DOCUMENTS)

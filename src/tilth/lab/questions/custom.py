@@ -28,7 +28,14 @@ from tilth.config.training import TrainingConfig
 from tilth.files import FileError, StrPath, read_toml
 from tilth.formatting import join_words
 from tilth.lab.question import SEEDS, Findings, Question
-from tilth.lab.trials import PlannedTrial, Results, against, best_of, group_table, setting_label
+from tilth.lab.trials import (
+    PlannedTrial,
+    Results,
+    best_of,
+    difference_text,
+    group_table,
+    setting_label,
+)
 from tilth.schema import Length, check, flat, read, short_repr
 
 MOST_TRIALS = 10_000  # of a file; a grid of ten lists could name any number
@@ -61,7 +68,7 @@ class CustomFile:
             raise ValueError(f"it has {number:,} trials; give at most {MOST_TRIALS:,}.")
 
     def varies(self, name: str) -> bool:
-        """Whether some trials set this field."""
+        """Return whether some trials set this field."""
         return any(name in changes for changes in (self.grid, *self.trials))
 
 
@@ -111,7 +118,7 @@ class Custom(Question):
         self.trials({})  # so that an impossible value is an error before any training
 
     def trials(self, results: Results) -> list[PlannedTrial]:
-        """Each change, over seeds."""
+        """Return a trial for each change and seed."""
         trials: list[PlannedTrial] = []
         for label, changes in self.changes.items():
             name = re.sub(r"[^\w.+-]+", "-", label).strip("-.") or "trial"
@@ -120,19 +127,23 @@ class Custom(Question):
         return trials
 
     def conclude(self, results: Results) -> Findings:
-        """All of them, the best first."""
+        """Rank all trials, the best first."""
         groups = self.groups(results)
         best = best_of(groups)
         if best is None:
             return Findings("No trial finished training.")
         ranked = sorted(groups, key=lambda g: (not g.is_whole, g.mean if g.is_whole else 0.0))
-        gap = ("difference from best", lambda each: None if each is best else against(each, best))
+        gap = (
+            "difference from best",
+            lambda each: None if each is best else difference_text(each, best),
+        )
         table = group_table("Trials, best first", ranked, "trial", "bits per byte", gap)
         answer = (
             f"The best trial is {best.label}, with {best.mean:.4f} bits per byte on validation."
         )
         if len(ranked) > 1 and ranked[1].is_whole:
-            answer += f" The second best is {ranked[1].label}: {against(ranked[1], best)}."
+            gap_of_second = difference_text(ranked[1], best)
+            answer += f" The second best is {ranked[1].label}: {gap_of_second}."
         if lost := [each.label for each in groups if not each.is_whole]:
             answer += f" Not finished: {join_words(lost)}."
         return Findings(answer, (table,))

@@ -54,7 +54,7 @@ class LearningRate(Sweep):
         return sorted(super().groups(results), key=lambda each: each.x)
 
     def columns(self, best: TrialGroup | None) -> tuple[str | tuple[str, Column], ...]:
-        """Each rate against the best one."""
+        """Return the columns: each rate compared with the best one."""
 
         def difference(group: TrialGroup) -> str | None:
             return f"{group.mean - best.mean:+.4f}" if best and group.is_whole else None
@@ -63,7 +63,7 @@ class LearningRate(Sweep):
         return ("bits per byte", ("difference from best", difference), steps)
 
     def explain(self, groups: list[TrialGroup], best: TrialGroup) -> Findings:
-        """Which rate is best, and where training diverges."""
+        """Report the best rate, and the rate at which training diverges."""
         last_good = max(each.x for each in groups if each.is_whole)
         divergent = [each for each in groups if _is_divergent(each) and each.x > last_good]
         bits = f"{best.mean:.4f} bits per byte on validation"

@@ -27,7 +27,7 @@ class ShapeSweep(Sweep):
     more_columns: tuple[str, ...]
 
     def columns(self, best: TrialGroup | None) -> tuple[str, ...]:
-        """Quality, size and speed of each shape."""
+        """Return the columns: quality, size and speed of each shape."""
         return ("bits per byte", "parameters", "ms per step", *self.more_columns)
 
 
@@ -41,7 +41,7 @@ class Depth(ShapeSweep):
     title, label, more_columns = "Depth and width at equal FLOPs", "layers x width", ("steps",)
 
     def trials(self, results: Results) -> list[PlannedTrial]:
-        """For each depth, the width whose FLOPs per token are nearest to the base's."""
+        """Return a trial per depth, with the width that costs about as much per token."""
         depths = sorted({*DEPTHS, self.base.model.num_layers})
         nearest = {layers: _deep(self.base, layers) for layers in depths}
         configs = {
@@ -53,7 +53,7 @@ class Depth(ShapeSweep):
         return self.along_axis("layers-{0}", "{0} x {1.model.d_model}", configs)
 
     def explain(self, groups: list[TrialGroup], best: TrialGroup) -> Findings:
-        """The best shape, and how flat the optimum is."""
+        """Report the best shape, and the shapes within 1% of it."""
         near = [each.label for each in groups if each.is_whole and each.mean < 1.01 * best.mean]
         answer = (
             f"The best shape is {best.label} (layers x width), with {best.mean:.4f} bits per byte. "
@@ -87,7 +87,7 @@ class Context(ShapeSweep):
     title, more_columns = "Context length at equal tokens", ("perplexity",)
 
     def trials(self, results: Results) -> list[PlannedTrial]:
-        """As many tokens per step as the base has, in fewer and longer sequences."""
+        """Return a trial per context length, with as many tokens per step as the base."""
         tokens, configs = self.base.tokens_per_step, {}
         for length in [int(self.base.model.context_length * factor) for factor in FACTORS]:
             if length >= 16 and tokens % length == 0:  # else too short for a prompt, or not whole
@@ -96,7 +96,7 @@ class Context(ShapeSweep):
         return self.along_axis("context-{}", "{}", configs)
 
     def explain(self, groups: list[TrialGroup], best: TrialGroup) -> Findings:
-        """Time per step and perplexity over the length."""
+        """Report time per step and perplexity by context length."""
         whole = [each for each in groups if each.is_whole]
         first, last = whole[0], whole[-1]
         times = last.step_seconds / first.step_seconds
@@ -155,7 +155,7 @@ class Vocabulary(ShapeSweep):
                 self.sizes.remove(size)
 
     def trials(self, results: Results) -> list[PlannedTrial]:
-        """A larger vocabulary makes each token more expensive, and a text fewer tokens."""
+        """Return a trial per vocabulary size, with the steps that cost the FLOPs of the base."""
         configs = {}
         for size in self.sizes:
             config = replace(self.base, data=self._data(size))
@@ -163,11 +163,11 @@ class Vocabulary(ShapeSweep):
         return self.along_axis("vocabulary-{}", "{:,}", configs)
 
     def explain(self, groups: list[TrialGroup], best: TrialGroup) -> Findings:
-        """The best size, by bits per byte."""
+        """Report the best size, by bits per byte."""
         first, last = groups[0], groups[-1]
         answer = (
             f"The best vocabulary size is {best.label}, with {best.mean:.4f} bits per byte "
-            f"({first.label}: {first.standing}; {last.label}: {last.standing})."
+            f"({first.label}: {first.result_text}; {last.label}: {last.result_text})."
         )
         note = (
             "The loss is per token, and tokens of a larger vocabulary are longer: compare bits per "

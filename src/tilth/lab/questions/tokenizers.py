@@ -91,7 +91,7 @@ class _Comparison:
         return [corpus.name for corpus in self.corpora]
 
     def penalty(self, pair: Pair) -> float:
-        """The share of additional tokens of a text by another tokenizer than its own."""
+        """Return the share of additional tokens of a text by another tokenizer than its own."""
         text, _ = pair
         return float(self.measured[pair].tokens.sum() / self.measured[text, text].tokens.sum()) - 1
 
@@ -229,7 +229,7 @@ def _table_of_texts(corpora: Sequence[_Corpus], max_bytes: int) -> Table:
 def _tables_of_bytes_per_token(
     compared: _Comparison, random: np.random.Generator
 ) -> tuple[Table, Table]:
-    """A table of all documents and of sampled ones, and one of each sampled document."""
+    """Return a table of all documents and of sampled ones, and one of each sampled document."""
     summary, single = [], []
     for text in compared.corpora:
         most = min(SAMPLED_DOCUMENTS, len(text.documents))

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from tilth.files import FileError, open_lock, try_lock
+from tilth.files import open_lock, refuse_link, try_lock
 
 CLAIMS = "claims"
 
@@ -27,9 +27,8 @@ def locked(path: Path) -> Iterator[None]:
 def take_claim(folder: Path, number: int) -> IO[bytes] | None:
     """Lock the claim of a trial until it is closed; None if another process has it."""
     claims = folder / CLAIMS
+    refuse_link(claims)  # claims are removed
     claims.mkdir(exist_ok=True)
-    if claims.is_symlink():  # claims are removed: never from another folder
-        raise FileError(claims, "is a link", "remove it")
     file = open_lock(claims / f"{number}")
     if try_lock(file):
         return file

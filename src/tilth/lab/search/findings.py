@@ -143,7 +143,7 @@ def best_trial(trials: Sequence[SearchTrial]) -> SearchTrial | None:
 
 
 def _ranked(trials: Sequence[SearchTrial]) -> list[tuple[float, SearchTrial]]:
-    """The trials that finished with their bits per byte, the best first."""
+    """Return the trials that finished with their bits per byte, the best first."""
     finished = [(trial.bits, trial) for trial in trials if trial.bits is not None]
     return sorted(finished, key=lambda pair: pair[0])
 
@@ -164,7 +164,7 @@ def _field_chart(trials: Sequence[SearchTrial], varied: Varied) -> Chart:
 
 
 def _points(trials: Sequence[SearchTrial], name: str) -> list[tuple[float, float]]:
-    """The values of a field and the bits per byte, if all of its values are numbers."""
+    """Return the values of a field and the bits per byte, if all of its values are numbers."""
     if not all(type(trial.values[name]) in (int, float) for trial in trials):
         return []
     return [(trial.values[name], bits) for bits, trial in _ranked(trials)]

@@ -163,8 +163,8 @@ def _suggest(trial: Any, varied: Varied) -> Any:  # noqa: ANN401, Optuna's trial
 class _JournalLock:
     """A lock on the journal itself, with Optuna's interface.
 
-    Optuna's own locks are separate files. After a kill they delay the next process by 30 s, and a
-    dangling link in their place is waited for without end.
+    Optuna's own locks are separate files. After a kill they delay the next process by 30 s, and
+    they wait forever if the file is a dangling link.
     """
 
     def __init__(self, path: Path) -> None:

@@ -173,7 +173,7 @@ class Search:
         return {varied.name: values.get(varied.name) for varied in self.space}
 
     def _default_parameters(self, plan: SearchPlan) -> dict[str, Any]:
-        """The config's own values as Optuna parameters; {} if some lie outside the space."""
+        """Return the config's own values as Optuna parameters; {} if some lie outside the space."""
         values = self._default_values(plan)
         found = {varied.name: varied.parameter(values[varied.name]) for varied in self.space}
         return {} if None in found.values() else found

@@ -173,7 +173,7 @@ def check_space(space: Sequence[Varied], build: Build, seed: int = 0) -> float:
 
 
 def fits(values: Values, build: Build) -> bool:
-    """Whether values fit together."""
+    """Return whether values fit together."""
     with suppress(ValueError, TypeError):
         build(values)
         return True
