@@ -37,11 +37,8 @@ from tilth.runs import list_runs as list_runs
 from tilth.runs import load_checkpoint as load_checkpoint
 from tilth.runs import open_run as open_run
 from tilth.runs import save_checkpoint as save_checkpoint
-<<<<<<< HEAD
-from tilth.tokenizer import PieceCounts as PieceCounts
-=======
 from tilth.runs import verify_run as verify_run
->>>>>>> audit
+from tilth.tokenizer import PieceCounts as PieceCounts
 from tilth.tokenizer import Tokenizer as Tokenizer
 from tilth.tokenizer import count_pieces as count_pieces
 from tilth.tokenizer import merge_counts as merge_counts

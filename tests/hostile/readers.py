@@ -5,11 +5,8 @@ the checksums as an attacker would, and calls one reader. The reader must return
 that the command line reports in one sentence with exit code 2.
 """
 
-<<<<<<< HEAD
-import json
-=======
 import contextlib
->>>>>>> audit
+import json
 import random
 import shutil
 import tempfile

@@ -7,22 +7,6 @@ Start reading at `reference.py`, the specification. `core/bpe/` is the implement
 'the hat'
 """
 
-from tilth.tokenizer.counts import PieceCounts, merge_counts
-from tilth.tokenizer.splitting import split
-from tilth.tokenizer.tokenizer import IncrementalDecoder, Tokenizer
-from tilth.tokenizer.training import count_pieces, train_bpe, train_tokenizer
-from tilth.tokenizer.vocabulary import Template, TokenOptions, Vocabulary
+from tilth.lazy import lazy_names
 
-__all__ = [
-    "IncrementalDecoder",
-    "PieceCounts",
-    "Template",
-    "TokenOptions",
-    "Tokenizer",
-    "Vocabulary",
-    "count_pieces",
-    "merge_counts",
-    "split",
-    "train_bpe",
-    "train_tokenizer",
-]
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

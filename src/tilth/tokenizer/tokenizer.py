@@ -62,7 +62,9 @@ class Tokenizer:
 
     def _set(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
-        self._vocab_size = max(vocabulary.tokens, default=-1) + 1
+        self._vocab_size = max(
+            vocabulary.table.vocab_size, *(i + 1 for i in vocabulary.repeated_ids), 0
+        )
         special_tokens = vocabulary.special_tokens
         template = vocabulary.template
         self._before = [special_tokens[token] for token in template.before]
@@ -80,12 +82,8 @@ class Tokenizer:
         if vocabulary.add_prefix_space or not native:
             self._splitter = CustomSplitter(tuple(steps), {}, native=native)
         self._is_split_by_encoder = not steps
-        tokens = list(vocabulary.tokens.items())
-        if repeated := vocabulary.repeated_ids:
-            tokens = [(i, token) for i, token in tokens if i not in repeated]
         self._encoder = Encoder(
-            tokens=tokens,
-            merges=list(vocabulary.merges),
+            vocabulary.table,
             special_tokens=[(i, token.encode()) for token, i in special_tokens.items()],
             pattern=encoder_steps,
             whole_piece_first=vocabulary.whole_piece_first,

@@ -18,18 +18,17 @@ ValueError: the merge of b'w' and b'l' makes b'wl', which is not a token; add it
 import hashlib
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from itertools import chain
 from types import MappingProxyType
-from typing import Self
+from typing import Any, Self
 
 from tilth.schema import short_repr
-from tilth.tokenizer._core import MAX_VOCAB_SIZE, normalize
+from tilth.tokenizer._core import MAX_VOCAB_SIZE, VocabularyTable, normalize
 from tilth.tokenizer.patterns import MAX_STEPS, NAMES, Pattern, canonical, describe, steps_of
-
-Pair = tuple[bytes, bytes]
+from tilth.tokenizer.table import Pair, TableMerges, TableTokens
 
 SpecialTokens = Mapping[str, int] | Iterable[str] | None
 """Special tokens with their ids, or without: then new ones get the ids after the largest."""
@@ -83,7 +82,7 @@ class Vocabulary:
     tokens: Mapping[int, bytes]
     """The bytes of each id, special tokens included. Ids may have gaps; bytes may be missing."""
 
-    merges: tuple[Pair, ...] = ()
+    merges: Sequence[Pair] = ()
     """The merges in order of priority, highest first."""
 
     special_tokens: Mapping[str, int] = field(default_factory=dict)
@@ -121,20 +120,22 @@ class Vocabulary:
     """The special tokens that have the bytes of another token, which merges refer to."""
 
     def __post_init__(self) -> None:
-        for name in ("tokens", "special_tokens", "token_options"):
+        table = self._native_table()
+        mappings = ("special_tokens", "token_options")
+        for name in mappings if table else ("tokens", *mappings):
             if not isinstance(value := getattr(self, name), Mapping):
                 raise ValueError(f"{name} is {short_repr(value)}; give a mapping")
             object.__setattr__(self, name, MappingProxyType(dict(value)))  # a copy: immutable
-        if not isinstance(self.merges, Iterable):
-            raise ValueError(f"merges is {short_repr(self.merges)}; give a sequence of pairs")
-        object.__setattr__(self, "merges", tuple(self.merges))
-        special_ids = {each for each in self.special_tokens.values() if type(each) is int}
-        known, repeated = _check_tokens(self.tokens, special_ids)
-        object.__setattr__(self, "repeated_ids", repeated)
-        _check_merges(self.merges, known)
+        if table:  # it has checked its tokens and merges
+            object.__setattr__(self, "repeated_ids", frozenset())
+        else:
+            self._check_tokens_and_merges()
         for special_token, token_id in self.special_tokens.items():
             encoded = _utf8(special_token)
-            if type(token_id) is not int or self.tokens.get(token_id) != encoded:
+            known = (
+                table.find(encoded) == token_id if table else self.tokens.get(token_id) == encoded
+            )
+            if type(token_id) is not int or not known:
                 raise ValueError(
                     f"the special token {short_repr(special_token)} has the id "
                     f"{short_repr(token_id)}, whose bytes differ; add it to the tokens under its id"
@@ -150,6 +151,29 @@ class Vocabulary:
             raise ValueError(f"chat_template is {short_repr(self.chat_template)}; give a string")
         self._check_normalizers()
         self._check_token_options()
+
+    def _native_table(self) -> VocabularyTable | None:
+        """Return the table of which the tokens and merges are views, if they are."""
+        if not isinstance(self.tokens, TableTokens) or not isinstance(self.merges, TableMerges):
+            return None
+        return self.tokens.table if self.tokens.table is self.merges.table else None
+
+    def _check_tokens_and_merges(self) -> None:
+        if not isinstance(self.merges, Iterable):
+            raise ValueError(f"merges is {short_repr(self.merges)}; give a sequence of pairs")
+        object.__setattr__(self, "merges", tuple(self.merges))
+        special_ids = {each for each in self.special_tokens.values() if type(each) is int}
+        known, repeated = _check_tokens(self.tokens, special_ids)
+        object.__setattr__(self, "repeated_ids", repeated)
+        _check_merges(self.merges, known)
+
+    @cached_property
+    def table(self) -> VocabularyTable:
+        """The tokens and merges for the native core, without `repeated_ids`."""
+        if table := self._native_table():
+            return table
+        tokens = [each for each in self.tokens.items() if each[0] not in self.repeated_ids]
+        return VocabularyTable(tokens, list(self.merges))
 
     def _check_normalizers(self) -> None:
         given = self.normalizers
@@ -192,32 +216,33 @@ class Vocabulary:
         vocab: Mapping[int, bytes],
         merges: Iterable[Pair],
         special_tokens: SpecialTokens = None,
-        *,
-        pattern: Pattern = "gpt2",
-        whole_piece_first: bool = False,
-        template: Template = NO_TEMPLATE,
+        **options: Any,  # noqa: ANN401, the other fields
     ) -> Self:
         """Make a vocabulary; special tokens that are missing from `vocab` are added to it."""
-        if isinstance(special_tokens, str):  # an iterable of characters
-            name = short_repr(special_tokens)
-            raise ValueError(f"the special tokens are the string {name}; give a list of strings")
         tokens = dict(vocab)
-        given = special_tokens if isinstance(special_tokens, Mapping) else {}
         ids = {token: token_id for token_id, token in tokens.items() if type(token) is bytes}
         next_id = max((each for each in tokens if type(each) is int), default=-1) + 1
-        found: dict[str, int] = {}
-        for special_token in special_tokens or ():
-            encoded = _utf8(special_token)
-            if special_token in found:
-                raise ValueError(
-                    f"the special token {short_repr(special_token)} is given twice; give it once"
-                )
-            token_id = given[special_token] if given else ids.get(encoded, next_id)
-            next_id += token_id == next_id
-            tokens.setdefault(token_id, encoded)
-            found[special_token] = token_id
-        parts = (tokens, tuple(merges), found, pattern, whole_piece_first)
-        return cls(*parts, template=template)
+        found = _number_special_tokens(special_tokens, ids.get, next_id)
+        for special_token, token_id in found.items():
+            tokens.setdefault(token_id, _utf8(special_token))
+        return cls(tokens, tuple(merges), found, **options)
+
+    @classmethod
+    def from_table(
+        cls,
+        table: VocabularyTable,
+        special_tokens: SpecialTokens = None,
+        **options: Any,  # noqa: ANN401, the other fields
+    ) -> Self:
+        """Make a vocabulary of a native table; special tokens that it lacks are added to it."""
+        found = _number_special_tokens(special_tokens, table.find, table.vocab_size)
+        encoded = {token: _utf8(token) for token in found}
+        missing = [
+            (i, encoded[token]) for token, i in found.items() if table.find(encoded[token]) != i
+        ]
+        if missing:
+            table = table.with_tokens(missing)
+        return cls(TableTokens(table), TableMerges(table), found, **options)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -291,6 +316,7 @@ class Vocabulary:
         parts = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
         # A mapping proxy cannot be pickled, a dict can.
         parts = {k: dict(v) if isinstance(v, Mapping) else v for k, v in parts.items()}
+        parts["merges"] = tuple(self.merges)
         return partial(type(self), **parts), ()
 
     def __repr__(self) -> str:
@@ -300,6 +326,28 @@ class Vocabulary:
             f"{num_special:,} special token{'' if num_special == 1 else 's'}, "
             f"pattern {describe(self.pattern)}>"
         )
+
+
+def _number_special_tokens(
+    special_tokens: SpecialTokens, find: Callable[[bytes], int | None], next_id: int
+) -> dict[str, int]:
+    """Return the id of each special token: given, found among the tokens, or a new one."""
+    if isinstance(special_tokens, str):  # an iterable of characters
+        name = short_repr(special_tokens)
+        raise ValueError(f"the special tokens are the string {name}; give a list of strings")
+    given = special_tokens if isinstance(special_tokens, Mapping) else {}
+    found: dict[str, int] = {}
+    for special_token in special_tokens or ():
+        encoded = _utf8(special_token)
+        if special_token in found:
+            raise ValueError(
+                f"the special token {short_repr(special_token)} is given twice; give it once"
+            )
+        known_id = given[special_token] if given else find(encoded)
+        token_id = next_id if known_id is None and not given else known_id
+        next_id += token_id == next_id
+        found[special_token] = token_id  # type: ignore[assignment]
+    return found
 
 
 def _joined(parts: Iterable[bytes]) -> bytes:
@@ -333,7 +381,7 @@ def _check_tokens(
     return ids.keys(), frozenset(repeated)
 
 
-def _check_merges(merges: tuple[Pair, ...], known: Set[bytes]) -> None:
+def _check_merges(merges: Iterable[Pair], known: Set[bytes]) -> None:
     """Check that merges are distinct pairs of tokens whose concatenations are tokens too."""
     seen: set[Pair] = set()
     for pair in merges:

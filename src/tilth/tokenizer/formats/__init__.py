@@ -34,6 +34,7 @@ from tilth.tokenizer.formats.gpt2 import check_gpt2, load_gpt2, save_gpt2
 from tilth.tokenizer.formats.huggingface import (
     json_vocabulary,
     load_tokenizer_json,
+    native_vocabulary,
     save_tokenizer_json,
 )
 from tilth.tokenizer.formats.reading import ONLY_BYTE_LEVEL, parse_json, read_content
@@ -107,6 +108,8 @@ def _load_file(path: Path, pattern: Pattern | None, special_tokens: SpecialToken
         raise FileError(path, f"is {other}", ONLY_BYTE_LEVEL)
     if path.suffix == ".tiktoken" and not content.lstrip().startswith(b"{"):
         return ranks_vocabulary(path, content, pattern, special_tokens)
+    if vocabulary := native_vocabulary(path, content):
+        return vocabulary
     parsed = parse_json(path, content)
     if looks_like_tekken(parsed):
         return tekken_vocabulary(path, parsed)

@@ -123,10 +123,9 @@ def _problem(vocabulary: Vocabulary) -> str | None:
         return f"the special token {token} beside another token with its bytes"
     if vocabulary.whole_piece_first:
         # It has no effect if merging makes every token, as for the ranks of GPT-2.
-        tokens, merges = [*vocabulary.tokens.items()], [*vocabulary.merges]
-        merging = Encoder(tokens, merges, [], pattern=[], whole_piece_first=False)
+        merging = Encoder(vocabulary.table, [], pattern=[], whole_piece_first=False)
         special_ids = {*vocabulary.special_tokens.values()}
-        for token_id, token in tokens:
+        for token_id, token in vocabulary.tokens.items():
             # A token that is not UTF-8 is never a whole piece.
             text = token.decode("utf-8", "replace").encode()
             if token_id in special_ids or text != token:

@@ -15,15 +15,21 @@ True
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from itertools import chain
 from typing import Any, TypeVar
 
-from tilth.files import StrPath, write_text_atomically
+from tilth.files import FileError, StrPath, write_text_atomically
 from tilth.schema import short_repr
+from tilth.tokenizer._core import VocabularyTable, read_tokenizer_json
 from tilth.tokenizer.formats.gpt2 import is_spelling, parse_merge, spell, tokens_by_id, unspell
 from tilth.tokenizer.formats.oniguruma import check_read_alike, portable
-from tilth.tokenizer.formats.reading import ONLY_BYTE_LEVEL, explained, read_json
+from tilth.tokenizer.formats.reading import (
+    ONLY_BYTE_LEVEL,
+    explained,
+    parse_json,
+    read_content,
+)
 from tilth.tokenizer.patterns import MAX_STEPS, PATTERNS, Pattern, canonical, steps_of
 from tilth.tokenizer.vocabulary import (
     NO_TEMPLATE,
@@ -142,11 +148,34 @@ _ONE_PIECE = r"[\s\S]+"  # a pattern that does not split
 
 def load_tokenizer_json(path: StrPath) -> Vocabulary:
     """Load a `tokenizer.json`; a FileError names a setting that tilth cannot reproduce."""
-    return json_vocabulary(path, read_json(path))
+    content = read_content(path)
+    return native_vocabulary(path, content) or json_vocabulary(path, parse_json(path, content))
 
 
-def json_vocabulary(path: StrPath, content: Mapping[str, object]) -> Vocabulary:
-    """Return the vocabulary of the parsed JSON of a `tokenizer.json`."""
+def native_vocabulary(path: StrPath, content: bytes) -> Vocabulary | None:
+    """Return the vocabulary of a `tokenizer.json`, whose tokens and merges the core reads.
+
+    None if the core does not: `json_vocabulary` reads the file, or explains what is wrong with it.
+    """
+    if (found := read_tokenizer_json(content)) is None:
+        return None
+    table, rest, unspelled = found
+    try:
+        return json_vocabulary(path, parse_json(path, rest), table, {*unspelled})
+    except FileError:
+        return None
+
+
+def json_vocabulary(
+    path: StrPath,
+    content: Mapping[str, object],
+    table: VocabularyTable | None = None,
+    unspelled: Set[str] = frozenset(),
+) -> Vocabulary:
+    """Return the vocabulary of the parsed JSON of a `tokenizer.json`.
+
+    With a table, the vocab and merges are in it, and the literal keys of the vocab in `unspelled`.
+    """
     with explained(path):
         _check_kind(content.get("model"))
         _check(content, _TOKENIZER, "the file")
@@ -155,31 +184,60 @@ def json_vocabulary(path: StrPath, content: Mapping[str, object]) -> Vocabulary:
         if content.get("decoder") is not None:
             _check(content["decoder"], _BYTE_LEVEL_AFTER_MODEL, "the decoder")
         model = _check(content.get("model"), _MODEL, "the model")
-        vocab: dict[str, object] = _typed(model.get("vocab"), dict, "vocab")
+        vocab: Mapping[str, object] = _typed(model.get("vocab"), dict, "vocab")
+        if table:
+            vocab = _TableVocab(table, unspelled)
         added, options = _added_tokens(content.get("added_tokens"), vocab)
-        tokens = tokens_by_id(vocab, unspelled=added)
-        for special_token, token_id in added.items():
-            if special_token not in vocab and token_id in tokens:
-                raise ValueError(
-                    f"the added token {short_repr(special_token)} has the id {token_id} of another "
-                    "token; give it its own"
-                )
-            tokens[token_id] = special_token.encode("utf-8", "surrogatepass")
         pattern, add_prefix_space = _pattern(content.get("pre_tokenizer"))
-        vocabulary = Vocabulary(
-            tokens,
-            tuple(_merges(model.get("merges"))),
-            added,
-            pattern,
-            model.get("ignore_merges") is True,
-            normalizers=tuple(_normalizers(content.get("normalizer"))),
-            token_options=options,
-            template=_template(content.get("post_processor"), added),
-            add_prefix_space=add_prefix_space,
-        )
+        settings: dict[str, Any] = {
+            "pattern": pattern,
+            "whole_piece_first": model.get("ignore_merges") is True,
+            "normalizers": tuple(_normalizers(content.get("normalizer"))),
+            "token_options": options,
+            "template": _template(content.get("post_processor"), added),
+            "add_prefix_space": add_prefix_space,
+        }
+        if table:
+            if not unspelled <= added.keys():
+                raise ValueError("a key of vocab spells no bytes; json_vocabulary explains it")
+            vocabulary = Vocabulary.from_table(table, added, **settings)
+        else:
+            tokens = tokens_by_id(vocab, unspelled=added)
+            for special_token, token_id in added.items():
+                if special_token not in vocab and token_id in tokens:
+                    raise ValueError(
+                        f"the added token {short_repr(special_token)} has the id {token_id} of "
+                        "another token; give it its own"
+                    )
+                tokens[token_id] = special_token.encode("utf-8", "surrogatepass")
+            merges = tuple(_merges(model.get("merges")))
+            vocabulary = Vocabulary(tokens, merges, added, **settings)
         _check_missing_bytes(vocabulary, model)
         _check_spellings(vocabulary)
         return vocabulary
+
+
+class _TableVocab(Mapping[str, object]):
+    """The vocab of a file that the core has read: look-ups by key, and the number of keys."""
+
+    def __init__(self, table: VocabularyTable, unspelled: Set[str]) -> None:
+        self._table = table
+        self._unspelled = unspelled
+
+    def __getitem__(self, key: str) -> object:
+        is_literal = key in self._unspelled
+        if not is_literal and not is_spelling(key):
+            raise KeyError(key)
+        token_id = self._table.find(key.encode() if is_literal else unspell(key))
+        if token_id is None:
+            raise KeyError(key)
+        return token_id
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __iter__(self) -> Iterator[str]:
+        raise TypeError("the keys are in the table; look them up one by one")
 
 
 def save_tokenizer_json(vocabulary: Vocabulary, path: StrPath, *, overwrite: bool = False) -> None:
@@ -530,19 +588,23 @@ def _check_missing_bytes(vocabulary: Vocabulary, model: Mapping[str, object]) ->
 
 def _check_spellings(vocabulary: Vocabulary) -> None:
     """Raise a ValueError for a special token whose text is also the spelling of other bytes."""
+    encoded_of = {token: token.encode() for token in vocabulary.special_tokens}
+    # Visible ASCII spells itself: nearly all special tokens end here.
+    unlike = [token for token, encoded in encoded_of.items() if spell(encoded) != token]
+    if not unlike:
+        return
     in_merges = {*chain.from_iterable(vocabulary.merges)}
     in_merges |= {left + right for left, right in vocabulary.merges}
     in_merges -= {vocabulary.tokens[token_id] for token_id in vocabulary.repeated_ids}
     known = {*vocabulary.tokens.values()}
-    for token, token_id in vocabulary.special_tokens.items():
-        encoded = vocabulary.tokens[token_id]
+    for token in unlike:
         # "é" spells the byte E9, "Ġa" the text " a". Bytes that are not a token, a single byte or
         # valid UTF-8 are never looked up.
         other = unspell(token) if is_spelling(token) else None
         is_looked_up = other is not None and (
             other in known or len(other) == 1 or other.decode("utf-8", "ignore").encode() == other
         )
-        if spell(encoded) != token and (encoded in in_merges or is_looked_up):
+        if encoded_of[token] in in_merges or is_looked_up:
             raise ValueError(
                 f"the special token {short_repr(token)} is also the spelling of other bytes, or a "
                 "merge spells it differently; choose visible ASCII characters for it"

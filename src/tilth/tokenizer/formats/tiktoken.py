@@ -12,14 +12,17 @@ import hashlib
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import zip_longest
 from types import MappingProxyType
+from typing import Any
 
 from tilth.files import FileError, StrPath, write_text_atomically
 from tilth.formatting import join_words
 from tilth.schema import short_repr
+from tilth.tokenizer._core import read_ranks
 from tilth.tokenizer.formats.reading import check_plain, explained, read_content
 from tilth.tokenizer.patterns import NAMES, Pattern, describe
 from tilth.tokenizer.vocabulary import Pair, SpecialTokens, Vocabulary
@@ -102,28 +105,33 @@ def ranks_vocabulary(
 ) -> Vocabulary:
     """Return the vocabulary of the bytes of a rank file; see `load_tiktoken`."""
     with explained(path):
-        tokens = parse_ranks(content)
+        table = read_ranks(content)
+        tokens = {} if table else parse_ranks(content)
         published = PUBLISHED.get(hashlib.sha256(content).hexdigest())
         if pattern is None and published is None:
             hint = f"name its pattern with --pattern: {NAMES}, or a regex"
             raise FileError(path, "does not say how text is split into pieces", hint)
+        if special_tokens is None and published:
+            special_tokens = published.special_tokens
+        elif not isinstance(special_tokens, str | Mapping):
+            special_tokens = list(special_tokens or ())
+        options: dict[str, Any] = {
+            "pattern": pattern or (published.pattern if published else ""),
+            "whole_piece_first": True,
+            "normalizers": published.normalizers if published else (),
+        }
+        if table:
+            # What the table cannot hold, from_parts explains or reads.
+            with suppress(ValueError):
+                if not published or isinstance(special_tokens, Mapping):
+                    return Vocabulary.from_table(table, special_tokens, **options)
+            tokens = table.tokens()
         Vocabulary(tokens)  # first, as recovering the merges of a token of megabytes is slow
-        merges = recover_merges(tokens)
-        if published:
-            if special_tokens is None:
-                special_tokens = published.special_tokens
-            elif not isinstance(special_tokens, str | Mapping):
-                special_tokens = list(special_tokens)
-                known = published.special_tokens
-                tokens |= {known[each]: each.encode() for each in special_tokens if each in known}
-        vocabulary = Vocabulary.from_parts(
-            tokens,
-            merges,
-            special_tokens,
-            pattern=pattern or (published.pattern if published else ""),
-            whole_piece_first=True,
-        )
-        return replace(vocabulary, normalizers=published.normalizers) if published else vocabulary
+        merges = table.merges() if table else recover_merges(tokens)
+        if published and isinstance(special_tokens, list):
+            known = published.special_tokens
+            tokens |= {known[each]: each.encode() for each in special_tokens if each in known}
+        return Vocabulary.from_parts(tokens, merges, special_tokens, **options)
 
 
 def parse_ranks(content: bytes) -> dict[int, bytes]:

@@ -1,0 +1,11 @@
+from tilth.tokenizer.counts import PieceCounts as PieceCounts
+from tilth.tokenizer.counts import merge_counts as merge_counts
+from tilth.tokenizer.splitting import split as split
+from tilth.tokenizer.tokenizer import IncrementalDecoder as IncrementalDecoder
+from tilth.tokenizer.tokenizer import Tokenizer as Tokenizer
+from tilth.tokenizer.training import count_pieces as count_pieces
+from tilth.tokenizer.training import train_bpe as train_bpe
+from tilth.tokenizer.training import train_tokenizer as train_tokenizer
+from tilth.tokenizer.vocabulary import Template as Template
+from tilth.tokenizer.vocabulary import TokenOptions as TokenOptions
+from tilth.tokenizer.vocabulary import Vocabulary as Vocabulary
