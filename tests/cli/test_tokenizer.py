@@ -7,6 +7,7 @@ import os
 import pty
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import tokenizers
@@ -14,7 +15,7 @@ from rich.console import Console
 
 from tests.command_line import tilth as run_tilth
 from tilth.cli.tokenizer import print_pieces
-from tilth.tokenizer import Tokenizer, reference
+from tilth.tokenizer import Template, Tokenizer, reference
 
 TILTH = [sys.executable, "-m", "tilth", "tokenizer"]
 END = "<|endoftext|>"
@@ -219,6 +220,24 @@ def test_convert_round_trips(folder):
         assert b"ranks.tiktoken does not say how text is split into pieces" in done.stderr
         assert b"gpt2, cl100k" in done.stderr
     assert not (folder / "ranks.json").exists()
+
+
+def test_add_special_tokens(folder):
+    source = Tokenizer.load(folder / "tokenizer.json")
+    template = Template(before=(END,))
+    framed = Tokenizer.from_vocabulary(replace(source.vocabulary, template=template))
+    framed.save(folder / "framed.json")
+    done = tilth("encode", folder / "framed.json", "--add-special-tokens", input=b"the cat")
+    assert [int(word) for word in done.stdout.split()] == [0, *source.encode("the cat")]
+    done = tilth("convert", folder / "framed.json", "--out", folder / "framed.tiktoken")
+    assert b"note: " in done.stderr
+    assert b"does not store the pattern gpt2, the 1 special tokens and the template" in done.stderr
+    done = tilth("convert", folder / "framed.json", "--out", folder / "tekken.json")
+    assert done.returncode == 2
+    assert b"the template of the file would be (), not its own" in done.stderr
+    tilth("convert", folder / "tokenizer.json", "--out", folder / "tekken.json")
+    again = Tokenizer.load(folder / "tekken.json")
+    assert again.encode(TEXT) == source.encode(TEXT)
 
 
 def test_damaged_file(folder):

@@ -5,9 +5,13 @@ the checksums as an attacker would, and calls one reader. The reader must return
 that the command line reports in one sentence with exit code 2.
 """
 
+import json
 import random
 import shutil
+import tempfile
 import time
+from dataclasses import replace
+from pathlib import Path
 
 from tests.hostile.mutations import make_consistent, mutate_file
 
@@ -83,8 +87,9 @@ def read_tokenizer(folder):
 
     names = ("tokenizer.json", "tokenizer.tiktoken")
     path = next((folder / name for name in names if (folder / name).exists()), folder)
-    tokenizer = Tokenizer.load(path)
-    tokenizer.decode(tokenizer.encode(TEXT))
+    for each in (path, folder):
+        tokenizer = Tokenizer.load(each, pattern="gpt2")  # of ranks
+        tokenizer.decode(tokenizer.encode(TEXT, add_special_tokens=True))
 
 
 def read_corpus(folder):
@@ -110,8 +115,32 @@ def _subjects(edition, corpora):
     for name in ("tokenizer.json", "tokenizer.tiktoken"):
         yield (read_tokenizer,), _files(edition / name)
     yield (read_tokenizer,), _folder(edition / "gpt2")
+    yield from (((read_tokenizer,), content) for content in _other_tokenizers())
     for path in sorted(corpora.iterdir()):
         yield (read_corpus,), _files(path)
+
+
+def _other_tokenizers():
+    """Folders as other tools write them: post-processors, chat templates, tekken.json."""
+    from tilth.tokenizer import Template, Tokenizer, train_tokenizer
+
+    trained = train_tokenizer(texts=[TEXT], vocab_size=270, special_tokens=["<s>", "</s>"])
+    template = Template(("<s>",), ("</s>",))
+    for changes in (
+        {"template": template, "add_prefix_space": True, "chat_template": "{{ messages }}"},
+        {"template": template, "pattern": (r"\p{N}", "llama3"), "whole_piece_first": True},
+        {"template": Template(("<s>",)), "pattern": "tekken"},
+    ):
+        tokenizer = Tokenizer.from_vocabulary(replace(trained.vocabulary, **changes))
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            if changes["template"] is template:
+                tokenizer.save(folder)
+                config = {"chat_template": [{"name": "default", "template": "{{ messages }}"}]}
+                (folder / "tokenizer_config.json").write_text(json.dumps(config))
+            else:
+                tokenizer.save_tekken(folder / "tekken.json")
+            yield _folder(folder)
 
 
 def _folder(folder):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tilth.tokenizer import vocabulary as module
 from tilth.tokenizer._core import MAX_VOCAB_SIZE
 from tilth.tokenizer.patterns import PATTERNS
-from tilth.tokenizer.vocabulary import Vocabulary
+from tilth.tokenizer.vocabulary import Template, Vocabulary
 
 TOKENS = {0: b"a", 1: b"b", 5: b"ab", 7: b"<|end|>"}
 MERGES = ((b"a", b"b"),)
@@ -75,6 +75,13 @@ def test_gaps_and_missing_bytes_are_valid():
         ({"pattern": ("gpt2", 5)}, "pattern"),
         ({"pattern": ("a",) * 17}, "16 regexes at most"),
         ({"whole_piece_first": 1}, "whole_piece_first"),
+        ({"add_prefix_space": 1}, "add_prefix_space"),
+        ({"chat_template": b"x"}, "chat_template"),
+        ({"template": ("<|end|>",)}, "template"),
+        ({"template": Template(before=["a"])}, "a side of the template"),
+        ({"template": Template(after=("<|end|>",) * 65)}, "64 special tokens at most"),
+        ({"template": Template(before=("<|end|>",))}, "adds '<|end|>', which is not a special"),
+        ({"template": Template(after=(7,))}, "adds 7"),
     ],
 )
 def test_invalid_parts_are_named_in_one_sentence(parts, culprit):
@@ -183,12 +190,24 @@ def test_fingerprint_is_stable():
         {"pattern": (r"\S+|\s+", "gpt2")},
         {"pattern": "starcoder"},
         {"whole_piece_first": True},
+        {"add_prefix_space": True},
+        {"template": Template(before=("<|end|>",))},
+        {"template": Template(after=("<|end|>",))},
     ],
 )
 def test_every_change_changes_the_fingerprint(change):
     changed = replace(small(), **change)
     assert changed != small()
     assert changed.fingerprint != small().fingerprint
+    twin = pickle.loads(pickle.dumps(changed))
+    assert (twin, twin.fingerprint) == (changed, changed.fingerprint)
+
+
+def test_the_chat_template_is_not_part_of_the_identity():
+    changed = replace(small(), chat_template="x")
+    assert changed == small()
+    assert changed.fingerprint == small().fingerprint
+    assert pickle.loads(pickle.dumps(changed)).chat_template == "x"
 
 
 def test_a_pattern_has_one_form():

@@ -15,7 +15,6 @@ import codecs
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -112,7 +111,7 @@ class Tokenizer:
         return tokenizer
 
     def save(self, path: StrPath, *, overwrite: bool = False) -> None:
-        """Save a `tokenizer.json`; into a folder that exists, with the chat template beside it."""
+        """Save a `tokenizer.json`; into a folder that exists, with the chat template."""
         if Path(path).is_dir():
             save_folder(self._vocabulary, path, overwrite=overwrite)
         else:
@@ -150,36 +149,23 @@ class Tokenizer:
         With `add_special_tokens`, the special tokens of the vocabulary's template are added, such
         as `<|begin_of_text|>` of Llama 3.
         """
-        return self._framed(self._encode(text, True), add_special_tokens)
+        ids = self._encode(text, True)
+        return self._framed(ids) if add_special_tokens else ids
 
     def encode_ordinary(self, text: Text) -> list[int]:
         """Return the ids of untrusted text: special tokens are encoded like any other text."""
         return self._encode(text, False)
 
-    def _framed(self, ids: list[int], add_special_tokens: bool) -> list[int]:
-        return [*self._before, *ids, *self._after] if add_special_tokens else ids
+    def _framed(self, ids: list[int]) -> list[int]:
+        return [*self._before, *ids, *self._after]
 
     def _encode(self, text: Text, allow_special: bool) -> list[int]:
-        if whole := self._as_one_part(text, allow_special):
-            return self._encoder.encode(*whole)
+        if not self._splitter:
+            return self._encoder.encode(text, allow_special)
         ids: list[int] = []
         for part, special_id, _ in self._parts(text, allow_special):
             ids += self._encoder.encode(part, False) if special_id is None else [special_id]
         return ids
-
-    def _as_one_part(self, text: Text, allow_special: bool) -> tuple[Text, bool] | None:
-        """Return the arguments of the encoder if it encodes the text in one call, else None."""
-        if not self._splitter:
-            return text, allow_special
-        if not self._is_split_by_encoder:
-            return None
-        if allow_special and self.special_tokens:
-            segments = list(islice(self._splitter.segments(text, allow_special), 2))
-            if len(segments) != 1 or segments[0][1] is not None:
-                return None
-        if isinstance(text, bytes):
-            return text if text[:1] in (b"", b" ") else b" " + text, False
-        return text if text[:1] in ("", " ") else " " + text, False
 
     def _parts(self, text: Text, allow_special: bool) -> Iterator[tuple[str, int | None, bool]]:
         """Yield parts of a text: for the encoder, the id of a special token, if a blank was added.
@@ -200,15 +186,15 @@ class Tokenizer:
         threads: int = 1,
     ) -> "np.ndarray[tuple[int], np.dtype[np.uint32]]":
         """Return the ids as a NumPy array of uint32, without a Python list in between."""
-        whole = self._as_one_part(text, allow_special)
-        if whole and not add_special_tokens:
-            return self._encoder.encode_array(*whole, checked_threads(threads))
+        threads = checked_threads(threads)
+        if not self._splitter and not add_special_tokens:
+            return self._encoder.encode_array(text, allow_special, threads)
         import numpy as np  # noqa: PLC0415, only arrays need it
 
-        if whole:
-            ids = self._encoder.encode_array(*whole, checked_threads(threads))
-        else:
+        if self._splitter:
             ids = np.array(self._encode(text, allow_special), dtype=np.uint32)
+        else:
+            ids = self._encoder.encode_array(text, allow_special, threads)
         if add_special_tokens:
             before, after = (np.array(side, np.uint32) for side in (self._before, self._after))
             ids = np.concatenate([before, ids, after])
@@ -230,7 +216,7 @@ class Tokenizer:
             rows = self._encoder.encode_batch(list(texts), allow_special, threads)
         else:
             rows = [self._encode(text, allow_special) for text in texts]
-        return [self._framed(row, add_special_tokens) for row in rows]
+        return [self._framed(row) for row in rows] if add_special_tokens else rows
 
     def encode_documents(
         self,
@@ -255,8 +241,9 @@ class Tokenizer:
         is_wide = self.vocab_size > 1 << 16
         if self._is_split_by_encoder:
             threads = checked_threads(threads)
-            wholes = (self._as_one_part(text, False) for text in documents)
-            texts = [whole[0] for whole in wholes if whole] if self._splitter else list(documents)
+            texts = list(documents)
+            if self._splitter:  # only to find special tokens, which documents do not have
+                texts = [_with_blank(text) for text in texts]
             return self._encoder.encode_documents(texts, end_id, is_wide, threads, check)
         import numpy as np  # noqa: PLC0415, only arrays need it
 
@@ -280,7 +267,7 @@ class Tokenizer:
         if add_special_tokens:
             outside = [(0, 0)]
             sides = outside * len(self._before), outside * len(self._after)
-            ids, offsets = self._framed(ids, True), [*sides[0], *offsets, *sides[1]]
+            ids, offsets = self._framed(ids), [*sides[0], *offsets, *sides[1]]
         return ids, offsets
 
     def _encode_parts_with_offsets(
@@ -306,9 +293,9 @@ class Tokenizer:
     ) -> int:
         """Return the number of ids of a text."""
         added = len(self._before) + len(self._after) if add_special_tokens else 0
-        if whole := self._as_one_part(text, allow_special):
-            return self._encoder.count(*whole) + added
-        return len(self._encode(text, allow_special)) + added
+        if self._splitter:
+            return len(self._encode(text, allow_special)) + added
+        return self._encoder.count(text, allow_special) + added
 
     def encode_iterable(
         self,
@@ -442,6 +429,12 @@ class UnknownToken(KeyError, ValueError):
 
     def __str__(self) -> str:
         return str(self.args[0])  # KeyError shows its repr
+
+
+def _with_blank(text: Text) -> Text:
+    if isinstance(text, bytes):
+        return text if text[:1] in (b"", b" ") else b" " + text
+    return text if text[:1] in ("", " ") else " " + text
 
 
 def _encoded(token: Text) -> bytes:

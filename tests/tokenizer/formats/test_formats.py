@@ -3,6 +3,7 @@
 import doctest
 import json
 import os
+import re
 from contextlib import suppress
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from tests.tokenizer.formats.vocabularies import (
     CORPUS,
     DATA,
     GPT2,
+    KINDS,
     SPECIAL,
     TINY,
     changed,
@@ -25,7 +27,7 @@ from tests.tokenizer.formats.vocabularies import (
     tiktoken_of,
 )
 from tilth.files import FileError
-from tilth.tokenizer import formats
+from tilth.tokenizer import Template, Tokenizer, formats
 from tilth.tokenizer.formats import (
     chat_template,
     gpt2,
@@ -228,6 +230,33 @@ def test_content_determines_the_format(tmp_path):
     assert "empty has no tokenizer file" in refusal(load, tmp_path / "empty")
 
 
+VARIANTS = KINDS | {
+    "template": replace(GPT2, template=Template(("<|endoftext|>",), ("<récit>",))),
+    "blank": replace(GPT2, add_prefix_space=True),
+    "ranks": replace(GPT2, whole_piece_first=True),
+}
+
+
+@pytest.mark.parametrize("target", ["x.json", "x.tiktoken", "tekken.json", "folder"])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_conversions_keep_ids_or_are_refused(tmp_path, name, target):
+    vocabulary = VARIANTS[name]
+    path = tmp_path / target
+    try:
+        save(vocabulary, path)
+    except ValueError as error:
+        assert re.fullmatch(r".* cannot represent .*; write a tokenizer\.json", str(error))  # noqa: PT017
+        assert not any(tmp_path.iterdir())
+        return
+    given = {"pattern": vocabulary.pattern, "special_tokens": vocabulary.special_tokens}
+    before, after = Tokenizer.from_vocabulary(vocabulary), Tokenizer.load(path, **given)
+    for text in ["<|endoftext|>".join(CORPUS), "a <récit>\nb", ""]:
+        assert after.encode(text) == before.encode(text)
+        if target.endswith(".json"):
+            framed = before.encode(text, add_special_tokens=True)
+            assert after.encode(text, add_special_tokens=True) == framed
+
+
 WORDPIECE = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "the", "##s"]
 
 
@@ -238,6 +267,7 @@ WORDPIECE = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "the", "##s"]
         ("vocab.txt", "\n".join(WORDPIECE).encode(), "a WordPiece vocabulary"),
         ("tokenizer.json", b'{"model": {"type": "WordPiece", "vocab": {}}}', "a WordPiece model"),
         ("tokenizer.json", b'{"model": {"type": "Unigram", "vocab": []}}', "a Unigram model"),
+        ("tokenizer.json", b'{"model": {"unk_id": 0, "vocab": []}}', "a Unigram model"),
         ("tokenizer.json", b'{"model": {"type": "WordLevel", "vocab": {}}}', "a WordLevel model"),
         (
             "tokenizer.json",

@@ -30,7 +30,7 @@ from tilth.tokenizer.formats.chat_template import (
     load_chat_template,
     save_chat_template,
 )
-from tilth.tokenizer.formats.gpt2 import load_gpt2, save_gpt2
+from tilth.tokenizer.formats.gpt2 import check_gpt2, load_gpt2, save_gpt2
 from tilth.tokenizer.formats.huggingface import (
     json_vocabulary,
     load_tokenizer_json,
@@ -144,6 +144,7 @@ def save(vocabulary: Vocabulary, path: StrPath, *, overwrite: bool = False) -> N
         save_folder(vocabulary, path.parent, overwrite=overwrite)
         return
     if path.suffix not in (".json", ".tiktoken"):
+        check_gpt2(vocabulary, path)
         path.mkdir(exist_ok=True)
         check_chat_template(vocabulary.chat_template, path, overwrite=overwrite)
         save_gpt2(vocabulary, path / "vocab.json", path / "merges.txt", overwrite=overwrite)

@@ -93,8 +93,7 @@ def save_gpt2(
     vocabulary: Vocabulary, vocab_path: StrPath, merges_path: StrPath, *, overwrite: bool = False
 ) -> None:
     """Save `vocab.json` and `merges.txt`; a note names the settings that they do not store."""
-    if problem := _problem(vocabulary):
-        raise ValueError(f"{vocab_path} cannot represent {problem}; write a tokenizer.json")
+    check_gpt2(vocabulary, vocab_path)
     spellings = {spell(token): token_id for token_id, token in sorted(vocabulary.tokens.items())}
     lines = (f"{spell(left)} {spell(right)}\n" for left, right in vocabulary.merges)
     check_target(merges_path, overwrite=overwrite)  # both files or none
@@ -104,6 +103,12 @@ def save_gpt2(
     merges = "#version: 0.2\n" + "".join(lines)
     write_text_atomically(merges_path, merges, overwrite=overwrite)
     note_lost(vocab_path, vocabulary, pattern=False)
+
+
+def check_gpt2(vocabulary: Vocabulary, path: StrPath) -> None:
+    """Raise a ValueError if the two files would give other ids."""
+    if problem := _problem(vocabulary):
+        raise ValueError(f"{path} cannot represent {problem}; write a tokenizer.json")
 
 
 def _problem(vocabulary: Vocabulary) -> str | None:

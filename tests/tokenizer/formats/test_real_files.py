@@ -1,0 +1,115 @@
+"""Real tokenizer files, compared with the libraries that they come from.
+
+    TILTH_REAL_TOKENIZERS=FOLDER python -m pytest -m slow tests/tokenizer/formats/test_real_files.py
+
+Every `tokenizer.json`, `NAME.tiktoken` and `tekken*.json` below the folder is opened. It may be
+refused, with the name of the reason: `-rs` lists them.
+"""
+
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+import tiktoken
+import tiktoken_ext.openai_public
+import tokenizers
+
+from tests.tokenizer.formats.vocabularies import CORPUS, WORDS
+from tilth.files import FileError
+from tilth.tokenizer import Tokenizer
+from tilth.tokenizer.formats.tiktoken import parse_ranks
+from tilth.tokenizer.patterns import steps_of
+
+FOLDER = Path(os.environ.get("TILTH_REAL_TOKENIZERS", "/nonexistent"))
+REASON = "TILTH_REAL_TOKENIZERS names no folder"
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not FOLDER.is_dir(), reason=REASON)]
+
+
+def files(pattern):
+    return [pytest.param(path, id=str(path.relative_to(FOLDER))) for path in FOLDER.rglob(pattern)]
+
+
+def texts(special_tokens):
+    """Ordinary texts, source code, and random ones with special tokens in them."""
+    chance = random.Random(0)
+    sources = [path.read_text() for path in sorted(Path(__file__).parent.glob("*.py"))]
+    words = [*WORDS, *list(special_tokens)[:50], "\n\n", "  ", "12345", "naïve", " the"]
+    several = ("".join(chance.choices(words, k=chance.randrange(60))) for _ in range(3000))
+    return [*CORPUS, *sources, *several]
+
+
+def opened(path):
+    try:
+        return Tokenizer.load(path)
+    except FileError as error:
+        pytest.skip(str(error).removeprefix(str(path)))
+
+
+@pytest.mark.parametrize("path", files("tokenizer.json"))
+def test_tokenizer_json(path, tmp_path):
+    tokenizer = opened(path)
+    peer = tokenizers.Tokenizer.from_file(str(path))
+    tokenizer.save(tmp_path / "tokenizer.json")
+    assert Tokenizer.load(tmp_path / "tokenizer.json") == tokenizer
+    again = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    is_trimmed = '"trim_offsets":true' in json.dumps(
+        json.loads(path.read_text("utf-8"))["post_processor"], separators=(",", ":")
+    )
+    for text in texts(tokenizer.special_tokens):
+        for add in (False, True):
+            expected = peer.encode(text, add_special_tokens=add)
+            ids, offsets = tokenizer.encode_with_offsets(text, add_special_tokens=add)
+            assert ids == expected.ids
+            assert is_trimmed or offsets == expected.offsets
+            assert again.encode(text, add_special_tokens=add).ids == ids
+        assert tokenizer.decode(ids) == peer.decode(ids, skip_special_tokens=False)
+        assert tokenizer.encode(text, add_special_tokens=True) == ids
+
+
+@pytest.mark.parametrize("path", files("*.tiktoken"))
+def test_ranks(path, tmp_path, monkeypatch):
+    tokenizer = opened(path)
+    ranks = {token: rank for rank, token in parse_ranks(path.read_bytes()).items()}
+    module = tiktoken_ext.openai_public
+    monkeypatch.setattr(module, "load_tiktoken_bpe", lambda *_, **__: ranks)
+    if registered := getattr(module, path.stem, None):
+        options = registered()
+        assert dict(tokenizer.special_tokens) == options["special_tokens"]
+    else:
+        [pattern] = steps_of(tokenizer.pattern)
+        special_tokens = dict(tokenizer.special_tokens)
+        options = {"name": path.stem, "pat_str": pattern, "special_tokens": special_tokens}
+        options["mergeable_ranks"] = ranks
+    peer = tiktoken.Encoding(**options)
+    tokenizer.save_tiktoken(tmp_path / path.name)
+    assert Tokenizer.load(tmp_path / path.name) == tokenizer
+    tokenizer.save(tmp_path / "tokenizer.json")
+    again = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    for text in texts(tokenizer.special_tokens):
+        ids = tokenizer.encode(text)
+        assert peer.encode(text, allowed_special="all") == ids
+        assert peer.encode_ordinary(text) == tokenizer.encode_ordinary(text)
+        assert again.encode(text).ids == ids
+
+
+@pytest.mark.parametrize("path", files("tekken*.json"))
+def test_tekken(path, tmp_path):
+    tekken = pytest.importorskip("mistral_common.tokens.tokenizers.tekken")
+    tokenizer = opened(path)
+    tokenizer.save_tekken(tmp_path / "tekken.json")
+    assert Tokenizer.load(tmp_path / "tekken.json") == tokenizer
+    peers = [tekken.Tekkenizer.from_file(each) for each in (path, tmp_path / "tekken.json")]
+    assert peers[0].n_words == tokenizer.vocab_size == len(tokenizer)
+    for token, token_id in tokenizer.special_tokens.items():
+        assert peers[0].get_special_token(token) == token_id
+    tokenizer.save(tmp_path / "tokenizer.json")
+    again = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    for text in texts(tokenizer.special_tokens):
+        ids = tokenizer.encode_ordinary(text)
+        assert [peer.encode(text, bos=False, eos=False) for peer in peers] == [ids, ids]
+        framed = tokenizer.encode(text, add_special_tokens=True)
+        assert again.encode(text).ids == framed
+        if tokenizer.encode(text) == ids:
+            assert peers[0].encode(text, bos=True, eos=False) == framed
