@@ -147,7 +147,7 @@ void check_normalizers_and_options(NormalizationForm form) {
     const auto outline = [&](const Ids& ids) {
       std::string found;
       for (const std::uint32_t id : ids) {
-        found += id >= 1000 ? "[" + std::to_string(id) + "]" : vocabulary.entries[id].second;
+        found += id >= 1000 ? std::to_string(id) : vocabulary.entries[id].second;
       }
       return found;
     };

@@ -81,7 +81,8 @@ class Tokenizer:
             steps, encoder_steps = encoder_steps, []
         if vocabulary.add_prefix_space or not native:
             self._splitter = CustomSplitter(tuple(steps), {}, native=native)
-        self._is_split_by_encoder = not steps
+        # Normalizers come before the blank of add_prefix_space, and may make one.
+        self._is_split_by_encoder = not steps and not (self._splitter and vocabulary.normalizers)
         self._encoder = Encoder(
             vocabulary.table,
             special_tokens=[(i, token.encode()) for token, i in special_tokens.items()],
@@ -117,7 +118,7 @@ class Tokenizer:
         return tokenizer
 
     def save(self, path: StrPath, *, overwrite: bool = False) -> None:
-        """Save a `tokenizer.json`; into a folder that exists, with the chat template beside it."""
+        """Save a `tokenizer.json`; into a folder that exists, with the chat template."""
         if Path(path).is_dir():
             save_folder(self._vocabulary, path, overwrite=overwrite)
         else:

@@ -35,7 +35,7 @@ def test_where_it_is_found(folder):
     assert load(folder / "tokenizer.json").chat_template == "older"
     (folder / "chat_template.jinja").write_text(JINJA)
     assert Tokenizer.load(folder).chat_template == JINJA
-    # It is no part of the identity, and not of a file with another name.
+    # It does not change the identity. A file with another name has none.
     assert load(folder) == TINY
     assert load(folder).fingerprint == TINY.fingerprint
     (folder / "tokenizer.json").rename(folder / "other.json")

@@ -267,6 +267,7 @@ WORDPIECE = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "the", "##s"]
         ("vocab.txt", "\n".join(WORDPIECE).encode(), "a WordPiece vocabulary"),
         ("tokenizer.json", b'{"model": {"type": "WordPiece", "vocab": {}}}', "a WordPiece model"),
         ("tokenizer.json", b'{"model": {"type": "Unigram", "vocab": []}}', "a Unigram model"),
+        ("tokenizer.json", b'{"model": {"unk_id": 0, "vocab": []}}', "a Unigram model"),
         ("tokenizer.json", b'{"model": {"type": "WordLevel", "vocab": {}}}', "a WordLevel model"),
         (
             "tokenizer.json",

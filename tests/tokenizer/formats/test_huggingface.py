@@ -23,6 +23,7 @@ from tests.tokenizer.formats.vocabularies import (
 )
 from tilth.tokenizer import Tokenizer, reference
 from tilth.tokenizer.formats import (
+    gpt2,
     huggingface,
     load_tokenizer_json,
     save_tokenizer_json,
@@ -346,6 +347,120 @@ def test_post_processors(tmp_path, processor):
     assert Tokenizer.load(tmp_path / "again.json") == tokenizer
 
 
+SEQUENCE = {"Sequence": {"id": "A", "type_id": 0}}
+
+
+def model_file(pattern, first=(), added=(), *, holes=0, **settings):
+    """A file in the form of a model's: special tokens first in the vocab, then added ones."""
+    vocab, merges = reference.train(CORPUS, 400, [], "cl100k")
+    spelled = [gpt2.spell(token) for token in vocab.values()]
+    ids = {token: i for i, token in enumerate([*first, *spelled])}
+    ids |= {token: len(ids) + 10 + i for i, token in enumerate(added[:holes])}  # ids with a gap
+    next_id, entries = len(ids), []
+    for token in [*first, *added]:
+        entries.append({"id": ids.get(token, next_id), "content": token})
+        next_id += token not in ids
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    model = {"type": "BPE", "dropout": None, "unk_token": None, "fuse_unk": False}
+    model |= {"continuing_subword_prefix": "", "end_of_word_suffix": "", "byte_fallback": False}
+    model["merges"] = [" ".join(map(gpt2.spell, merge)) for merge in merges]
+    splits = [
+        {"type": "Split", "pattern": {"Regex": step}, "behavior": "Isolated", "invert": False}
+        for step in PATTERNS[pattern]
+    ]
+    if pattern == "starcoder":
+        splits = [{"type": "Digits", "individual_digits": True}]
+    use_regex = pattern == "starcoder"
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [entry | flags | {"special": True} for entry in entries],
+        "normalizer": settings.get("normalizer"),
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [
+                *(split | settings.get("split", {}) for split in splits),
+                byte_level | {"use_regex": use_regex},
+            ],
+        },
+        "post_processor": settings.get("post_processor"),
+        "decoder": byte_level | {"add_prefix_space": True, "use_regex": True},
+        "model": model | settings.get("model", {}) | {"vocab": ids},
+    }
+
+
+def begin(token, token_id):
+    pieces = [{"SpecialToken": {"id": token, "type_id": 0}}, SEQUENCE]
+    special = {token: {"id": token, "ids": [token_id], "tokens": [token]}}
+    kind = "TemplateProcessing"
+    return {"type": kind, "single": pieces, "pair": pieces, "special_tokens": special}
+
+
+AFTER = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
+RESERVED = [f"<|reserved_special_token_{i}|>" for i in range(247)]
+MODELS = {
+    "Llama 3": model_file(
+        "llama3",
+        added=["<|begin_of_text|>", "<|end_of_text|>", *RESERVED],
+        model={"ignore_merges": True},
+        post_processor={
+            "type": "Sequence",
+            "processors": [AFTER, begin("<|begin_of_text|>", 400)],
+        },
+    ),
+    "DeepSeek V3": model_file(
+        "deepseek-v3",
+        first=["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"],
+        added=["<｜User｜>", "<think>"],
+        normalizer={"type": "Sequence", "normalizers": []},
+        post_processor=AFTER,
+    ),
+    "StarCoder": model_file("starcoder", first=["<|endoftext|>", "<fim_prefix>"]),
+    "gpt-oss": model_file(
+        "o200k",
+        added=["<|startoftext|>", "<|endoftext|>", *RESERVED[:18], "<|endofprompt|>"],
+        model={"ignore_merges": True},
+        post_processor=AFTER,
+    ),
+    "Phi-4": model_file(
+        "llama3",
+        added=["<|dummy_0|>", "<|endoftext|>", "<|fim_prefix|>", "<|im_start|>"],
+        holes=4,
+        split={"behavior": "Removed", "invert": True},
+    ),
+    "Mistral": model_file(
+        "tekken",
+        first=["<unk>", "<s>", "</s>", *(f"<SPECIAL_{i}>" for i in range(3, 100))],
+        model={"ignore_merges": True},
+        post_processor=begin("<s>", 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_files_in_the_form_of_models(tmp_path, name):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(MODELS[name]))
+    tokenizer, peer = Tokenizer.load(path), tokenizers.Tokenizer.from_file(str(path))
+    tokenizer.save(tmp_path / "again.json")
+    again = tokenizers.Tokenizer.from_file(str(tmp_path / "again.json"))
+    assert Tokenizer.load(tmp_path / "again.json") == tokenizer
+    special = [*tokenizer.special_tokens]
+    for text in [*CORPUS, "".join(special), " x ".join(special), *special[-1:]]:
+        for add in (False, True):
+            expected = peer.encode(text, add_special_tokens=add)
+            found = tokenizer.encode_with_offsets(text, add_special_tokens=add)
+            assert found == (expected.ids, expected.offsets)
+            assert again.encode(text, add_special_tokens=add).ids == expected.ids
+        assert tokenizer.decode(expected.ids) == peer.decode(
+            expected.ids, skip_special_tokens=False
+        )
+    assert all(tokenizer.id(token) == peer.token_to_id(token) for token in special)
+    assert tokenizer.vocab_size == max(peer.get_vocab().values()) + 1
+
+
 @pytest.mark.parametrize(
     ("where", "value"),
     [
@@ -388,7 +503,6 @@ PADDING = {
     "pad_type_id": 0,
     "pad_token": "<pad>",
 }
-SEQUENCE = {"Sequence": {"id": "A", "type_id": 0}}
 TOKEN = {"SpecialToken": {"id": "<|e|>", "type_id": 0}}
 ROBERTA = {"type": "RobertaProcessing", "sep": ["<|e|>", 3], "cls": ["<|e|>", 3]}
 

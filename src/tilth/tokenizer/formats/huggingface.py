@@ -564,6 +564,8 @@ def _post_processor(vocabulary: Vocabulary) -> dict[str, object] | None:
 def _check_kind(model: object) -> None:
     """Raise a ValueError that says what another kind of tokenizer is."""
     kind = model.get("type") if isinstance(model, dict) else None
+    if isinstance(model, dict) and kind is None and isinstance(model.get("vocab"), list):
+        kind = "Unigram"  # the oldest files have no type; only Unigram has a list, with scores
     if isinstance(kind, str) and kind in _OTHER_MODELS:
         raise ValueError(f"it is {_OTHER_MODELS[kind]}; {ONLY_BYTE_LEVEL}")
     match model:
