@@ -33,10 +33,39 @@ def text_hashes(texts: list[str] | list[bytes]) -> NDArray[numpy.uint64]:
     Return a stable 64-bit hash of the UTF-8 of each text; see text_hash.hpp.
     """
 
+class VocabularyTable:
+    """Tokens and merges; see vocabulary.hpp."""
+
+    def __init__(self, tokens: list[tuple[int, bytes]], merges: list[tuple[bytes, bytes]]) -> None: ...
+
+    def with_tokens(self, tokens: list[tuple[int, bytes]]) -> VocabularyTable: ...
+
+    def __len__(self) -> int: ...
+
+    @property
+    def num_merges(self) -> int: ...
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    def tokens(self) -> dict[int, bytes]: ...
+
+    def merges(self) -> tuple[tuple[bytes, bytes], ...]: ...
+
+    def find(self, token: bytes) -> int | None: ...
+
+def read_ranks(content: bytes) -> VocabularyTable | None:
+    """Read tiktoken's ranks; None if the file has an unusual form."""
+
+def read_tokenizer_json(content: bytes) -> tuple[VocabularyTable, bytes, list[str]] | None:
+    """
+    Read the vocabulary of a tokenizer.json; None if it has an unusual form.
+    """
+
 class Encoder:
     """Encodes and decodes with one vocabulary; see encode.hpp."""
 
-    def __init__(self, tokens: list[tuple[int, bytes]], merges: list[tuple[bytes, bytes]], special_tokens: list[tuple[int, bytes]], pattern: list[str], whole_piece_first: bool, token_options: list[tuple[int, bool, bool, bool, bool]] = [], normalizers: list[str] = []) -> None: ...
+    def __init__(self, vocabulary: VocabularyTable, special_tokens: list[tuple[int, bytes]], pattern: list[str], whole_piece_first: bool, token_options: list[tuple[int, bool, bool, bool, bool]] = [], normalizers: list[str] = []) -> None: ...
 
     def encode(self, text: str | bytes, allow_special: bool) -> list[int]: ...
 
