@@ -114,12 +114,14 @@ Encoder::Encoder(const EncoderOptions& options)
 
   // Ids follow the order of training, so low ids are frequent: add them to the table first.
   const std::vector<char> stay_whole = find_whole_tokens(by_id, options);
+  std::vector<char> is_special(lengths_.size());
+  for (const Token& token : options.special_tokens) is_special[token.id] = 1;
   for (std::size_t i = 0; i < by_id.size(); ++i) {
     const Token& token = by_id[i];
     lengths_[token.id] = static_cast<std::uint32_t>(token.bytes.size());
     if (stay_whole[i] != 0) {
       table_.add(token.bytes, token.id);
-    } else if (options.whole_piece_first) {
+    } else if (options.whole_piece_first && is_special[token.id] == 0) {
       whole_pieces_.emplace(token.bytes, token.id);  // if two ids have these bytes, the lower one
     }
   }

@@ -20,8 +20,9 @@ std::vector<std::string_view> Encoder::cut_at_blanks(std::string_view text, bool
   const bool may_cut_any = may_cut(allow_special);
   std::size_t start = 0;
   while (may_cut_any && text.size() - start > slice_bytes) {
-    std::size_t end = start + slice_bytes;
-    while (end < text.size() && !may_cut_at(text, end, allow_special)) ++end;
+    std::size_t end = text.find(' ', start + slice_bytes);  // memchr is vectorized
+    while (end != text.npos && !may_cut_at(text, end, allow_special)) end = text.find(' ', end + 1);
+    end = std::min(end, text.size());
     slices.push_back(text.substr(start, end - start));
     start = end;
   }

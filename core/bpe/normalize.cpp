@@ -79,8 +79,10 @@ void append_utf8(std::uint32_t code_point, std::string& to) {
   }
 }
 
-// Return a mask of the bytes at text[place, place + 64) that are at least `limit`.
-std::uint64_t bytes_from(std::string_view text, std::size_t place, std::uint8_t limit) {
+// Return a mask of the bytes at text[place, place + 64) with which a code point starts that may not
+// be plain. The others are plain: ASCII, Chinese characters (first bytes E4 to E9) and, in forms
+// that compose, Cyrillic (D0, D1) and most Hangul syllables (EB, EC); in NFC, all below U+0300.
+std::uint64_t bytes_to_examine(std::string_view text, std::size_t place, NormalizationForm form) {
   char copy[64];
   const char* bytes = text.data() + place;
   if (text.size() - place < sizeof copy) {
@@ -88,26 +90,35 @@ std::uint64_t bytes_from(std::string_view text, std::size_t place, std::uint8_t 
     std::memcpy(copy, bytes, text.size() - place);
     bytes = copy;
   }
-  std::uint64_t mask = 0;
-  for (int i = 0; i < 64; i += 16) {
-    detail::Bytes16 c;
-    std::memcpy(&c, bytes + i, 16);
-    mask |= detail::top_bits(static_cast<detail::Mask16>(c >= limit)) << i;
-  }
-  return mask;
+  detail::Bytes16 blocks[4];
+  std::memcpy(blocks, bytes, 64);
+  // Most blocks of text in Latin letters are ASCII.
+  if (detail::top_bits(blocks[0] | blocks[1] | blocks[2] | blocks[3]) == 0) return 0;
+  // Bit i: byte i is in [first, first + range].
+  const auto bytes_in = [&](std::uint8_t first, std::uint8_t range) {
+    std::uint64_t mask = 0;
+    for (int i = 0; i < 4; ++i) {
+      mask |= detail::top_bits(static_cast<detail::Mask16>(blocks[i] - first <= range)) << 16 * i;
+    }
+    return mask;
+  };
+  const std::uint8_t limit = form == NormalizationForm::nfc ? 0xCC : 0xC2;
+  const std::uint64_t mask = bytes_in(limit, 0xFF - limit) & ~bytes_in(0xE4, 5);
+  return composes(form) ? mask & ~(bytes_in(0xD0, 1) | bytes_in(0xEB, 1)) : mask;
 }
 
-// Return whether the code point that starts with text[place], a first byte of several, is plain.
-// Most are recognised by their first two bytes. Malformed bytes are plain.
-bool is_plain_at(std::string_view text, std::size_t place, unsigned form) {
-  const auto first = static_cast<unsigned char>(text[place]);
-  if (first < 0xE0) {
-    if (quick_ranges[first & 0x1F] >> form & 1) return true;
-  } else if (first < 0xF0 && place + 1 < text.size()) {
-    const auto second = static_cast<unsigned char>(text[place + 1]);
-    if (quick_ranges[(first & 0x0F) << 6 | (second & 0x3F)] >> form & 1) return true;
+// Return whether the code point that starts with text[place] is plain; of malformed bytes,
+// anything.
+bool may_be_plain(std::string_view text, std::size_t place, unsigned form) {
+  const auto byte = [&](std::size_t i) {
+    return std::uint32_t{static_cast<unsigned char>(text[i])};
+  };
+  if ((byte(place) & 0xF0) != 0xE0 || text.size() - place < 3) {
+    return is_plain(decode_code_point(text, place).value, form);
   }
-  return is_plain(decode_code_point(text, place).value, form);
+  // Without validation, which takes longer than the rest.
+  return is_plain(
+      (byte(place) & 0x0F) << 12 | (byte(place + 1) & 0x3F) << 6 | (byte(place + 2) & 0x3F), form);
 }
 
 }  // namespace
@@ -128,15 +139,12 @@ Normalizer::Span Normalizer::next_span(std::string_view text, std::size_t from) 
   const auto starts_span = [&](const NormalizationRecord& record) {
     return record.flags >> (4 + form) & 1;
   };
-  // ASCII is plain in every form, and so are all code points below U+0300 in NFC, whose first byte
-  // is below 0xCC. Only the first bytes of others are examined.
-  const std::uint8_t limit = form_ == NormalizationForm::nfc ? 0xCC : 0xC2;
   for (std::size_t block = from; block < text.size();) {
-    std::uint64_t mask = bytes_from(text, block, limit);
+    std::uint64_t mask = bytes_to_examine(text, block, form_);
     std::size_t place = block;
     for (; mask != 0; mask &= mask - 1) {
       place = block + static_cast<std::size_t>(std::countr_zero(mask));
-      if (!is_plain_at(text, place, form)) [[unlikely]]
+      if (!may_be_plain(text, place, form)) [[unlikely]]
         break;
     }
     if (mask == 0) {
@@ -145,6 +153,10 @@ Normalizer::Span Normalizer::next_span(std::string_view text, std::size_t from) 
     }
 
     CodePoint next = decode_code_point(text, place);
+    if (is_malformed(next)) {
+      from = block = place + 1;
+      continue;
+    }
     const NormalizationRecord* record = &record_of(next.value);
     std::size_t start = place;
     if (!starts_span(*record) && place > from) {

@@ -48,8 +48,13 @@ void VocabularyTable::insert(std::uint32_t token) {
   index_[place] = hash >> 32 << 32 | (token + 1);
 }
 
-void VocabularyTable::grow_index() {
-  index_.assign(std::max<std::size_t>(1024, 2 * index_.size()), 0);
+void VocabularyTable::reserve(std::size_t num_tokens) {
+  const std::size_t slots = std::bit_ceil(2 * std::min(num_tokens, max_tokens) + 2);
+  if (slots > index_.size()) grow_index(slots);
+}
+
+void VocabularyTable::grow_index(std::size_t slots) {
+  index_.assign(slots, 0);
   for (std::uint32_t token = 0; token < tokens_.size(); ++token) insert(token);
 }
 
@@ -67,7 +72,7 @@ bool VocabularyTable::add(std::uint32_t id, std::string_view bytes) {
   block.append({bytes.data(), bytes.size()});
   tokens_.push_back({id, copy});
   if (2 * tokens_.size() > index_.size()) {
-    grow_index();
+    grow_index(std::max<std::size_t>(1024, 2 * index_.size()));
   } else {
     insert(static_cast<std::uint32_t>(tokens_.size() - 1));
   }
@@ -222,6 +227,7 @@ std::int64_t read_id(const char*& place, const char* end) {
 
 std::optional<VocabularyTable> read_ranks(std::string_view content) {
   VocabularyTable table;
+  table.reserve(content.size() / 16);  // a line of o200k has 18 bytes
   std::string bytes;
   std::int64_t last_rank = -1;
   const char* place = content.data();
@@ -461,6 +467,7 @@ class TokenizerJsonReader {
     const bool is_vocab = name == "vocab";
     if (std::exchange(is_vocab ? has_vocab_ : has_merges_, true)) throw Malformed();
     if (is_vocab) {
+      made_.table.reserve(content_.size() / 64);
       std::string bytes;
       json_.object([&](const std::string& key) {
         if (!unspell(key, bytes)) {

@@ -40,6 +40,8 @@ class VocabularyTable {
   // its bytes merge to, and no other is.
   bool is_by_rank() const { return is_by_rank_; }
 
+  // Prepare the index for this many tokens.
+  void reserve(std::size_t num_tokens);
   // Append a token; false if its id or its bytes are taken or out of range.
   bool add(std::uint32_t id, std::string_view bytes);
   // Append a merge by the bytes of its parts; false if a token is missing or the pair is repeated.
@@ -53,7 +55,7 @@ class VocabularyTable {
  private:
   // The last two parts of a token when its bytes are merged by the ranks of all tokens.
   std::optional<std::pair<Symbol, Symbol>> search_last_two(std::string_view bytes) const;
-  void grow_index();
+  void grow_index(std::size_t slots);
   void insert(std::uint32_t token);
 
   // Tokens are views of blocks, which never move.

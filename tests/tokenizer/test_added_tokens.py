@@ -317,3 +317,20 @@ def test_formats_that_cannot_express_them(tmp_path, vocabulary, message):
     # `special` and a `normalized` without an effect are not stored anywhere but in tokenizer.json.
     plain = vocabulary_of({"<a>": TokenOptions(special=False, normalized=True)})
     Tokenizer.from_vocabulary(plain).save_tiktoken(tmp_path / "ranks.tiktoken")
+
+
+def test_added_tokens_with_the_bytes_of_another_token(tmp_path):
+    """GPT-NeoX has tokens of blanks twice: made by merges, and added."""
+    tokenizer, peer = load_both(tokenizer_json(("NFC",), [("   ", {"normalized"}), ("\n", ())]))
+    assert_same(tokenizer, peer, "a   b\n    c \n")
+    assert tokenizer.encode_ordinary("\n") != tokenizer.encode("\n")
+    assert tokenizer.token_to_id("\n") == tokenizer.special_tokens["\n"]
+    tokenizer.save(tmp_path / "tokenizer.json")
+    assert Tokenizer.load(tmp_path / "tokenizer.json") == tokenizer
+    plain = Tokenizer({0: b"\n", 1: b"a", 2: b"\n"}, [], {"\n": 2})
+    assert plain.encode("a\n") == [1, 2]
+    assert plain.encode_ordinary("a\n") == [1, 0]
+    with pytest.raises(ValueError, match="would lose the special token"):
+        plain.save_files(tmp_path / "vocab.json", tmp_path / "merges.txt")
+    with pytest.raises(ValueError, match="tokens 0 and 2 are both"):
+        Tokenizer({0: b"\n", 1: b"a", 2: b"\n"}, [])
