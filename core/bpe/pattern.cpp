@@ -1,6 +1,9 @@
 #include "pattern.hpp"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <memory>
 
 #include "characters.hpp"
 
@@ -49,6 +52,21 @@ const NamedPattern* find_named(std::string_view step) {
   return found == std::end(named) ? nullptr : found;
 }
 
+// The compiled pattern, shared by all users and never freed. An atomic slot instead of a lock: if a
+// process forks while a thread holds a lock, the lock stays closed in the child.
+std::shared_ptr<const BlockPattern> compiled(const NamedPattern& pattern) {
+  static std::array<std::atomic<const BlockPattern*>, std::size(named)> slots{};
+  std::atomic<const BlockPattern*>& slot = slots[static_cast<std::size_t>(&pattern - named)];
+  const BlockPattern* found = slot.load(std::memory_order_acquire);
+  if (found == nullptr) {
+    auto made = std::make_unique<const BlockPattern>(pattern.regex, pattern.rules);
+    if (slot.compare_exchange_strong(found, made.get(), std::memory_order_acq_rel)) {
+      found = made.release();
+    }
+  }
+  return {std::shared_ptr<const BlockPattern>(), found};
+}
+
 }  // namespace
 
 std::span<const NamedPattern> named_patterns() { return named; }
@@ -63,7 +81,7 @@ Pattern::Pattern(std::span<const std::string> steps) : Pattern(Kind::none) {
     return;
   }
   if (const NamedPattern* found = find_named(steps[0]); found != nullptr && steps.size() == 1) {
-    blocks_ = std::make_shared<const BlockPattern>(found->regex, found->rules);
+    blocks_ = compiled(*found);
     kind_ = Kind::blocks;
     splits_before_blanks_ = true;
     return;
