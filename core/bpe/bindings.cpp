@@ -833,12 +833,15 @@ NB_MODULE(_core, m) {
   m.attr("MAX_THREADS") = tilth::max_threads;
   m.attr("MAX_VOCAB_SIZE") = tilth::max_vocab_size;
   m.attr("MAX_TOKENS") = tilth::max_tokens;
-  nb::typed<nb::dict, nb::str, nb::str> patterns;
+  nb::dict patterns;
   for (const NamedPattern& named : named_patterns()) {
     patterns[nb::str(named.name.data(), named.name.size())] =
         nb::str(named.regex.data(), named.regex.size());
   }
-  m.attr("PATTERNS") = patterns;
+  m.def(
+      "named_patterns", [patterns] { return patterns; },
+      nb::sig("def named_patterns() -> dict[str, str]"),
+      "Return the regexes of the native patterns.");
 
   m.def("split", &split, "text"_a, "pattern"_a,
         nb::sig("def split(text: str | bytes, pattern: list[str]) -> list[str]"),

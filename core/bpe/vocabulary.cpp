@@ -114,6 +114,10 @@ bool VocabularyTable::add_merge(std::string_view left, std::string_view right) {
 // So if the known merges leave two parts, these are the parts. If they leave more, a merge of a
 // higher rank may be between them, which only a search among all tokens finds.
 bool VocabularyTable::recover_merges() {
+  for (int byte = 0; byte < 256; ++byte) {
+    const char only = static_cast<char>(byte);
+    if (find({&only, 1}) == none) return false;
+  }
   GrowingRules recovered(tokens_);
   std::size_t searched = 0;
   for (std::uint32_t i = 0; i < tokens_.size(); ++i) {

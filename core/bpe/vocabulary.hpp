@@ -46,8 +46,8 @@ class VocabularyTable {
   bool add(std::uint32_t id, std::string_view bytes);
   // Append a merge by the bytes of its parts; false if a token is missing or the pair is repeated.
   bool add_merge(std::string_view left, std::string_view right);
-  // Recover the merges from the order of the tokens, which must be that of their ranks. False if
-  // that takes too long, as it does for long tokens that no two tokens make.
+  // Recover the merges from the order of the tokens, which must be that of their ranks. False if a
+  // byte is not a token, or if it takes too long: for long tokens that no two tokens make.
   bool recover_merges();
 
   VocabularyTable copy() const;

@@ -76,7 +76,7 @@ def test_unicode_version_of_the_tables():
 
 def byte_encoder(tokens=None):
     tokens = tokens or [(byte, bytes([byte])) for byte in range(256)]
-    return _core.Encoder(tokens, [], [], ["gpt2"], False)
+    return _core.Encoder(_core.VocabularyTable(tokens, []), [], ["gpt2"], False)
 
 
 class Emptying:
@@ -123,7 +123,7 @@ def test_temporary_token_pairs():
     tokens = []
     tokens += [Pair(tokens, byte) for byte in range(256)] + [(0, b"gone")] * 500
     tokens += [(300 + i, b"token %d" % i) for i in range(10)]
-    with pytest.raises(ValueError, match="token 0 is given twice"):
+    with pytest.raises(ValueError, match="token 0 has an id or bytes that are taken"):
         byte_encoder(tokens)
     tokens = []
     tokens += [Pair(tokens, byte) for byte in range(256)]

@@ -17,7 +17,8 @@ MAX_VOCAB_SIZE: int = 16777216
 
 MAX_TOKENS: int = 1048320
 
-PATTERNS: dict = ...
+def named_patterns() -> dict[str, str]:
+    """Return the regexes of the native patterns."""
 
 def split(text: str | bytes, pattern: list[str]) -> list[str]:
     """Split a text into pieces, whose concatenation is the text."""

@@ -22,12 +22,14 @@ Pattern = str | tuple[str, ...]
 
 MAX_STEPS = 16
 
+_NAMED = _core.named_patterns()
+
 PATTERNS: dict[str, tuple[str, ...]] = {
     # Hand-written splitters of the core; `reference.PATTERNS` has their regexes.
     "gpt2": ("gpt2",),
     "cl100k": ("cl100k",),
     # GPT-4o and gpt-oss; Llama 3; Qwen 2, 2.5 and 3; Mistral. `core/bpe/pattern.cpp` has them.
-    **{name: (_core.PATTERNS[name],) for name in ("o200k", "llama3", "qwen2", "tekken")},
+    **{name: (_NAMED[name],) for name in ("o200k", "llama3", "qwen2", "tekken")},
     "deepseek-v3": (
         r"\p{N}{1,3}",
         "[一-龥぀-ゟ゠-ヿ]+",  # Chinese characters, Hiragana and Katakana

@@ -132,10 +132,9 @@ class Vocabulary:
             self._check_tokens_and_merges()
         for special_token, token_id in self.special_tokens.items():
             encoded = _utf8(special_token)
-            known = (
-                table.find(encoded) == token_id if table else self.tokens.get(token_id) == encoded
-            )
-            if type(token_id) is not int or not known:
+            if type(token_id) is not int or (
+                table.find(encoded) != token_id if table else self.tokens.get(token_id) != encoded
+            ):
                 raise ValueError(
                     f"the special token {short_repr(special_token)} has the id "
                     f"{short_repr(token_id)}, whose bytes differ; add it to the tokens under its id"

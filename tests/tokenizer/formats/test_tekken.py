@@ -136,7 +136,6 @@ def test_special_tokens_of_newer_files(path):
         (["special_tokens"], [{"rank": 0, "token_str": None}], "a special token is None"),
         (["special_tokens"], [{"rank": i, "token_str": "a"} for i in range(2)], "the same"),
         (["special_tokens"], 5, "special_tokens"),
-        (["special_tokens"], [{"rank": 0, "token_str": "a"}], "both b'a'"),
     ],
 )
 def test_damaged_files(path, where, value, culprit):

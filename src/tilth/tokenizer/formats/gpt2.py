@@ -24,7 +24,8 @@ from tilth.tokenizer._core import Encoder
 from tilth.tokenizer.formats.reading import check_plain, explained, read_json, read_text
 from tilth.tokenizer.formats.tiktoken import note_lost
 from tilth.tokenizer.patterns import Pattern
-from tilth.tokenizer.vocabulary import Pair, SpecialTokens, Vocabulary
+from tilth.tokenizer.table import Pair
+from tilth.tokenizer.vocabulary import SpecialTokens, Vocabulary
 
 # A byte whose Latin-1 character is visible spells itself. The others (controls, blanks, the soft
 # hyphen) are the code points from 256 on, in order: all 256 are visible and distinct, and English
@@ -119,8 +120,8 @@ def _problem(vocabulary: Vocabulary) -> str | None:
     if vocabulary.add_prefix_space:
         return "add_prefix_space"
     for token_id in sorted(vocabulary.repeated_ids):
-        token = short_repr(vocabulary.tokens[token_id])
-        return f"the special token {token} beside another token with its bytes"
+        name = short_repr(vocabulary.tokens[token_id])
+        return f"the special token {name} beside another token with its bytes"
     if vocabulary.whole_piece_first:
         # It has no effect if merging makes every token, as for the ranks of GPT-2.
         merging = Encoder(vocabulary.table, [], pattern=[], whole_piece_first=False)

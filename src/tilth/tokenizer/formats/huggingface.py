@@ -31,10 +31,10 @@ from tilth.tokenizer.formats.reading import (
     read_content,
 )
 from tilth.tokenizer.patterns import MAX_STEPS, PATTERNS, Pattern, canonical, steps_of
+from tilth.tokenizer.table import Pair
 from tilth.tokenizer.vocabulary import (
     NO_TEMPLATE,
     NORMALIZERS,
-    Pair,
     Template,
     TokenOptions,
     Vocabulary,

@@ -25,7 +25,8 @@ from tilth.schema import short_repr
 from tilth.tokenizer._core import read_ranks
 from tilth.tokenizer.formats.reading import check_plain, explained, read_content
 from tilth.tokenizer.patterns import NAMES, Pattern, describe
-from tilth.tokenizer.vocabulary import Pair, SpecialTokens, Vocabulary
+from tilth.tokenizer.table import Pair
+from tilth.tokenizer.vocabulary import SpecialTokens, Vocabulary
 
 log = logging.getLogger(__name__)
 
