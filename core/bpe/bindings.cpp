@@ -335,13 +335,6 @@ class Table {
     table_ = std::make_shared<const VocabularyTable>(std::move(made));
   }
 
-  // Return a table with more tokens.
-  Table with_tokens(const nb::list& tokens) const {
-    VocabularyTable made = table_->copy();
-    add_tokens(TokenList(tokens), made);
-    return Table(std::move(made));
-  }
-
   std::size_t num_tokens() const { return table_->tokens().size(); }
   std::size_t num_merges() const { return table_->merges().size(); }
   std::size_t vocab_size() const {
@@ -372,6 +365,8 @@ class Table {
     if (found == VocabularyTable::none) return nb::none();
     return nb::int_(table_->tokens()[found].id);
   }
+
+  bool has_id(std::uint32_t id) const { return table_->has_id(id); }
 
   const VocabularyTable& table() const { return *table_; }
 
@@ -615,7 +610,7 @@ class Codec {
                   .special_tokens = special_tokens.tokens(),
                   .pattern = Pattern(pattern),
                   .whole_piece_first = whole_piece_first,
-                  .merges_are_by_rank = table.is_by_rank(),
+                  .rules = table.rules(),
                   .token_options = token_options,
                   .normalizers = normalizers}),
         decoder_(decoder_of(table, special_tokens, encoder_)) {}
@@ -863,8 +858,7 @@ NB_MODULE(_core, m) {
       .def(nb::init<nb::list, nb::list>(), "tokens"_a, "merges"_a,
            nb::sig("def __init__(self, tokens: list[tuple[int, bytes]], "
                    "merges: list[tuple[bytes, bytes]]) -> None"))
-      .def("with_tokens", &Table::with_tokens, "tokens"_a,
-           nb::sig("def with_tokens(self, tokens: list[tuple[int, bytes]]) -> VocabularyTable"))
+      .def("has_id", &Table::has_id, "id"_a)
       .def("__len__", &Table::num_tokens)
       .def_prop_ro("num_merges", &Table::num_merges)
       .def_prop_ro("vocab_size", &Table::vocab_size)

@@ -86,7 +86,11 @@ class CountingEngine {
   // a safe cut belongs to the job of the chunk before it.
   void count_chunk(const Document& document, std::uint64_t chunk, Worker& worker) {
     Workspace& workspace = workspaces_[worker.index()];
-    if (!workspace.reader) workspace.reader.emplace();
+    if (!workspace.reader) {
+      workspace.reader.emplace([this] {
+        if (options_.progress) options_.progress({done_bytes_, 0});
+      });
+    }
     DocumentReader& reader = *workspace.reader;
     const std::uint64_t chunk_bytes = options_.chunk_bytes;
     const auto cut_of = [&](std::uint64_t i) -> std::uint64_t {

@@ -36,7 +36,10 @@ std::size_t DocumentReader::read(const Document& document, char* to, std::size_t
     const ssize_t n = document.is_stream ? ::read(descriptor_, to + done, size - done)
                                          : ::pread(descriptor_, to + done, size - done,
                                                    static_cast<off_t>(place + done));
-    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EINTR) {
+      if (check_) check_();
+      continue;
+    }
     if (n < 0) fail(*document.path, std::strerror(errno));
     done += static_cast<std::size_t>(n);
     if (document.is_stream) break;  // do not wait for more data of a pipe
@@ -48,8 +51,9 @@ std::size_t DocumentReader::read(const Document& document, char* to, std::size_t
 void DocumentReader::open(const std::string& path) {
   if (descriptor_ >= 0 && path_ == &path) return;
   close();
-  do descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  while (descriptor_ < 0 && errno == EINTR);
+  while ((descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC)) < 0 && errno == EINTR) {
+    if (check_) check_();  // a pipe without a writer blocks
+  }
   if (descriptor_ < 0) fail(path, std::strerror(errno));
   path_ = &path;
 }

@@ -13,6 +13,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
+
+#include "../common/interrupt.hpp"
 
 namespace tilth::bpe {
 
@@ -29,7 +32,8 @@ struct Document {
 // Keeps the last file open between calls.
 class DocumentReader {
  public:
-  DocumentReader() = default;
+  // `check` is called when a signal interrupts a wait for a pipe, and may throw.
+  explicit DocumentReader(InterruptCheck check = {}) : check_(std::move(check)) {}
   DocumentReader(const DocumentReader&) = delete;
   DocumentReader& operator=(const DocumentReader&) = delete;
   ~DocumentReader() { close(); }
@@ -42,6 +46,7 @@ class DocumentReader {
   void open(const std::string& path);
   void close();
 
+  InterruptCheck check_;
   const std::string* path_ = nullptr;
   int descriptor_ = -1;
 };

@@ -99,7 +99,8 @@ MissingByte::MissingByte(unsigned char byte, std::size_t offset)
 
 Encoder::Encoder(const EncoderOptions& options)
     : pattern_(options.pattern),
-      rules_(MergeRules::from_merges(options.tokens, options.merges)),
+      rules_(options.rules != nullptr ? *options.rules
+                                      : MergeRules::from_merges(options.tokens, options.merges)),
       normalizers_(options.normalizers.begin(), options.normalizers.end()),
       table_(options.tokens.size()) {
   std::vector<Token> by_id(options.tokens.begin(), options.tokens.end());
@@ -141,7 +142,7 @@ Encoder::Encoder(const EncoderOptions& options)
 std::vector<char> Encoder::find_whole_tokens(std::span<const Token> tokens,
                                              const EncoderOptions& options) const {
   std::vector<char> stay_whole(tokens.size());
-  if (options.merges_are_by_rank) {
+  if (options.rules != nullptr) {
     std::vector<char> is_made(lengths_.size());
     for (const Merge& merge : options.merges) is_made[merge.result] = 1;
     for (std::size_t i = 0; i < tokens.size(); ++i) {

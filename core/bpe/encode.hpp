@@ -48,8 +48,8 @@ struct EncoderOptions {
   std::span<const Merge> merges = {};  // in rank order
   std::span<const Token> special_tokens = {};
   Pattern pattern = Pattern::gpt2;
-  bool whole_piece_first = false;   // a piece that is a token becomes that token before any merge
-  bool merges_are_by_rank = false;  // VocabularyTable::is_by_rank()
+  bool whole_piece_first = false;     // a piece that is a token becomes that token before any merge
+  const MergeRules* rules = nullptr;  // of the merges, if they come from ranks (vocabulary.hpp)
   std::span<const TokenOptions> token_options = {};     // of special tokens
   std::span<const NormalizationForm> normalizers = {};  // applied one after the other
 };

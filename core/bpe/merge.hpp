@@ -191,6 +191,8 @@ class GrowingRules {
   // Add a rule: the tokens of these indices become the token `result`.
   void add(std::uint32_t left, std::uint32_t right, std::uint32_t result);
 
+  MergeRules take() { return std::move(rules_); }
+
  private:
   std::span<const Token> tokens_;
   MergeRules rules_;

@@ -60,7 +60,7 @@ void VocabularyTable::grow_index(std::size_t slots) {
 
 bool VocabularyTable::add(std::uint32_t id, std::string_view bytes) {
   if (id >= max_vocab_size || bytes.empty() || bytes.size() > longest_token) return false;
-  if (id < ids_.size() && ids_[id]) return false;
+  if (has_id(id)) return false;
   if (find(bytes) != none) return false;
   if (id >= ids_.size()) ids_.resize(std::max<std::size_t>(id + 1, 2 * ids_.size()));
   ids_[id] = true;
@@ -133,7 +133,7 @@ bool VocabularyTable::recover_merges() {
     recovered.add(parts->first, parts->second, i);
     merges_.push_back({tokens_[parts->first].id, tokens_[parts->second].id, tokens_[i].id});
   }
-  is_by_rank_ = true;
+  rules_ = recovered.take();
   return true;
 }
 
@@ -158,25 +158,6 @@ std::optional<std::pair<Symbol, Symbol>> VocabularyTable::search_last_two(
                       right = find(bytes.substr(starts[1]));
   if (left == none || right == none) return std::nullopt;
   return std::pair(left, right);
-}
-
-VocabularyTable VocabularyTable::copy() const {
-  VocabularyTable made;
-  made.tokens_.reserve(tokens_.size());
-  Array<char>& block = made.blocks_.emplace_back();
-  std::size_t bytes = block_bytes;
-  for (const Token& token : tokens_) bytes += token.bytes.size();
-  block.reserve_more(bytes);
-  for (const Token& token : tokens_) {
-    made.tokens_.push_back({token.id, {block.end(), token.bytes.size()}});
-    block.append({token.bytes.data(), token.bytes.size()});
-  }
-  made.merges_ = merges_;
-  made.ids_ = ids_;
-  made.index_ = index_;
-  made.pairs_ = pairs_;
-  made.is_by_rank_ = is_by_rank_;
-  return made;
 }
 
 // --- tiktoken's ranks ----------------------------------------------------------------------------

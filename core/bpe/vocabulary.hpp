@@ -36,9 +36,11 @@ class VocabularyTable {
   // The index of the token with these bytes, or `none`.
   std::uint32_t find(std::string_view bytes) const;
 
-  // Whether the merges come from ranks: then a token of several bytes that a merge makes is what
-  // its bytes merge to, and no other is.
-  bool is_by_rank() const { return is_by_rank_; }
+  // The rules of the merges if they come from ranks: then a token of several bytes that a merge
+  // makes is what its bytes merge to, and no other is. Otherwise null.
+  const MergeRules* rules() const { return rules_ ? &*rules_ : nullptr; }
+
+  bool has_id(std::uint32_t id) const { return id < ids_.size() && ids_[id]; }
 
   // Prepare the index for this many tokens.
   void reserve(std::size_t num_tokens);
@@ -49,8 +51,6 @@ class VocabularyTable {
   // Recover the merges from the order of the tokens, which must be that of their ranks. False if a
   // byte is not a token, or if it takes too long: for long tokens that no two tokens make.
   bool recover_merges();
-
-  VocabularyTable copy() const;
 
  private:
   // The last two parts of a token when its bytes are merged by the ranks of all tokens.
@@ -67,7 +67,7 @@ class VocabularyTable {
   std::vector<std::uint64_t> pairs_;  // hash table: the token indices of merged pairs
   std::string joined_;
   std::uint32_t last_result_ = none;
-  bool is_by_rank_ = false;
+  std::optional<MergeRules> rules_;
 };
 
 // tiktoken's ranks: a token in base64, a blank and its rank per line, in rising order.

@@ -1,10 +1,14 @@
 """Compare training with the specification; test the contract of `train_tokenizer`."""
 
+import contextlib
 import doctest
 import gzip
 import json
 import os
 import random
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow
@@ -286,3 +290,26 @@ train_tokenizer([{str(file)!r}] * 50, 5000)  # 5 GB, half a minute
     # One second to respond, the rest for the interpreter to exit.
     _, errors = ctrl_c_within(1.5, program)
     assert errors.endswith("KeyboardInterrupt\n")
+
+
+def test_ctrl_c_while_a_pipe_has_no_writer(tmp_path):
+    pipe = tmp_path / "pipe.txt"
+    os.mkfifo(pipe)
+    code = (
+        "import sys; from tilth import train_tokenizer; print('go', flush=True); "
+        "train_tokenizer(sys.argv[1])"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, pipe], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    try:
+        process.stdout.readline()
+        for _ in range(100):  # until it waits in open
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(0.2)
+                break
+        assert process.poll() == -signal.SIGINT
+    finally:
+        process.kill()
+        process.communicate()

@@ -2,6 +2,7 @@
 
 Start reading at `reference.py`, the specification. `core/bpe/` is the implementation.
 
+>>> from tilth.tokenizer import train_tokenizer
 >>> tokenizer = train_tokenizer(texts=["the cat sat on the mat"], vocab_size=260)
 >>> tokenizer.decode(tokenizer.encode("the hat"))
 'the hat'

@@ -5,9 +5,9 @@
 >>> from tilth.tokenizer import train_tokenizer
 >>> tokenizer = train_tokenizer(texts=["the cat and the hat"], vocab_size=260)
 >>> longest_tokens(tokenizer, 2)
-[(259, b' the'), (258, b'the')]
+[(257, b'the'), (259, b'nd')]
 >>> bytes_per_token(tokenizer, "the hat")
-1.4
+1.75
 """
 
 import math

@@ -18,14 +18,15 @@ Pair = tuple[bytes, bytes]
 
 
 class TableTokens(Mapping[int, bytes]):
-    """The bytes of each id."""
+    """The bytes of each id; `special` are tokens that are not in the table."""
 
-    def __init__(self, table: VocabularyTable) -> None:
+    def __init__(self, table: VocabularyTable, special: Mapping[int, bytes] | None = None) -> None:
         self.table = table
+        self.special = dict(special or {})
 
     @cached_property
     def _tokens(self) -> dict[int, bytes]:
-        return self.table.tokens()
+        return self.table.tokens() | self.special
 
     def __getitem__(self, token_id: int) -> bytes:
         return self._tokens[token_id]
@@ -34,7 +35,7 @@ class TableTokens(Mapping[int, bytes]):
         return iter(self._tokens)
 
     def __len__(self) -> int:
-        return len(self.table)
+        return len(self.table) + len(self.special)
 
 
 class TableMerges(Sequence[Pair]):

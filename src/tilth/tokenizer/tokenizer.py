@@ -24,7 +24,8 @@ from tilth.tokenizer._core import Encoder
 from tilth.tokenizer.formats import gpt2, huggingface, load, save_folder, tekken, tiktoken
 from tilth.tokenizer.patterns import Pattern, describe, is_native, steps_of
 from tilth.tokenizer.splitting import CustomSplitter
-from tilth.tokenizer.vocabulary import Pair, SpecialTokens, Template, Vocabulary
+from tilth.tokenizer.table import Pair
+from tilth.tokenizer.vocabulary import SpecialTokens, Template, Vocabulary
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,9 +63,8 @@ class Tokenizer:
 
     def _set(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
-        self._vocab_size = max(
-            vocabulary.table.vocab_size, *(i + 1 for i in vocabulary.repeated_ids), 0
-        )
+        special_ids = vocabulary.special_tokens.values()
+        self._vocab_size = max(vocabulary.table.vocab_size, max(special_ids, default=-1) + 1)
         special_tokens = vocabulary.special_tokens
         template = vocabulary.template
         self._before = [special_tokens[token] for token in template.before]

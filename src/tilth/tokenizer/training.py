@@ -25,8 +25,8 @@ from tilth.tokenizer._core import MAX_TOKENS, Trainer, unicode_version
 from tilth.tokenizer.counts import Counting, CountsFile, PieceCounts
 from tilth.tokenizer.patterns import Pattern, describe, is_native, steps_of
 from tilth.tokenizer.splitting import CustomSplitter
+from tilth.tokenizer.table import Pair
 from tilth.tokenizer.tokenizer import Tokenizer
-from tilth.tokenizer.vocabulary import Pair
 
 Paths = StrPath | Iterable[StrPath] | None
 

@@ -121,6 +121,7 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         table = self._native_table()
+        special = self.tokens.special if isinstance(self.tokens, TableTokens) else {}
         mappings = ("special_tokens", "token_options")
         for name in mappings if table else ("tokens", *mappings):
             if not isinstance(value := getattr(self, name), Mapping):
@@ -133,7 +134,9 @@ class Vocabulary:
         for special_token, token_id in self.special_tokens.items():
             encoded = _utf8(special_token)
             if type(token_id) is not int or (
-                table.find(encoded) != token_id if table else self.tokens.get(token_id) != encoded
+                self.tokens.get(token_id) != encoded
+                if table is None
+                else special.get(token_id) != encoded and table.find(encoded) != token_id
             ):
                 raise ValueError(
                     f"the special token {short_repr(special_token)} has the id "
@@ -168,7 +171,10 @@ class Vocabulary:
 
     @cached_property
     def table(self) -> VocabularyTable:
-        """The tokens and merges for the native core, without `repeated_ids`."""
+        """The tokens and merges for the native core.
+
+        Without `repeated_ids`, and possibly without special tokens.
+        """
         if table := self._native_table():
             return table
         tokens = [each for each in self.tokens.items() if each[0] not in self.repeated_ids]
@@ -235,13 +241,18 @@ class Vocabulary:
     ) -> Self:
         """Make a vocabulary of a native table; special tokens that it lacks are added to it."""
         found = _number_special_tokens(special_tokens, table.find, table.vocab_size)
-        encoded = {token: _utf8(token) for token in found}
-        missing = [
-            (i, encoded[token]) for token, i in found.items() if table.find(encoded[token]) != i
-        ]
-        if missing:
-            table = table.with_tokens(missing)
-        return cls(TableTokens(table), TableMerges(table), found, **options)
+        added: dict[int, bytes] = {}
+        for token, token_id in found.items():
+            if (known := table.find(encoded := _utf8(token))) == token_id:
+                continue
+            is_id = type(token_id) is int and 0 <= token_id < MAX_VOCAB_SIZE
+            if known is not None or not is_id or table.has_id(token_id) or token_id in added:
+                problem = f"the special token {short_repr(token)} has the id {short_repr(token_id)}"
+                raise ValueError(
+                    f"{problem}, and the table has its id or its bytes; use from_parts"
+                )
+            added[token_id] = encoded
+        return cls(TableTokens(table, added), TableMerges(table), found, **options)
 
     @cached_property
     def fingerprint(self) -> str:
