@@ -23,8 +23,6 @@ std::string missing_byte_message(unsigned char byte, std::size_t offset) {
 // up, which overlaps the cache misses. Without prefetching, OpenWebText takes 1.7 times as long.
 constexpr std::size_t block_size = 256;
 
-constexpr std::size_t seeded_bytes = std::size_t{2} << 20;
-
 struct Pending {
   PieceKey key;
   const PieceCache::Slot* line;  // where the piece may be
@@ -181,11 +179,6 @@ void Encoder::prepare_cache(Workspace& workspace, std::size_t text_bytes,
   // Workers share the memory of one large cache, down to a quarter of it (20 MB) each.
   const std::size_t divisor = std::bit_ceil(std::min(num_workers, std::size_t{4}));
   workspace.cache.prepare(text_bytes, PieceCache::most_lines / divisor);
-  // 8 MB of OpenWebText take 41 instead of 46 ms. Low ids are frequent; a small text meets few.
-  if (workspace.cache.empty() && text_bytes >= seeded_bytes) {
-    const std::size_t end_id = std::min(text_bytes / 128, std::size_t{max_vocab_size});
-    workspace.cache.seed(table_, static_cast<std::uint32_t>(end_id));
-  }
 }
 
 // In slices, which keeps the ids in a small buffer: page faults on new memory cost more than the

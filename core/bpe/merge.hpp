@@ -60,6 +60,11 @@ class MergeRules {
     const std::uint64_t hash = pair * multiplier;
     return may_have(hash) ? find_rank(pair, hash) : no_rank;
   }
+  // Fetch the slot of a pair, unless the filter excludes it.
+  void prefetch(Symbol left, Symbol right) const {
+    const std::uint64_t hash = (std::uint64_t{left} << 20 | right) * multiplier;
+    if (may_have(hash)) __builtin_prefetch(&pairs_[hash >> shift_]);
+  }
   std::uint32_t rank_of_bytes(unsigned char left, unsigned char right) const {
     return byte_pair_ranks_[std::size_t{left} << 8 | right];
   }
