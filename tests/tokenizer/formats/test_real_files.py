@@ -9,6 +9,8 @@ refused, with the name of the reason: `-rs` lists them.
 import json
 import os
 import random
+import unicodedata
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -83,14 +85,20 @@ def test_ranks(path, tmp_path, monkeypatch):
         options = {"name": path.stem, "pat_str": pattern, "special_tokens": special_tokens}
         options["mergeable_ranks"] = ranks
     peer = tiktoken.Encoding(**options)
-    tokenizer.save_tiktoken(tmp_path / path.name)
-    assert Tokenizer.load(tmp_path / path.name) == tokenizer
+    normalize = str
+    if forms := tokenizer.vocabulary.normalizers:  # Qwen normalizes before it calls tiktoken
+        normalize = partial(unicodedata.normalize, *forms)
+        with pytest.raises(ValueError, match="would lose the normalizer NFC"):
+            tokenizer.save_tiktoken(tmp_path / path.name)
+    else:
+        tokenizer.save_tiktoken(tmp_path / path.name)
+        assert Tokenizer.load(tmp_path / path.name) == tokenizer
     tokenizer.save(tmp_path / "tokenizer.json")
     again = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     for text in texts(tokenizer.special_tokens):
         ids = tokenizer.encode(text)
-        assert peer.encode(text, allowed_special="all") == ids
-        assert peer.encode_ordinary(text) == tokenizer.encode_ordinary(text)
+        assert peer.encode(normalize(text), allowed_special="all") == ids
+        assert peer.encode_ordinary(normalize(text)) == tokenizer.encode_ordinary(text)
         assert again.encode(text).ids == ids
 
 
