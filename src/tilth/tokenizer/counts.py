@@ -258,7 +258,7 @@ class CountsFile:
         self.num_pieces, self.total = NUMBERS.unpack(end[: NUMBERS.size])
         self._checksum = end[NUMBERS.size :]
         if self.num_pieces > self.size_bytes // MIN_RECORD_BYTES:
-            problem = f"is truncated or damaged (it has no room for {self.num_pieces:,} pieces)"
+            problem = f"is truncated or damaged (it is too short for {self.num_pieces:,} pieces)"
             raise FileError(path, problem, HINT)
         self.settings = _settings(path, header)
         self._digest = hashlib.sha256(start + header)
