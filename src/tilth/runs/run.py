@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import tomli_w
@@ -124,6 +124,11 @@ class Run:
             except (OSError, ValueError):
                 if checkpoint.folder.is_dir():
                     raise
+
+    @property
+    def state(self) -> Literal["running", "finished", "stopped"]:
+        """Whether a process trains it now, it reached its last step, or neither."""
+        return "running" if self.is_running else "finished" if self.is_finished else "stopped"
 
     @property
     def is_finished(self) -> bool:
