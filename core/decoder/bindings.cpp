@@ -43,13 +43,12 @@ Norm norm_of(std::string_view name) {
 
 using Weights = nb::typed<nb::dict, nb::str, nb::object>;
 
-std::shared_ptr<const Network> make_network(const Weights& weights, const nb::int_& vocab_size,
-                                            const nb::int_& context_length, const nb::int_& d_model,
-                                            const nb::int_& num_layers, const nb::int_& num_heads,
-                                            const nb::int_& num_kv_heads, const nb::int_& d_ff,
-                                            double rope_theta, double norm_epsilon,
-                                            std::string_view norm, bool has_rope, bool is_gated,
-                                            bool is_tied, bool has_qk_norm, bool is_int8) {
+std::shared_ptr<const Network> make_network(
+    const Weights& weights, const nb::int_& vocab_size, const nb::int_& context_length,
+    const nb::int_& d_model, const nb::int_& num_layers, const nb::int_& num_heads,
+    const nb::int_& num_kv_heads, const nb::int_& d_head, const nb::int_& d_ff,
+    std::vector<double> rope_frequencies, double norm_epsilon, std::string_view norm, bool is_gated,
+    bool is_tied, bool has_qk_norm, bool has_qkv_bias, bool is_int8) {
   const auto dimension = [](const char* name, const nb::int_& number) {
     return size_of(name, number, tilth::max_dimension);
   };
@@ -59,14 +58,15 @@ std::shared_ptr<const Network> make_network(const Weights& weights, const nb::in
                        .num_layers = dimension("num_layers", num_layers),
                        .num_heads = dimension("num_heads", num_heads),
                        .num_kv_heads = dimension("num_kv_heads", num_kv_heads),
+                       .d_head = dimension("d_head", d_head),
                        .d_ff = dimension("d_ff", d_ff),
-                       .rope_theta = rope_theta,
+                       .rope_frequencies = std::move(rope_frequencies),
                        .norm_epsilon = static_cast<float>(norm_epsilon),
                        .norm = norm_of(norm),
-                       .has_rope = has_rope,
                        .is_gated = is_gated,
                        .is_tied = is_tied,
-                       .has_qk_norm = has_qk_norm};
+                       .has_qk_norm = has_qk_norm,
+                       .has_qkv_bias = has_qkv_bias};
   // The dict keeps every array alive until the network has copied it.
   std::size_t num_used = 0;
   const auto source = [&](const std::string& name, std::size_t rows, std::size_t columns) {
@@ -173,9 +173,9 @@ NB_MODULE(_core, m) {
 
   nb::class_<Network>(m, "Network", "Weights packed for the processor; see network.hpp.")
       .def(nb::new_(&make_network), "weights"_a, nb::kw_only(), "vocab_size"_a, "context_length"_a,
-           "d_model"_a, "num_layers"_a, "num_heads"_a, "num_kv_heads"_a, "d_ff"_a, "rope_theta"_a,
-           "norm_epsilon"_a, "norm"_a, "has_rope"_a, "is_gated"_a, "is_tied"_a, "has_qk_norm"_a,
-           "is_int8"_a);
+           "d_model"_a, "num_layers"_a, "num_heads"_a, "num_kv_heads"_a, "d_head"_a, "d_ff"_a,
+           "rope_frequencies"_a, "norm_epsilon"_a, "norm"_a, "is_gated"_a, "is_tied"_a,
+           "has_qk_norm"_a, "has_qkv_bias"_a, "is_int8"_a);
   nb::class_<GuardedDecoder>(m, "Decoder",
                              "Computes logits with a key/value cache; see decoder.hpp.")
       .def(nb::init<std::shared_ptr<const Network>, nb::int_, std::string_view>(), "network"_a,

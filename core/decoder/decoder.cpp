@@ -25,12 +25,12 @@ Decoder::Decoder(std::shared_ptr<const Network> network, std::size_t num_threads
       team_(num_threads),
       stream_(shape_.d_model),
       normalized_(shape_.d_model),
-      heads_(shape_.d_model + 2 * shape_.d_kv()),
-      mixed_(shape_.d_model),
+      heads_(shape_.d_query() + 2 * shape_.d_kv()),
+      mixed_(shape_.d_query()),
       added_(shape_.d_model),
       hidden_(shape_.d_ff) {
   if (network_->precision() == Precision::int8) {
-    const std::size_t widest = padded(std::max(shape_.d_model, shape_.d_ff));
+    const std::size_t widest = padded(std::max({shape_.d_model, shape_.d_ff, shape_.d_query()}));
     quantized_ = Array<std::int8_t>::zeros(checked_multiply(tokens_per_block, widest));
     scales_ = Array<float>::zeros(tokens_per_block * (widest / block_columns));
   }
@@ -45,7 +45,7 @@ void Decoder::reserve(std::size_t positions, Interruption& interruption) {
   const std::size_t most = padded(shape_.context_length, positions_per_block);
   const std::size_t wanted = padded(std::max(positions, 2 * capacity_), positions_per_block);
   const std::size_t capacity = std::min(wanted, most);
-  const std::size_t d_head = shape_.d_head(), value_width = padded(d_head, 8), half = d_head / 2;
+  const std::size_t d_head = shape_.d_head, value_width = padded(d_head, 8), half = d_head / 2;
   const std::size_t num_caches = checked_multiply(shape_.num_layers, shape_.num_kv_heads);
 
   auto keys = Array<float>::zeros(checked_multiply(num_caches, capacity, d_head));
@@ -61,19 +61,14 @@ void Decoder::reserve(std::size_t positions, Interruption& interruption) {
     interruption.poll();
   }
   Array<float> cosines, sines;
-  if (shape_.has_rope) {
+  if (shape_.has_rope()) {
     cosines = Array<float>::zeros(checked_multiply(capacity, half));
     sines = Array<float>::zeros(checked_multiply(capacity, half));
     std::copy_n(cosines_.data(), cosines_.size(), cosines.data());
     std::copy_n(sines_.data(), sines_.size(), sines.data());
-    std::vector<double> frequencies(half);
-    for (std::size_t k = 0; k < half; ++k) {
-      const double exponent = -static_cast<double>(2 * k) / static_cast<double>(d_head);
-      frequencies[k] = std::pow(shape_.rope_theta, exponent);
-    }
     for (std::size_t position = capacity_; position < capacity; ++position) {
       for (std::size_t k = 0; k < half; ++k) {
-        const double angle = static_cast<double>(position) * frequencies[k];
+        const double angle = static_cast<double>(position) * shape_.rope_frequencies[k];
         cosines[position * half + k] = static_cast<float>(std::cos(angle));
         sines[position * half + k] = static_cast<float>(std::sin(angle));
       }
@@ -90,12 +85,12 @@ void Decoder::reserve(std::size_t positions, Interruption& interruption) {
 
 float* Decoder::keys(std::size_t layer, std::size_t kv_head) {
   const std::size_t cache = layer * shape_.num_kv_heads + kv_head;
-  return keys_.data() + cache * capacity_ * shape_.d_head();
+  return keys_.data() + cache * capacity_ * shape_.d_head;
 }
 
 float* Decoder::values(std::size_t layer, std::size_t kv_head) {
   const std::size_t cache = layer * shape_.num_kv_heads + kv_head;
-  return values_.data() + cache * capacity_ * padded(shape_.d_head(), 8);
+  return values_.data() + cache * capacity_ * padded(shape_.d_head, 8);
 }
 
 void Decoder::check_fits(std::size_t num_ids) const {
@@ -180,7 +175,7 @@ void Decoder::attend(const Layer& layer, std::size_t layer_index, std::size_t nu
   Rows& input = shape_.norm == Norm::pre ? normalized(layer.ln1, num_tokens) : stream_;
   multiply(layer.queries_keys_values, input, num_tokens, heads_);
   place_heads(layer, layer_index, num_tokens);
-  const std::size_t d_head = shape_.d_head(), group = shape_.num_heads / shape_.num_kv_heads;
+  const std::size_t d_head = shape_.d_head, group = shape_.num_heads / shape_.num_kv_heads;
   // All tokens of a head in one job, so its keys and values stay in the processor's cache.
   team_.run(shape_.num_heads, [&](std::size_t head, std::size_t worker) {
     float* scores = worker_scratch_.data() + worker * (capacity_ + padded(d_head));
@@ -222,7 +217,7 @@ void Decoder::feed_forward(const Layer& layer, std::size_t num_tokens) {
 
 // Normalize and rotate queries and keys; store keys and values in the cache.
 void Decoder::place_heads(const Layer& layer, std::size_t layer_index, std::size_t num_tokens) {
-  const std::size_t d_head = shape_.d_head(), value_width = padded(d_head, 8);
+  const std::size_t d_head = shape_.d_head, value_width = padded(d_head, 8);
   const float scale = 1.0f / std::sqrt(static_cast<float>(d_head));
   const auto normalize = [&](float* head, const Array<float>& weight) {
     if (weight.size() == 0) return;
@@ -234,6 +229,7 @@ void Decoder::place_heads(const Layer& layer, std::size_t layer_index, std::size
   };
   for (std::size_t t = 0; t < num_tokens; ++t) {
     const std::size_t position = length_ + t;
+    for (std::size_t i = 0; i < layer.biases.size(); ++i) heads_[t][i] += layer.biases.data()[i];
     for (std::size_t h = 0; h < shape_.num_heads; ++h) {
       float* query = heads_[t] + h * d_head;
       normalize(query, layer.q_norm);
@@ -241,7 +237,7 @@ void Decoder::place_heads(const Layer& layer, std::size_t layer_index, std::size
       for (std::size_t d = 0; d < d_head; ++d) query[d] *= scale;
     }
     for (std::size_t h = 0; h < shape_.num_kv_heads; ++h) {
-      float* key = heads_[t] + shape_.d_model + h * d_head;
+      float* key = heads_[t] + shape_.d_query() + h * d_head;
       normalize(key, layer.k_norm);
       rotate(key, position);
       float* column = keys(layer_index, h) +
@@ -254,8 +250,8 @@ void Decoder::place_heads(const Layer& layer, std::size_t layer_index, std::size
 }
 
 void Decoder::rotate(float* head, std::size_t position) const {
-  if (!shape_.has_rope) return;
-  const std::size_t half = shape_.d_head() / 2;
+  if (!shape_.has_rope()) return;
+  const std::size_t half = shape_.d_head / 2;
   const float* cosines = cosines_.data() + position * half;
   const float* sines = sines_.data() + position * half;
   for (std::size_t k = 0; k < half; ++k) {

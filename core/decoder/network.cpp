@@ -29,22 +29,21 @@ Array<float> padded_copy(const float* data, std::size_t size) {
 
 void Shape::check() const {
   const auto reject = [](const std::string& problem) { throw std::invalid_argument(problem); };
-  const std::pair<const char*, std::size_t> numbers[] = {{"vocab_size", vocab_size},
-                                                         {"context_length", context_length},
-                                                         {"d_model", d_model},
-                                                         {"num_layers", num_layers},
-                                                         {"num_heads", num_heads},
-                                                         {"num_kv_heads", num_kv_heads},
-                                                         {"d_ff", d_ff}};
+  const std::pair<const char*, std::size_t> numbers[] = {
+      {"vocab_size", vocab_size}, {"context_length", context_length},
+      {"d_model", d_model},       {"num_layers", num_layers},
+      {"num_heads", num_heads},   {"num_kv_heads", num_kv_heads},
+      {"d_head", d_head},         {"d_ff", d_ff}};
   for (const auto& [name, number] : numbers) {
     if (number < 1 || number > max_dimension) {
       reject(std::string(name) + " is " + std::to_string(number) + "; give 1 to " +
              std::to_string(max_dimension));
     }
   }
-  if (d_model % num_heads != 0) reject("d_model is not a multiple of num_heads");
   if (num_heads % num_kv_heads != 0) reject("num_heads is not a multiple of num_kv_heads");
-  if (has_rope && d_head() % 2 != 0) reject("RoPE needs heads of an even width");
+  if (has_rope() && (d_head % 2 != 0 || rope_frequencies.size() != d_head / 2)) {
+    reject("RoPE needs heads of an even width, and a frequency for each pair");
+  }
 }
 
 Matrix::Matrix(const std::vector<const float*>& rows, std::size_t columns, Precision precision)
@@ -103,7 +102,8 @@ void Matrix::multiply(const Kernels& kernels, const Operand& x, std::size_t firs
 Network::Network(const Shape& shape, Precision precision, const WeightSource& source)
     : shape_(shape), precision_(precision) {
   shape.check();
-  const std::size_t d_model = shape.d_model, d_ff = shape.d_ff, d_kv = shape.d_kv();
+  const std::size_t d_model = shape.d_model, d_ff = shape.d_ff;
+  const std::size_t d_query = shape.d_query(), d_kv = shape.d_kv();
   const float* embeddings = source("token_embeddings.weight", shape.vocab_size, d_model);
   embeddings_ = Array<float>::zeros(checked_multiply(shape.vocab_size, d_model));
   std::copy_n(embeddings, embeddings_.size(), embeddings_.data());
@@ -118,23 +118,32 @@ Network::Network(const Shape& shape, Precision precision, const WeightSource& so
     const auto weight = [&](const std::string& name, std::size_t rows, std::size_t columns) {
       return source("layers." + std::to_string(i) + "." + name + ".weight", rows, columns);
     };
+    const auto bias = [&](const std::string& name, std::size_t size) {
+      return source("layers." + std::to_string(i) + "." + name + ".bias", 1, size);
+    };
     Layer& layer = layers_.emplace_back();
     if (shape.norm != Norm::none) {
       layer.ln1 = padded_copy(weight("ln1", 1, d_model), d_model);
       layer.ln2 = padded_copy(weight("ln2", 1, d_model), d_model);
     }
     if (shape.has_qk_norm) {
-      layer.q_norm = padded_copy(weight("attn.q_norm", 1, shape.d_head()), shape.d_head());
-      layer.k_norm = padded_copy(weight("attn.k_norm", 1, shape.d_head()), shape.d_head());
+      layer.q_norm = padded_copy(weight("attn.q_norm", 1, shape.d_head), shape.d_head);
+      layer.k_norm = padded_copy(weight("attn.k_norm", 1, shape.d_head), shape.d_head);
     }
-    auto rows = rows_of(weight("attn.q_proj", d_model, d_model), d_model, d_model);
+    auto rows = rows_of(weight("attn.q_proj", d_query, d_model), d_query, d_model);
     for (const char* name : {"attn.k_proj", "attn.v_proj"}) {
       const auto more = rows_of(weight(name, d_kv, d_model), d_kv, d_model);
       rows.insert(rows.end(), more.begin(), more.end());
     }
     layer.queries_keys_values = Matrix(rows, d_model, precision);
-    layer.output = Matrix(rows_of(weight("attn.output_proj", d_model, d_model), d_model, d_model),
-                          d_model, precision);
+    layer.output = Matrix(rows_of(weight("attn.output_proj", d_model, d_query), d_model, d_query),
+                          d_query, precision);
+    if (shape.has_qkv_bias) {
+      layer.biases = Array<float>::zeros(d_query + 2 * d_kv);
+      std::copy_n(bias("attn.q_proj", d_query), d_query, layer.biases.data());
+      std::copy_n(bias("attn.k_proj", d_kv), d_kv, layer.biases.data() + d_query);
+      std::copy_n(bias("attn.v_proj", d_kv), d_kv, layer.biases.data() + d_query + d_kv);
+    }
 
     std::vector<std::vector<const float*>> parts = {
         rows_of(weight("ffn.w1", d_ff, d_model), d_ff, d_model)};

@@ -30,21 +30,23 @@ enum class Precision { float32, int8 };
 
 // The fields of tilth.config.ModelConfig.
 struct Shape {
-  std::size_t vocab_size, context_length, d_model, num_layers, num_heads, num_kv_heads, d_ff;
-  double rope_theta = 10000.0;
-  float norm_epsilon;  // of every RMSNorm
+  std::size_t vocab_size, context_length, d_model, num_layers, num_heads, num_kv_heads, d_head,
+      d_ff;
+  std::vector<double> rope_frequencies = {};  // radians per position of each pair; empty: no RoPE
+  float norm_epsilon;                         // of every RMSNorm
   Norm norm = Norm::pre;
-  bool has_rope = true;
   bool is_gated = true;  // swiglu, else silu
   bool is_tied = false;
   bool has_qk_norm = false;
+  bool has_qkv_bias = false;
 
-  std::size_t d_head() const { return d_model / num_heads; }
-  std::size_t d_kv() const { return num_kv_heads * d_head(); }
+  bool has_rope() const { return !rope_frequencies.empty(); }
+  std::size_t d_query() const { return num_heads * d_head; }
+  std::size_t d_kv() const { return num_kv_heads * d_head; }
 
-  // Throws std::invalid_argument unless every number is in [1, max_dimension], num_heads divides
-  // d_model and num_kv_heads divides num_heads. After it, divisions by these numbers and products
-  // of two of them are safe.
+  // Throws std::invalid_argument unless every number is in [1, max_dimension], num_kv_heads divides
+  // num_heads and RoPE has d_head / 2 frequencies. After it, divisions by these numbers and
+  // products of two of them are safe.
   void check() const;
 };
 
@@ -83,6 +85,7 @@ class Matrix {
 
 struct Layer {
   Array<float> ln1, ln2, q_norm, k_norm;  // empty if absent
+  Array<float> biases;                    // of queries, keys and values; empty if absent
   Matrix queries_keys_values;             // the rows of all three
   Matrix output;
   Matrix gate_value;  // 8 rows of w1, 8 of w3, 8 of w1, ...; without a gate, w1

@@ -36,6 +36,14 @@ Vector norm(const Vector& x, const std::vector<float>& weight) {
   return y;
 }
 
+std::vector<double> frequencies_of(std::size_t d_head) {
+  std::vector<double> frequencies(d_head / 2);
+  for (std::size_t k = 0; k < frequencies.size(); ++k) {
+    frequencies[k] = std::pow(10000.0, -2.0 * static_cast<double>(k) / static_cast<double>(d_head));
+  }
+  return frequencies;
+}
+
 Vector sum(const Vector& a, const Vector& b) {
   Vector y(a.size());
   for (std::size_t i = 0; i < a.size(); ++i) y[i] = a[i] + b[i];
@@ -77,12 +85,12 @@ class Reference {
 
  private:
   Vector head(const Vector& x, std::size_t h, const std::string& norm_name) const {
-    Vector y = part(x, h * shape_.d_head(), shape_.d_head());
+    Vector y = part(x, h * shape_.d_head, shape_.d_head);
     if (shape_.has_qk_norm) y = norm(y, weights_.at(norm_name));
-    for (std::size_t k = 0; shape_.has_rope && k < y.size(); k += 2) {
+    for (std::size_t k = 0; shape_.has_rope() && k < y.size(); k += 2) {
       const double angle =
           static_cast<double>(position_) *
-          std::pow(shape_.rope_theta, -static_cast<double>(k) / static_cast<double>(y.size()));
+          std::pow(10000.0, -static_cast<double>(k) / static_cast<double>(y.size()));
       const double even = y[k], odd = y[k + 1];
       y[k] = even * std::cos(angle) - odd * std::sin(angle);
       y[k + 1] = even * std::sin(angle) + odd * std::cos(angle);
@@ -91,17 +99,22 @@ class Reference {
   }
 
   Vector attention(const Vector& x, std::size_t layer, const std::string& name) {
-    const Vector q = product(weights_.at(name + "q_proj.weight"), x);
-    const Vector k = product(weights_.at(name + "k_proj.weight"), x);
-    const std::size_t d_head = shape_.d_head(), group = shape_.num_heads / shape_.num_kv_heads;
+    const auto projected = [&](const std::string& part) {
+      const Vector y = product(weights_.at(name + part + ".weight"), x);
+      if (!shape_.has_qkv_bias) return y;
+      const auto& bias = weights_.at(name + part + ".bias");
+      return sum(y, Vector(bias.begin(), bias.end()));
+    };
+    const Vector q = projected("q_proj"), k = projected("k_proj");
+    const std::size_t d_head = shape_.d_head, group = shape_.num_heads / shape_.num_kv_heads;
     Vector all_keys;
     for (std::size_t h = 0; h < shape_.num_kv_heads; ++h) {
       const Vector key = head(k, h, name + "k_norm.weight");
       all_keys.insert(all_keys.end(), key.begin(), key.end());
     }
     keys_[layer].push_back(all_keys);
-    values_[layer].push_back(product(weights_.at(name + "v_proj.weight"), x));
-    Vector mixed(shape_.d_model);
+    values_[layer].push_back(projected("v_proj"));
+    Vector mixed(shape_.d_query());
     for (std::size_t h = 0; h < shape_.num_heads; ++h) {
       const Vector query = head(q, h, name + "q_norm.weight");
       const std::size_t first = h / group * d_head;
@@ -234,22 +247,29 @@ int main() {
                        .num_layers = 2,
                        .num_heads = 4,
                        .num_kv_heads = 4,
+                       .d_head = 8,
                        .d_ff = 40,
+                       .rope_frequencies = frequencies_of(8),
                        .norm_epsilon = 1e-5f};
-  std::vector<Shape> shapes(8, plain);
+  std::vector<Shape> shapes(10, plain);
   shapes[1].num_kv_heads = 2;
   shapes[2].norm = Norm::post;
   shapes[3].norm = Norm::none;
-  shapes[4].has_rope = false;
+  shapes[4].rope_frequencies.clear();
   shapes[5].is_gated = false;
   shapes[6].is_tied = true;
   shapes[7].has_qk_norm = true;
+  shapes[8].has_qkv_bias = true;
+  shapes[9].d_head = 22;
+  shapes[9].rope_frequencies = frequencies_of(22);
   for (int i = 0; i < 6; ++i) {
     Shape shape = plain;
     shape.num_kv_heads = 1 + random() % 3;
     shape.num_heads = shape.num_kv_heads * (1 + random() % 3);
-    shape.has_rope = random() % 2 == 0;
-    shape.d_model = shape.num_heads * (1 + random() % 20) * (shape.has_rope ? 2 : 1);
+    const bool has_rope = random() % 2 == 0;
+    shape.d_head = (1 + random() % 20) * (has_rope ? 2 : 1);
+    shape.rope_frequencies = frequencies_of(has_rope ? shape.d_head : 0);
+    shape.d_model = 1 + random() % 90;
     shape.d_ff = 1 + random() % 90;
     shape.vocab_size = 1 + random() % 70;
     shape.context_length = 1 + random() % 140;
@@ -257,6 +277,7 @@ int main() {
     shape.is_gated = random() % 2 == 0;
     shape.is_tied = random() % 2 == 0;
     shape.has_qk_norm = random() % 2 == 0;
+    shape.has_qkv_bias = random() % 2 == 0;
     shapes.push_back(shape);
   }
   for (const Shape& shape : shapes) check_shape(shape, random);

@@ -9,11 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.model.test_transformer import OTHER_FAMILIES, copied_into_hugging_face
 from tests.model.test_transformer import VARIANTS as MODEL_VARIANTS
 from tilth.generation import LanguageModel, _core
 from tilth.generation.native_decoder import make_network
 
 VARIANTS = MODEL_VARIANTS | {
+    "all and more": MODEL_VARIANTS["all"] | {"head_dim": 6, "norm_eps": 1e-3, "qkv_bias": True},
     "other theta": {"rope_theta": 50.0},
     "widths that fill no register": {"d_model": 24, "d_ff": 37, "vocab_size": 271},
     "heads of three": {"d_model": 12, "d_ff": 5, "position": "none"},
@@ -59,6 +61,17 @@ def test_logits_equal_those_of_torch(make_model, name, kernels):
     assert decoder.length == LONG
 
 
+@pytest.mark.parametrize("changes", OTHER_FAMILIES, ids=["llama3", "qwen2", "qwen3"])
+def test_logits_equal_those_of_hugging_face(make_model, changes):
+    model = make_model(context_length=LONG, **changes)
+    ids = some_ids(model)
+    other = copied_into_hugging_face(model)
+    with torch.no_grad():
+        reference = other(input_ids=torch.tensor([ids]), use_cache=False).logits[0].numpy()
+    found = _core.Decoder(network_of(model), 2).extend(ids, every=True)
+    np.testing.assert_allclose(found, reference, rtol=0, atol=1e-4)
+
+
 @pytest.mark.parametrize("is_int8", [False, True])
 @pytest.mark.parametrize("name", ["plain", "all", "widths that fill no register"])
 def test_bits_are_equal_for_any_split_and_number_of_threads(make_model, name, is_int8):
@@ -102,13 +115,15 @@ def test_int8_rounds_weights_and_inputs_and_nothing_else(make_model, name, kerne
         return torch.where(scale > 0, (x / scale.clamp(min=1e-300)).round() * scale, 0.0)
 
     class Rounded(torch.nn.Module):
-        def __init__(self, weight):
+        def __init__(self, weight, bias=None):
             super().__init__()
             self.weight = torch.nn.Parameter(rounded(weight.detach()))
+            self.bias = 0.0 if bias is None else bias.detach()
 
         def forward(self, x):
             blocks = torch.nn.functional.pad(x, (0, -x.shape[-1] % 32)).unflatten(-1, (-1, 32))
-            return rounded(blocks).flatten(-2)[..., : x.shape[-1]] @ self.weight.T
+            inputs = rounded(blocks).flatten(-2)[..., : x.shape[-1]]
+            return inputs @ self.weight.T + self.bias
 
     weights = {name: weight.float().numpy() for name, weight in model.state_dict().items()}
     head = Rounded(model.head_weight)
@@ -117,7 +132,7 @@ def test_int8_rounds_weights_and_inputs_and_nothing_else(make_model, name, kerne
             part.fast = False
             for child, module in list(part.named_children()):
                 if child in {"q_proj", "k_proj", "v_proj", "output_proj", "w1", "w2", "w3"}:
-                    setattr(part, child, Rounded(module.weight))
+                    setattr(part, child, Rounded(module.weight, module.bias))
     with torch.no_grad():
         reference = head(model.hidden(torch.tensor([ids])))[0].numpy()
     decoder = _core.Decoder(network_of(model, is_int8=True, weights=weights), 2, kernels)
@@ -278,6 +293,7 @@ NUMBERS = [
     "num_layers",
     "num_heads",
     "num_kv_heads",
+    "d_head",
     "d_ff",
 ]
 
@@ -290,9 +306,10 @@ def network_with(other=(), **changes):
     weights["token_embeddings.weight"] = np.arange(10, dtype=np.float32).reshape(5, 2)
     weights |= dict(other)
     shape = {"vocab_size": 5, "context_length": 8, "d_model": 2, "num_layers": 1, "num_heads": 1}
-    shape |= {"num_kv_heads": 1, "d_ff": 2, "rope_theta": 1e4, "norm_epsilon": 1e-5, "norm": "none"}
-    flags = {"has_rope": True, "is_gated": False, "is_tied": True, "has_qk_norm": False}
-    return _core.Network(weights, **(shape | flags | {"is_int8": False} | changes))
+    shape |= {"num_kv_heads": 1, "d_head": 2, "d_ff": 2, "rope_frequencies": [1.0]}
+    flags = {"norm_epsilon": 1e-5, "norm": "none", "is_gated": False, "is_tied": True}
+    flags |= {"has_qk_norm": False, "has_qkv_bias": False, "is_int8": False}
+    return _core.Network(weights, **(shape | flags | changes))
 
 
 @pytest.mark.parametrize("is_int8", [False, True])
@@ -385,9 +402,9 @@ for i in range(layers):
     for part in "attn.q_proj attn.k_proj attn.v_proj attn.output_proj ffn.w1 ffn.w2".split():
         weights[f"layers.{i}.{part}.weight"] = square
 network = _core.Network(weights, vocab_size=50, context_length=n, d_model=d, num_layers=layers,
-    num_heads=8, num_kv_heads=8, d_ff=d, rope_theta=1e4, norm_epsilon=1e-5,
-    norm="none", has_rope=True, is_gated=False,
-    is_tied=True, has_qk_norm=False, is_int8=False)
+    num_heads=8, num_kv_heads=8, d_head=64, d_ff=d, rope_frequencies=[1e-3] * 32,
+    norm_epsilon=1e-5, norm="none", is_gated=False,
+    is_tied=True, has_qk_norm=False, has_qkv_bias=False, is_int8=False)
 decoder = _core.Decoder(network, 2)
 decoder.extend([1] * 10)
 print("ready", flush=True)

@@ -26,7 +26,7 @@ def draw(scores: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C'
 class Network:
     """Weights packed for the processor; see network.hpp."""
 
-    def __init__(self, weights: dict[str, object], *, vocab_size: int, context_length: int, d_model: int, num_layers: int, num_heads: int, num_kv_heads: int, d_ff: int, rope_theta: float, norm_epsilon: float, norm: str, has_rope: bool, is_gated: bool, is_tied: bool, has_qk_norm: bool, is_int8: bool) -> None: ...
+    def __init__(self, weights: dict[str, object], *, vocab_size: int, context_length: int, d_model: int, num_layers: int, num_heads: int, num_kv_heads: int, d_head: int, d_ff: int, rope_frequencies: Sequence[float], norm_epsilon: float, norm: str, is_gated: bool, is_tied: bool, has_qk_norm: bool, has_qkv_bias: bool, is_int8: bool) -> None: ...
 
 class Decoder:
     """Computes logits with a key/value cache; see decoder.hpp."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilth.config.model import NORM_EPSILON, ModelConfig
+from tilth.config.model import ModelConfig
 from tilth.config.parameters import drop_tied_head
 from tilth.generation import _core
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 CONFIG_NAMES = (
     *("vocab_size", "context_length", "d_model", "num_layers", "num_heads", "num_kv_heads"),
-    *("d_ff", "rope_theta", "norm"),
+    *("d_head", "d_ff", "rope_frequencies", "norm"),
 )
 
 
@@ -51,10 +51,10 @@ def make_network(
     return _core.Network(
         arrays,
         **shape,
-        norm_epsilon=NORM_EPSILON,
-        has_rope=config.position == "rope",
+        norm_epsilon=config.norm_eps,
         is_gated=config.ffn == "swiglu",
         is_tied=config.tie_embeddings,
         has_qk_norm=config.qk_norm,
+        has_qkv_bias=config.qkv_bias,
         is_int8=is_int8,
     )
