@@ -87,7 +87,7 @@ class MachineConfig:
     device: Unicode | None = None
     """cpu, cuda, cuda:1 or mps; default the best available."""
     dtype: Dtype | None = None
-    """Autocast dtype; weights stay float32. Default bfloat16 on CUDA, float32 elsewhere."""
+    """Autocast dtype; weights stay float32. Default bfloat16 on CUDA, measured on a CPU."""
     compile: bool | None = None
     """Compile the model with torch.compile; default: only if a measurement shows a gain."""
     threads: Threads | None = None

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tilth.config.training import OptimizerConfig, ResolvedConfig, ResolvedMachine, TrainingConfig
+from tilth.config.training import (
+    Dtype,
+    OptimizerConfig,
+    ResolvedConfig,
+    ResolvedMachine,
+    TrainingConfig,
+)
 from tilth.data import Batches, Data
 from tilth.model import TransformerLM, chunked_cross_entropy
 from tilth.optim import AdamW, Muon, clip_gradients, decay_groups, muon_groups, schedule
@@ -34,11 +40,20 @@ def make_batches(config: TrainingConfig, data: Data, device: torch.device | str)
     )
 
 
-def make_optimizer(model: TransformerLM, config: OptimizerConfig) -> AdamW:
-    """Return the optimizer of a config; only matrices have weight decay."""
+def make_optimizer(
+    model: TransformerLM, config: OptimizerConfig, dtype: Dtype = "float32"
+) -> AdamW:
+    """Return the optimizer of a config; only matrices have weight decay.
+
+    The state is float32 for every autocast dtype. With bfloat16, Muon's iteration is in bfloat16.
+    """
     if config.name == "muon":
         groups = muon_groups(model, config.weight_decay)
-        return Muon(groups, config.lr, config.betas, config.eps, momentum=config.momentum)
+        return Muon(
+            *(groups, config.lr, config.betas, config.eps),
+            momentum=config.momentum,
+            iteration_dtype=torch.bfloat16 if dtype == "bfloat16" else None,
+        )
     groups = decay_groups(model, config.weight_decay)
     return AdamW(groups, config.lr, config.betas, config.eps)
 
