@@ -114,9 +114,9 @@ def tilth(
     x, y, steps = batch_of(file)
 
     def step() -> float:
-        loss = accumulate_gradients(loss_of, x, y, len(x), scaler).item()
+        loss = accumulate_gradients(loss_of, x, y, len(x), scaler)
         update(optimizer, loss, LEARNING_RATE, MAX_NORM, scaler)
-        return loss
+        return loss.item()
 
     return step, steps
 

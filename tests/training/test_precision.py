@@ -79,7 +79,7 @@ def test_types_of_a_step(config):
 
     optimizer = make_optimizer(model, config.optimizer, "bfloat16")
     with Types() as updating:
-        update(optimizer, loss.item(), 1e-2, 1.0, make_scaler(config.machine))
+        update(optimizer, loss, 1e-2, 1.0, make_scaler(config.machine))
     assert updating.of["bmm"] == updating.of["baddbmm"] == {torch.bfloat16}
     state = {t.dtype for each in optimizer.state.values() for t in each.values()}
     assert state | {parameter.dtype for parameter in model.parameters()} == {torch.float32}

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 OptimizerName = Literal["adamw", "muon"]
 Schedule = Literal["cosine", "warmup-stable-decay", "constant"]
 Dtype = Literal["float32", "bfloat16", "float16"]
+CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
 Order = Literal["epoch", "random"]
 Sink = Literal["tensorboard", "trackio", "wandb"]
 
@@ -92,6 +93,10 @@ class MachineConfig:
     """Compile the model with torch.compile; default: only if a measurement shows a gain."""
     threads: Threads | None = None
     """CPU threads; default all cores. Another number changes the rounding of sums."""
+    deterministic: bool = True
+    """Repeat every bit. False allows faster kernels of a GPU; then resume is not exact."""
+    compile_mode: CompileMode = "default"
+    """Mode of torch.compile: reduce-overhead uses CUDA graphs, max-autotune times kernels too."""
 
     def __post_init__(self) -> None:
         check(self, "machine")

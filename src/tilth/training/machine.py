@@ -64,6 +64,7 @@ def cpu_has_bfloat16() -> bool:
 @contextmanager
 def machine_settings(machine: ResolvedMachine) -> Iterator[torch.device]:
     """Set threads, deterministic algorithms and precision of torch, and restore them."""
+    # Faster kernels may sum in another order each time: torch's attention and `index_add_` on CUDA.
     # cuBLAS reads this when it starts; without it, torch refuses its non-deterministic products.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     threads = torch.get_num_threads()
@@ -74,7 +75,7 @@ def machine_settings(machine: ResolvedMachine) -> Iterator[torch.device]:
     precision = torch.get_float32_matmul_precision()
     try:
         torch.set_num_threads(machine.threads)
-        torch.use_deterministic_algorithms(True)
+        torch.use_deterministic_algorithms(machine.deterministic)
         # It would fill new memory with NaN, to expose reads of it: the layers have none.
         memory.fill_uninitialized_memory = False
         device = torch.device(machine.device)

@@ -90,6 +90,8 @@ def plan(config: TrainingConfig, data: Data) -> Plan:
         dtype=resolve_dtype(config.machine.dtype, device),
         compile=bool(config.machine.compile),
         threads=config.machine.threads or torch.get_num_threads(),
+        deterministic=config.machine.deterministic,
+        compile_mode=config.machine.compile_mode,
     )
     if config.steps is None and config.budget_seconds is None:
         raise ValueError("the config has neither steps nor budget_seconds; give one of them.")
@@ -124,6 +126,7 @@ def plan(config: TrainingConfig, data: Data) -> Plan:
         config.optimizer.name,
         machine.dtype,
         num_microbatches=-(-config.batch_size // resolved.microbatch_size),
+        device=torch.device(device).type,
     )
     return Plan(
         resolved,
@@ -154,7 +157,7 @@ def _time_steps(
         loss_of = make_loss(model, machine)
         optimizer = make_optimizer(model, config.optimizer, machine.dtype)
         if machine.compile:
-            loss_of = compiled(loss_of, device)
+            loss_of = compiled(loss_of, device, machine.compile_mode)
         parts.append((loss_of, optimizer, make_scaler(machine)))
     batches = make_batches(config, data, device)
     seconds: list[list[float]] = [[] for _ in machines]
@@ -163,7 +166,7 @@ def _time_steps(
         for own, (loss_of, optimizer, scaler) in zip(seconds, parts, strict=True):
             then = time.perf_counter()
             rows = config.microbatch_size or config.batch_size
-            loss = accumulate_gradients(loss_of, x, y, rows, scaler).item()
+            loss = accumulate_gradients(loss_of, x, y, rows, scaler)
             update(optimizer, loss, 0.0, config.optimizer.max_grad_norm, scaler)
             synchronize(torch.device(device))
             own.append(time.perf_counter() - then)
