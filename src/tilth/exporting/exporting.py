@@ -62,8 +62,7 @@ def export(
     if to == "hf":
         check_new_folder(path)
     else:
-        for target in _targets(path, to):
-            check_target(target)
+        _check_new_files(_targets(path, to))
     if to == "gguf":
         import_extra("gguf", "Exporting to GGUF")
     weights_path, model = read_model(opened, step)
@@ -76,9 +75,18 @@ def export(
             write_card(folder, path.resolve().name, opened, weights_path, model, dtype)
             huggingface.write_manifest(folder, manifest_content(opened.folder.resolve().name))
         return [path]
+    path.parent.mkdir(parents=True, exist_ok=True)
     if to == "gguf":
         return _export_gguf(path, opened, model, dtype, quantize)
     return _export_llama2c(path, model, quantize)
+
+
+def _check_new_files(targets: list[Path]) -> None:
+    for target in targets:
+        if target.exists():
+            raise FileExistsError(f"{target} exists already; name a file in a new folder.")
+        if target.parent.is_dir():
+            check_target(target)
 
 
 def _check_quantize(to: Format, dtype: Dtype, quantize: Quantization | None) -> None:
