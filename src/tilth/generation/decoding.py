@@ -214,7 +214,8 @@ class TextBuilder:
     """Turns the token ids of a sequence into text of whole characters, up to a stop string."""
 
     def __init__(self, tokenizer: Tokenizer, sequence: Continuation) -> None:
-        self._decoder, self._sequence = tokenizer.decoder(), sequence
+        after = sequence.context[-1] if sequence.context else None
+        self._decoder, self._sequence = tokenizer.decoder(after=after), sequence
         self._held = ""  # characters that may begin a stop string
 
     def add(self, token_id: int) -> str:
