@@ -38,11 +38,14 @@ def export(
         tilth export runs/first --to gguf --out first.gguf --quantize q8_0
         tilth export runs/first --to llama2c --out first.bin
     """
+    from tilth.exporting.exporting import check_repository
     from tilth.exporting.exporting import export as export_model
     from tilth.exporting.exporting import push as push_folder
 
     if push is not None and to != "hf":
         raise ValueError("--push uploads a Hugging Face folder; add --to hf.")
+    if push is not None:
+        check_repository(push)
     written = export_model(run, out, to=to, step=step, dtype=dtype, quantize=quantize)
     address = None if push is None else push_folder(out, push)
     lines = [f"Wrote {path}" for path in written]

@@ -22,6 +22,8 @@ from tilth.files import FileError, Progress
 from tilth.formatting import suggestion
 from tilth.generation import LanguageModel, load
 
+log = logging.getLogger(__name__)
+
 # Task files and data sets are local; without these, datasets asks the hub first. Set before the
 # libraries are imported.
 OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
@@ -150,7 +152,7 @@ def _harness_class() -> Any:  # noqa: ANN401, a class of lm-eval
             if model is None:
                 if path is None:
                     raise ValueError("name the run: --model_args path=RUN")
-                model = load(path, device=device or "cpu", **options)
+                model = _load(path, device, options)
             self.model = model
 
         @property
@@ -238,6 +240,18 @@ def _harness_class() -> Any:  # noqa: ANN401, a class of lm-eval
             return texts
 
     return registry.register_model("tilth")(TilthLM)
+
+
+def _load(path: str, device: str | None, options: dict[str, Any]) -> LanguageModel:
+    """Load a model; on the CPU if the device, which lm-eval names by default, is missing."""
+    if device not in (None, "cpu"):
+        try:
+            return load(path, device=device, **options)
+        except ValueError as error:
+            if "cannot be used" not in str(error) or isinstance(error, FileError):
+                raise
+            log.warning("%s is not available; evaluating on the CPU.", device)
+    return load(path, **options)
 
 
 def main() -> None:

@@ -209,13 +209,18 @@ def manifest_content(source: str) -> dict[str, Any]:
 # --- push -----------------------------------------------------------------------------------------
 
 
+def check_repository(name: str) -> None:
+    """Raise ValueError unless a name is USER/NAME."""
+    if not re.fullmatch(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", name, re.ASCII):
+        raise ValueError(f"{name[:200]!r} is not USER/NAME; write the user and the model.")
+
+
 def push(folder: StrPath, name: str, *, private: bool = False) -> str:
     """Upload an exported folder to USER/NAME on the Hugging Face Hub; return its address.
 
     The token is the one of `hf auth login` or of the variable HF_TOKEN.
     """
-    if not re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", name):
-        raise ValueError(f"{name!r} is not USER/NAME; write the user and the model.")
+    check_repository(name)
     if not huggingface.is_model_folder(folder):
         raise FileError(folder, "is not an exported folder", "export the run with --to hf first")
     hub = import_extra("huggingface_hub", "--push")
