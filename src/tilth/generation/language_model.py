@@ -18,7 +18,7 @@ The native core decodes on a CPU, without torch; torch decodes on other devices.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
@@ -27,7 +27,13 @@ from tilth.config.model import END_TOKEN, ModelConfig
 from tilth.config.threads import checked_threads
 from tilth.files import FileError, StrPath
 from tilth.generation import decoding
-from tilth.generation.decoding import GenerationOptions, PastContext, ScoredToken, TextStream
+from tilth.generation.decoding import (
+    GeneratedText,
+    GenerationOptions,
+    PastContext,
+    ScoredToken,
+    TextStream,
+)
 from tilth.generation.native_decoder import NativeDecoder, make_network
 from tilth.generation.sources import open_source, read_model
 from tilth.runs.run import Run
@@ -39,8 +45,10 @@ if TYPE_CHECKING:
 
     from tilth.model import TransformerLM
 
-Quantize = Literal["int8"]
+Quantize = Literal["bfloat16", "int8", "int4"]
 Backend = Literal["native", "torch"]
+BATCH_ROWS = 64
+"""Texts that are generated at once: one reading of the weights serves 64 tokens."""
 
 
 class PromptError(ValueError):
@@ -87,8 +95,9 @@ class LanguageModel:
         """Return a native model of weights, given by their names in a checkpoint."""
         check_choice("quantize", quantize, (None, *get_args(Quantize)))
         count = checked_threads(threads)
-        network = make_network(config, weights, is_int8=quantize == "int8")
-        return cls(config, tokenizer, lambda rows: NativeDecoder(network, count), end_token)
+        network = make_network(config, weights, precision=quantize or "float32")
+        make = partial(NativeDecoder, network, count)
+        return cls(config, tokenizer, make, end_token, has_batches=True)
 
     @classmethod
     def from_model(
@@ -168,28 +177,39 @@ class LanguageModel:
     ) -> list[str]:
         """Continue every prompt; return the new texts.
 
-        The options are those of `generate`, without `alternatives`; prompt i has sample index i. In
-        torch all prompts are read at once, in the native decoder one after the other.
+        The options are those of `generate`, without `alternatives`; prompt i has sample index i.
+        Up to 64 texts are generated at once; the next prompt takes the place of a complete text.
+        In the native decoder each text equals that of `generate`.
         """
+        chosen = GenerationOptions(**options, sample_index=0, alternatives=None)
+        each = [replace(chosen, sample_index=index) for index in range(len(prompts))]
+        return [found.text for found in self._generate_all(prompts, each)]
+
+    def generate_samples(
+        self,
+        prompts: Sequence[str | Sequence[int]],
+        samples: int = 1,
+        **options: Any,  # noqa: ANN401
+    ) -> Iterator[GeneratedText]:
+        """Continue every prompt `samples` times, in batches; yield the texts in order.
+
+        Sample i of each prompt equals `generate(prompt, sample_index=i)`. The options are those of
+        `generate`.
+        """
+        check_int("samples", samples)
+        chosen = GenerationOptions(**options, sample_index=0)
+        indices = range(samples)
+        each = [replace(chosen, sample_index=index) for _ in prompts for index in indices]
+        return self._generate_all([prompt for prompt in prompts for _ in indices], each)
+
+    def _generate_all(
+        self, prompts: Sequence[str | Sequence[int]], options: Sequence[GenerationOptions]
+    ) -> Iterator[GeneratedText]:
         if isinstance(prompts, str):
             raise ValueError("generate_batch takes a list of prompts; for one, call generate.")
-        chosen = GenerationOptions(**options, sample_index=0, alternatives=None)
-        sequences = [
-            self._continuation(prompt, replace(chosen, sample_index=index))
-            for index, prompt in enumerate(prompts)
-        ]
-        texts: list[str] = []
-        rows = max(1, len(prompts)) if self.has_batches else 1
-        for first in range(0, len(prompts), rows):
-            batch = sequences[first : first + rows]
-            builders = [decoding.TextBuilder(self.tokenizer, sequence) for sequence in batch]
-            parts: list[list[str]] = [[] for _ in batch]
-            decoded = decoding.decode(self.decoder(rows), batch, self.tokenizer.vocab_size)
-            for row, token_id, _ in decoded:
-                parts[row].append(builders[row].add(token_id))
-            for each, builder in zip(parts, builders, strict=True):
-                texts.append("".join(each) + builder.finish())
-        return texts
+        sequences = [self._continuation(*each) for each in zip(prompts, options, strict=True)]
+        rows = min(max(1, len(prompts)), BATCH_ROWS) if self.has_batches else 1
+        return decoding.generate_texts(self.decoder(rows), sequences, self.tokenizer, rows)
 
     def score(
         self, text: str, *, alternatives: int = 0, allow_special: bool = False
@@ -270,7 +290,8 @@ def load(
         step: The checkpoint of this step. Default: the best one.
         device: "cpu", or a torch device such as "cuda".
         backend: "native" (the CPU) or "torch". Default: native on a CPU, torch elsewhere.
-        quantize: "int8" quantizes the matrices of the native backend. Default: float32.
+        quantize: Precision of the matrices of the native backend: "bfloat16", "int8", or "int4"
+            (feed-forwards; attention and output matrix int8). Default: float32.
         threads: Threads of the native backend. Default: all cores.
 
     """
