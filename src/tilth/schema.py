@@ -231,6 +231,21 @@ def derived(function: Callable[[Any], object]) -> Any:  # noqa: ANN401, a field 
     return field(default=None, metadata={derived: function})
 
 
+def unwritten(default: object) -> Any:  # noqa: ANN401, a field of any type
+    """Declare a dataclass field that `plain` omits while it has its default.
+
+    A field that a later version adds: files of the usual kind keep their bytes.
+
+    >>> @dataclass(frozen=True)
+    ... class Shape:
+    ...     width: int
+    ...     bias: bool = unwritten(False)
+    >>> plain(Shape(2)), plain(Shape(2, True))
+    ({'width': 2}, {'width': 2, 'bias': True})
+    """
+    return field(default=default, metadata={unwritten: True})
+
+
 def check(instance: object, table: str = "") -> None:
     """Validate the fields of a dataclass, in its `__post_init__`; `table` prefixes dotted names.
 
@@ -277,18 +292,34 @@ def _read(kind: type[T], values: object, what: str, table: str, extra: Extra) ->
 def plain(value: Any) -> Any:  # noqa: ANN401, a dataclass or a field of one
     """Convert a dataclass to JSON or TOML values, the inverse of `read`.
 
-    Omits fields that are None by default and None now.
+    Omits fields that are None by default and None now, and `unwritten` defaults.
     """
     if is_dataclass(value):
         pairs = ((each, getattr(value, each.name)) for each in fields(value) if each.init)
         return {
             each.name: plain(item)
             for each, item in pairs
-            if not (item is None and each.default is None)
+            if item != each.default or not (item is None or unwritten in each.metadata)
         }
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def table_class(hint: Any) -> type[Any] | None:  # noqa: ANN401, an annotation
+    """Return the dataclass of an annotation `X` or `X | None`; None for other annotations."""
+    found = [each for each in (get_args(hint) or (hint,)) if each is not NoneType]
+    is_table = len(found) == 1 and isinstance(found[0], type) and is_dataclass(found[0])
+    return found[0] if is_table else None
+
+
+def field_names(kind: type[Any], table: str = "") -> list[str]:
+    """Return the dotted names of all values of a dataclass, those of its tables included."""
+    names: list[str] = []
+    for name, declared in _declared(kind).items():
+        inner, dotted = table_class(declared.hint), _dotted(table, name)
+        names += [dotted] if inner is None else field_names(inner, dotted)
+    return names
 
 
 def flat(values: Mapping[str, Any], table: str = "") -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Tests of Muon against `torch.optim.Muon` and its polynomial of singular values."""
 
+import copy
 import math
 
 import pytest
@@ -228,3 +229,8 @@ def test_state_dict_without_kinds_is_rejected():
 
 def test_orthogonalize_of_a_stack_of_zeros():
     assert torch.equal(muon._orthogonalize_stack(torch.zeros(2, 3, 4)), torch.zeros(2, 3, 4))
+
+
+def test_copies_keep_the_type_of_the_iteration():
+    optimizer = Muon(matrices(torch.float32, [(6, 6)]), iteration_dtype=torch.bfloat16)
+    assert copy.deepcopy(optimizer).iteration_dtype == torch.bfloat16

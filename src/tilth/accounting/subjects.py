@@ -16,6 +16,7 @@ from tilth.config import GPT2_SHAPES, LLAMA_SHAPES, RECIPES, ModelConfig, Traini
 from tilth.config.shapes import gpt2_parameters
 from tilth.config.training import Count
 from tilth.files import FileError, StrPath, read_toml, refuse_invalid
+from tilth.formats.huggingface import is_model_folder, open_model_folder
 from tilth.formatting import suggestion
 
 
@@ -66,10 +67,12 @@ def find_subject(subject: StrPath | ModelConfig | TrainingConfig) -> Subject:
     if name in RECIPES:
         return _recipe(name)
     path = Path(name)
+    if is_model_folder(path) and not (path / "config.toml").is_file():
+        return Subject(name, open_model_folder(path).config)
     if path.is_dir():
         path /= "config.toml"
         if not path.is_file():
-            problem = "is not a run directory (it has no config.toml)"
+            problem = "is not a run directory or a model folder (it has no config.toml)"
             raise FileError(name, problem, "check the path")
     if path.is_file():
         return _from_file(name, path)

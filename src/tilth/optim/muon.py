@@ -62,11 +62,12 @@ def muon_update(
     lr: float,
     momentum: float,
     weight_decay: float,
+    dtype: torch.dtype | None = None,
 ) -> None:
-    """Update one matrix and its momentum in place."""
+    """Update one matrix and its momentum in place; `dtype` is that of the iteration."""
     momentum_buffer.mul_(momentum).add_(gradient, alpha=1.0 - momentum)
     ahead = momentum * momentum_buffer + (1.0 - momentum) * gradient  # Nesterov momentum
-    update = orthogonalize(ahead.to(iteration_dtype(ahead))).to(parameter.dtype)
+    update = orthogonalize(ahead.to(dtype or iteration_dtype(ahead))).to(parameter.dtype)
     parameter.mul_(1.0 - lr * weight_decay)
     parameter.sub_(lr * update_scale(parameter) * update)
 
@@ -82,10 +83,11 @@ def update_scale(matrix: Tensor) -> float:
 
 
 def iteration_dtype(matrix: Tensor) -> torch.dtype:
-    """Return the data type of the iteration: bfloat16 on GPUs, at least float32 elsewhere.
+    """Return the default type of the iteration: bfloat16 on GPUs, at least float32 elsewhere.
 
     bfloat16 is precise enough for values that need to end near 1 only. On a CPU without bfloat16
-    instructions it took eight times as long as float32.
+    instructions it took eight times as long as float32; with AVX-512 BF16, 0.43 of the time for
+    16 matrices of 512 x 512 and 0.65 for 16 of 96 x 96 (two threads).
     """
     wide = torch.promote_types(matrix.dtype, torch.float32)
     return torch.bfloat16 if matrix.device.type == "cuda" else wide
@@ -108,6 +110,8 @@ class Muon(AdamW):
         weight_decay: Decoupled weight decay.
         momentum: Decay rate of the running mean of the gradient.
         fused: False updates one parameter at a time, by the definitions.
+        iteration_dtype: Data type of the iteration. Default: see `iteration_dtype`. It is not part
+            of the state dict.
 
     """
 
@@ -121,10 +125,16 @@ class Muon(AdamW):
         *,
         momentum: float = 0.95,
         fused: bool | None = None,
+        iteration_dtype: torch.dtype | None = None,
     ) -> None:
+        self.iteration_dtype = iteration_dtype
         options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         options |= {"fused": fused, "momentum": momentum, "kind": "muon"}
         GroupOptimizer.__init__(self, params, options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the values of a pickle or a copy."""
+        return {**super().__getstate__(), "iteration_dtype": self.iteration_dtype}
 
     def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
         """Return the momentum buffer, or the state of AdamW."""
@@ -157,25 +167,41 @@ class Muon(AdamW):
         for parameter, gradient in pairs:
             tensors = parameter, gradient, self.state[parameter]["momentum_buffer"]
             if group["fused"] is False:
+                if self.applied is not None and not self.applied:
+                    continue
                 options = {name: group[name] for name in ("lr", "momentum", "weight_decay")}
-                muon_update(*tensors, **options)
+                muon_update(*tensors, **options, dtype=self.iteration_dtype)
             else:
                 stacks[parameter.shape, parameter.device, parameter.dtype].append(tensors)
         for alike in stacks.values():
             size = max(1, STACK_ELEMENTS // max(1, alike[0][0].numel()))
             for start in range(0, len(alike), size):
-                _stacked_update(group, alike[start : start + size])
+                part = alike[start : start + size]
+                _stacked_update(group, part, self.iteration_dtype, self.applied)
 
 
-def _stacked_update(group: dict[str, Any], alike: list[tuple[Tensor, ...]]) -> None:
+def _stacked_update(
+    group: dict[str, Any],
+    alike: list[tuple[Tensor, ...]],
+    dtype: torch.dtype | None,
+    applied: Tensor | None,
+) -> None:
     """`muon_update` of matrices of one shape: on two cores in 0.9 of the time of a loop."""
     parameters, gradients, buffers = (list(each) for each in zip(*alike, strict=True))
     lr, momentum = group["lr"], group["momentum"]
+    if applied is not None:  # a step that is not applied: no change of the momentum, and lr = 0
+        pairs = zip(gradients, buffers, strict=True)
+        gradients = [torch.where(applied, gradient, buffer) for gradient, buffer in pairs]
     torch._foreach_lerp_(buffers, gradients, 1.0 - momentum)
     ahead = torch.stack(torch._foreach_lerp(gradients, buffers, momentum))
-    updates = _orthogonalize_stack(ahead.to(iteration_dtype(ahead))).to(ahead.dtype)
-    torch._foreach_mul_(parameters, 1.0 - lr * group["weight_decay"])
-    torch._foreach_add_(parameters, updates.unbind(), alpha=-lr * update_scale(parameters[0]))
+    updates = _orthogonalize_stack(ahead.to(dtype or iteration_dtype(ahead))).to(ahead.dtype)
+    decay, scale = 1.0 - lr * group["weight_decay"], -lr * update_scale(parameters[0])
+    if applied is None:
+        torch._foreach_mul_(parameters, decay)
+        torch._foreach_add_(parameters, updates.unbind(), alpha=scale)
+    else:
+        torch._foreach_mul_(parameters, torch.where(applied, decay, 1.0))
+        torch._foreach_add_(parameters, (updates * torch.where(applied, scale, 0.0)).unbind())
 
 
 def _orthogonalize_stack(matrices: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ import torch
 from tilth.accounting import training_flops
 from tilth.data import Data
 from tilth.files import FileError
+from tilth.formats.model_files import ModelFiles
 from tilth.generation import LanguageModel
 from tilth.model import TransformerLM
 from tilth.runs.checkpoints import Checkpoint, folder_name
@@ -49,15 +50,19 @@ log = logging.getLogger(__name__)
 class Session:
     """The model, its optimizer and all other state that the next step depends on."""
 
-    def __init__(self, run: Run, data: Data, device: torch.device) -> None:
+    def __init__(
+        self, run: Run, data: Data, device: torch.device, initial: ModelFiles | None = None
+    ) -> None:
         config = self.config = run.config
+        self._initial = initial
         self.run, self.device = run, device
         self.valid, self.tokenizer = data.valid, run.tokenizer()
         self.problem = ""  # why the run must end
         self._begin()
         self.loss_of = make_loss(self.model, config.machine)
         if config.machine.compile:
-            self.loss_of = compiled(self.loss_of, config.machine.device)
+            machine = config.machine
+            self.loss_of = compiled(self.loss_of, machine.device, machine.compile_mode)
         self.peak_flops = measured_peak(device, config.machine.dtype)
         self.recent_seconds: deque[float] = deque(maxlen=SPEED_STEPS)
         self.began = time.monotonic() - self.seconds_before
@@ -74,6 +79,10 @@ class Session:
             hint = "restore one, or start a new run"
             raise FileError(self.run.folder, "has no intact checkpoint", hint)
         self._make()
+        if self._initial is not None:
+            weights = self._initial.weights
+            tensors = {name: torch.tensor(weight) for name, weight in weights.items()}
+            self.model.load_state_dict(tensors)  # its parameters are in the optimizer already
 
     def _make(self) -> None:
         config = self.config
@@ -82,7 +91,7 @@ class Session:
         torch.manual_seed(config.seed)
         # Initialized on the CPU: every device starts from the same weights.
         self.model = TransformerLM(config.model).to(self.device)
-        self.optimizer = make_optimizer(self.model, config.optimizer)
+        self.optimizer = make_optimizer(self.model, config.optimizer, config.machine.dtype)
         self.scaler = make_scaler(config.machine)
         self.guard = Guard(config.max_skipped)
         self.step, self.seconds_before = 0, 0.0
@@ -115,11 +124,13 @@ class Session:
         self.step += 1
         then = time.perf_counter()
         lr = learning_rate(self.step, config)
-        loss = accumulate_gradients(self.loss_of, x, y, config.microbatch_size, self.scaler).item()
+        mean_loss = accumulate_gradients(self.loss_of, x, y, config.microbatch_size, self.scaler)
         norms = None
         if self._is_due(watch.norms_every):
             norms = measure_norms(self.model, x[:1], self.scaler.get_scale())
-        grad_norm = update(self.optimizer, loss, lr, config.optimizer.max_grad_norm, self.scaler)
+        max_norm = config.optimizer.max_grad_norm
+        norm = update(self.optimizer, mean_loss, lr, max_norm, self.scaler)
+        loss, grad_norm = torch.stack((mean_loss, norm)).tolist()  # the one wait for a GPU
         was_applied = self.guard.see(loss, grad_norm)
         self.recent_seconds.append(time.perf_counter() - then)
         is_last = self.step == config.steps
