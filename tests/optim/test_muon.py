@@ -232,5 +232,6 @@ def test_orthogonalize_of_a_stack_of_zeros():
 
 
 def test_copies_keep_the_type_of_the_iteration():
-    optimizer = Muon(matrices(torch.float32, [(6, 6)]), iteration_dtype=torch.bfloat16)
+    optimizer = Muon(matrices(torch.float32, [(6, 6)]))
+    optimizer.iteration_dtype = torch.bfloat16
     assert copy.deepcopy(optimizer).iteration_dtype == torch.bfloat16

@@ -110,10 +110,14 @@ class Muon(AdamW):
         weight_decay: Decoupled weight decay.
         momentum: Decay rate of the running mean of the gradient.
         fused: False updates one parameter at a time, by the definitions.
-        iteration_dtype: Data type of the iteration. Default: see `iteration_dtype`. It is not part
-            of the state dict.
+
+    Attributes:
+        iteration_dtype: Data type of the iteration; None: see the function of this name. It is not
+            part of the state dict.
 
     """
+
+    iteration_dtype: torch.dtype | None = None
 
     def __init__(
         self,
@@ -125,9 +129,7 @@ class Muon(AdamW):
         *,
         momentum: float = 0.95,
         fused: bool | None = None,
-        iteration_dtype: torch.dtype | None = None,
     ) -> None:
-        self.iteration_dtype = iteration_dtype
         options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         options |= {"fused": fused, "momentum": momentum, "kind": "muon"}
         GroupOptimizer.__init__(self, params, options)

@@ -49,11 +49,10 @@ def make_optimizer(
     """
     if config.name == "muon":
         groups = muon_groups(model, config.weight_decay)
-        return Muon(
-            *(groups, config.lr, config.betas, config.eps),
-            momentum=config.momentum,
-            iteration_dtype=torch.bfloat16 if dtype == "bfloat16" else None,
-        )
+        muon = Muon(groups, config.lr, config.betas, config.eps, momentum=config.momentum)
+        if dtype == "bfloat16":
+            muon.iteration_dtype = torch.bfloat16
+        return muon
     groups = decay_groups(model, config.weight_decay)
     return AdamW(groups, config.lr, config.betas, config.eps)
 
