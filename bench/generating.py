@@ -77,7 +77,7 @@ GGUF_NAMES = {
 
 def write_gguf(path: Path, *, quantized: bool) -> None:
     """Write the file for llama.cpp, which rotates the pairs (2k, 2k + 1) as tilth does."""
-    import gguf  # type: ignore[import-not-found]
+    import gguf
 
     from bench.models import renamed
 
@@ -176,7 +176,7 @@ def hugging_face(file: Path, sample: float) -> Generate:
 
 def llama_cpp(kind: str, file: Path, sample: float) -> Generate:
     """Set up llama.cpp, called in this process."""
-    import xllamacpp  # type: ignore[import-not-found]
+    import xllamacpp
 
     params = xllamacpp.CommonParams()
     params.model.path = str(file.parent / f"{kind}.gguf")

@@ -29,6 +29,7 @@ PACKAGES = [
     "tokenizer",
     "data",
     "recipes",
+    "formats",
     "accounting",
     "model",
     "optim",
@@ -55,8 +56,10 @@ WITHOUT_TORCH = {
     "corpus",
     "tokenizer",
     "recipes",
+    "formats",
     "accounting",
     "report",
+    "exporting",
 }
 MODULES_WITHOUT_TORCH = {
     "tilth.data.guarding",
@@ -69,6 +72,7 @@ MODULES_WITHOUT_TORCH = {
     "tilth.generation.language_model",
     "tilth.generation.native_decoder",
     "tilth.generation.sampling",
+    "tilth.generation.sources",
     "tilth.optim.groups",
     "tilth.optim.schedule",
     "tilth.runs.checkpoints",

@@ -36,6 +36,14 @@ Vector norm(const Vector& x, const std::vector<float>& weight) {
   return y;
 }
 
+std::vector<double> frequencies_of(std::size_t d_head) {
+  std::vector<double> frequencies(d_head / 2);
+  for (std::size_t k = 0; k < frequencies.size(); ++k) {
+    frequencies[k] = std::pow(10000.0, -2.0 * static_cast<double>(k) / static_cast<double>(d_head));
+  }
+  return frequencies;
+}
+
 Vector sum(const Vector& a, const Vector& b) {
   Vector y(a.size());
   for (std::size_t i = 0; i < a.size(); ++i) y[i] = a[i] + b[i];
@@ -77,12 +85,12 @@ class Reference {
 
  private:
   Vector head(const Vector& x, std::size_t h, const std::string& norm_name) const {
-    Vector y = part(x, h * shape_.d_head(), shape_.d_head());
+    Vector y = part(x, h * shape_.d_head, shape_.d_head);
     if (shape_.has_qk_norm) y = norm(y, weights_.at(norm_name));
-    for (std::size_t k = 0; shape_.has_rope && k < y.size(); k += 2) {
+    for (std::size_t k = 0; shape_.has_rope() && k < y.size(); k += 2) {
       const double angle =
           static_cast<double>(position_) *
-          std::pow(shape_.rope_theta, -static_cast<double>(k) / static_cast<double>(y.size()));
+          std::pow(10000.0, -static_cast<double>(k) / static_cast<double>(y.size()));
       const double even = y[k], odd = y[k + 1];
       y[k] = even * std::cos(angle) - odd * std::sin(angle);
       y[k + 1] = even * std::sin(angle) + odd * std::cos(angle);
@@ -91,17 +99,22 @@ class Reference {
   }
 
   Vector attention(const Vector& x, std::size_t layer, const std::string& name) {
-    const Vector q = product(weights_.at(name + "q_proj.weight"), x);
-    const Vector k = product(weights_.at(name + "k_proj.weight"), x);
-    const std::size_t d_head = shape_.d_head(), group = shape_.num_heads / shape_.num_kv_heads;
+    const auto projected = [&](const std::string& part) {
+      const Vector y = product(weights_.at(name + part + ".weight"), x);
+      if (!shape_.has_qkv_bias) return y;
+      const auto& bias = weights_.at(name + part + ".bias");
+      return sum(y, Vector(bias.begin(), bias.end()));
+    };
+    const Vector q = projected("q_proj"), k = projected("k_proj");
+    const std::size_t d_head = shape_.d_head, group = shape_.num_heads / shape_.num_kv_heads;
     Vector all_keys;
     for (std::size_t h = 0; h < shape_.num_kv_heads; ++h) {
       const Vector key = head(k, h, name + "k_norm.weight");
       all_keys.insert(all_keys.end(), key.begin(), key.end());
     }
     keys_[layer].push_back(all_keys);
-    values_[layer].push_back(product(weights_.at(name + "v_proj.weight"), x));
-    Vector mixed(shape_.d_model);
+    values_[layer].push_back(projected("v_proj"));
+    Vector mixed(shape_.d_query());
     for (std::size_t h = 0; h < shape_.num_heads; ++h) {
       const Vector query = head(q, h, name + "q_norm.weight");
       const std::size_t first = h / group * d_head;
@@ -152,6 +165,11 @@ WeightSource drawn(Weights& weights, std::mt19937& random) {
   };
 }
 
+void extend(Decoder& decoder, Decoder::Ids ids, Logits wanted, std::span<float> logits) {
+  const Decoder::Ids rows[] = {ids};
+  decoder.extend(rows, wanted, logits);
+}
+
 double largest_difference(std::span<const float> found, const std::vector<Vector>& expected) {
   double largest = 0;
   std::size_t i = 0;
@@ -179,14 +197,14 @@ void check_shape(const Shape& shape, std::mt19937& random) {
 
   std::vector<float> int8_logits;
   for (const Kernels* kernels : runnable_kernels()) {
-    Decoder decoder(network, 2, *kernels);
+    Decoder decoder(network, 2, 1, *kernels);
     std::vector<float> logits(ids.size() * shape.vocab_size);
-    decoder.extend(ids, Logits::every, logits);
+    extend(decoder, ids, Logits::every, logits);
     CHECK_EQUAL(largest_difference(logits, expected) < 1e-4, true);
 
-    Decoder quantized(int8, 2, *kernels);
+    Decoder quantized(int8, 2, 1, *kernels);
     std::vector<float> rounded(logits.size());
-    quantized.extend(ids, Logits::every, rounded);
+    extend(quantized, ids, Logits::every, rounded);
     if (int8_logits.empty()) int8_logits = rounded;
     double between = 0;
     for (std::size_t i = 0; i < rounded.size(); ++i) {
@@ -196,18 +214,18 @@ void check_shape(const Shape& shape, std::mt19937& random) {
 
     for (const std::size_t num_threads : {1u, 3u}) {
       for (const auto& [both, whole] : {std::pair(network, logits), std::pair(int8, rounded)}) {
-        Decoder other(both, num_threads, *kernels);
+        Decoder other(both, num_threads, 1, *kernels);
         std::vector<float> row(shape.vocab_size);
         for (std::size_t first = 0; first < ids.size();) {
           const std::size_t count = std::min<std::size_t>(1 + random() % 40, ids.size() - first);
-          other.extend(std::span(ids).subspan(first, count), Logits::last, row);
+          extend(other, std::span(ids).subspan(first, count), Logits::last, row);
           first += count;
-          CHECK_EQUAL(other.length(), first);
+          CHECK_EQUAL(other.length(0), first);
           const auto begin = whole.begin() + std::ptrdiff_t((first - 1) * shape.vocab_size);
           CHECK_EQUAL(std::equal(row.begin(), row.end(), begin), true);
           if (random() % 3 == 0) {  // truncate, and read again
             first -= random() % (first + 1);
-            other.truncate(first);
+            other.truncate(0, first);
           }
         }
       }
@@ -234,22 +252,29 @@ int main() {
                        .num_layers = 2,
                        .num_heads = 4,
                        .num_kv_heads = 4,
+                       .d_head = 8,
                        .d_ff = 40,
+                       .rope_frequencies = frequencies_of(8),
                        .norm_epsilon = 1e-5f};
-  std::vector<Shape> shapes(8, plain);
+  std::vector<Shape> shapes(10, plain);
   shapes[1].num_kv_heads = 2;
   shapes[2].norm = Norm::post;
   shapes[3].norm = Norm::none;
-  shapes[4].has_rope = false;
+  shapes[4].rope_frequencies.clear();
   shapes[5].is_gated = false;
   shapes[6].is_tied = true;
   shapes[7].has_qk_norm = true;
+  shapes[8].has_qkv_bias = true;
+  shapes[9].d_head = 22;
+  shapes[9].rope_frequencies = frequencies_of(22);
   for (int i = 0; i < 6; ++i) {
     Shape shape = plain;
     shape.num_kv_heads = 1 + random() % 3;
     shape.num_heads = shape.num_kv_heads * (1 + random() % 3);
-    shape.has_rope = random() % 2 == 0;
-    shape.d_model = shape.num_heads * (1 + random() % 20) * (shape.has_rope ? 2 : 1);
+    const bool has_rope = random() % 2 == 0;
+    shape.d_head = (1 + random() % 20) * (has_rope ? 2 : 1);
+    shape.rope_frequencies = frequencies_of(has_rope ? shape.d_head : 0);
+    shape.d_model = 1 + random() % 90;
     shape.d_ff = 1 + random() % 90;
     shape.vocab_size = 1 + random() % 70;
     shape.context_length = 1 + random() % 140;
@@ -257,6 +282,7 @@ int main() {
     shape.is_gated = random() % 2 == 0;
     shape.is_tied = random() % 2 == 0;
     shape.has_qk_norm = random() % 2 == 0;
+    shape.has_qkv_bias = random() % 2 == 0;
     shapes.push_back(shape);
   }
   for (const Shape& shape : shapes) check_shape(shape, random);
@@ -267,11 +293,11 @@ int main() {
   Decoder decoder(network, 2);
   std::vector<float> logits(plain.vocab_size);
   const std::vector<std::uint32_t> many(81, 1), wrong = {1, 45};
-  CHECK_EQUAL(message_of([&] { decoder.extend(many, Logits::last, logits); }),
+  CHECK_EQUAL(message_of([&] { extend(decoder, many, Logits::last, logits); }),
               "the context length is 80, and 0 tokens and 81 more do not fit");
-  CHECK_EQUAL(message_of([&] { decoder.extend(wrong, Logits::last, logits); }),
+  CHECK_EQUAL(message_of([&] { extend(decoder, wrong, Logits::last, logits); }),
               "token id 45 is not within the vocabulary of 45");
-  CHECK_EQUAL(message_of([&] { decoder.truncate(1); }), "cannot keep 1 tokens of 0");
-  CHECK_EQUAL(decoder.length(), 0u);
+  CHECK_EQUAL(message_of([&] { decoder.truncate(0, 1); }), "cannot keep 1 tokens of 0");
+  CHECK_EQUAL(decoder.length(0), 0u);
   return 0;
 }

@@ -7,11 +7,13 @@ True
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 EXTRAS = {"torch": "train", "regex": "patterns", "pyarrow": "parquet", "zstandard": "zstd"}
 EXTRAS |= dict.fromkeys(("plotly", "matplotlib", "jinja2"), "report")
 EXTRAS |= {"huggingface_hub": "fetch", "optuna": "search", "submitit": "cluster"}
+EXTRAS |= {"gguf": "export", "lm_eval": "evaluate"}
 """The extra of tilth that installs each package."""
 
 _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc")
@@ -42,6 +44,11 @@ def missing_extra(error: BaseException) -> str | None:
         extra = EXTRAS[package]
         return f"this needs {package}, which is not installed; pip install 'tilth[{extra}]'."
     return None
+
+
+def has_extra(extra: str) -> bool:
+    """Return whether all packages of an extra are installed."""
+    return all(find_spec(package) for package, own in EXTRAS.items() if own == extra)
 
 
 def import_extra(module: str, what: str) -> Any:  # noqa: ANN401, a module

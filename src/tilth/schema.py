@@ -203,13 +203,17 @@ def check_choice(name: str, value: object, choices: Iterable[T]) -> T:
     raise ValueError(f"{name} {short_repr(value)} is unknown; {hint}")
 
 
-def check_keys(kind: type[Any], values: Mapping[Any, object], what: str) -> None:
+def check_keys(
+    kind: type[Any], values: Mapping[Any, object], what: str, extra: Extra = "forbid"
+) -> None:
     """Raise a ValueError for unknown keys and for missing required keys of a dataclass."""
     known = _declared(kind)
     for key in values:
-        if key not in known:
+        if key not in known and extra == "forbid":
             raise ValueError(f"{short_repr(key)} is not a key of {what}; {suggestion(key, known)}")
-    _check_complete(kind, values, what)
+    for name, declared in known.items():
+        if declared.is_needed and name not in values:
+            raise ValueError(f"the key {name} is missing from {what}; add it.")
 
 
 def derived(function: Callable[[Any], object]) -> Any:  # noqa: ANN401, a field of any type
@@ -225,6 +229,21 @@ def derived(function: Callable[[Any], object]) -> Any:  # noqa: ANN401, a field 
     (Shape(width=2, inner=8), Shape(width=2, inner=3))
     """
     return field(default=None, metadata={derived: function})
+
+
+def unwritten(default: object) -> Any:  # noqa: ANN401, a field of any type
+    """Declare a dataclass field that `plain` omits while it has its default.
+
+    A field that a later version adds: files of the usual kind keep their bytes.
+
+    >>> @dataclass(frozen=True)
+    ... class Shape:
+    ...     width: int
+    ...     bias: bool = unwritten(False)
+    >>> plain(Shape(2)), plain(Shape(2, True))
+    ({'width': 2}, {'width': 2, 'bias': True})
+    """
+    return field(default=default, metadata={unwritten: True})
 
 
 def check(instance: object, table: str = "") -> None:
@@ -260,10 +279,7 @@ def read(
 def _read(kind: type[T], values: object, what: str, table: str, extra: Extra) -> T:
     if not isinstance(values, Mapping):
         raise ValueError(f"{table or what} must be a table, not {short_repr(values)}.")
-    if extra == "forbid":
-        check_keys(kind, values, what)
-    else:
-        _check_complete(kind, values, what)
+    check_keys(kind, values, what, extra)
     return kind(
         **{
             name: declared.checker(_dotted(table, name), values[name], extra)
@@ -276,18 +292,34 @@ def _read(kind: type[T], values: object, what: str, table: str, extra: Extra) ->
 def plain(value: Any) -> Any:  # noqa: ANN401, a dataclass or a field of one
     """Convert a dataclass to JSON or TOML values, the inverse of `read`.
 
-    Omits fields that are None by default and None now.
+    Omits fields that are None by default and None now, and `unwritten` defaults.
     """
     if is_dataclass(value):
         pairs = ((each, getattr(value, each.name)) for each in fields(value) if each.init)
         return {
             each.name: plain(item)
             for each, item in pairs
-            if not (item is None and each.default is None)
+            if item != each.default or not (item is None or unwritten in each.metadata)
         }
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def table_class(hint: Any) -> type[Any] | None:  # noqa: ANN401, an annotation
+    """Return the dataclass of an annotation `X` or `X | None`; None for other annotations."""
+    found = [each for each in (get_args(hint) or (hint,)) if each is not NoneType]
+    is_table = len(found) == 1 and isinstance(found[0], type) and is_dataclass(found[0])
+    return found[0] if is_table else None
+
+
+def field_names(kind: type[Any], table: str = "") -> list[str]:
+    """Return the dotted names of all values of a dataclass, those of its tables included."""
+    names: list[str] = []
+    for name, declared in _declared(kind).items():
+        inner, dotted = table_class(declared.hint), _dotted(table, name)
+        names += [dotted] if inner is None else field_names(inner, dotted)
+    return names
 
 
 def flat(values: Mapping[str, Any], table: str = "") -> dict[str, Any]:
@@ -342,7 +374,7 @@ class _Declared:
     field: Field[Any]
 
 
-_DECLARED: dict[type[Any], dict[str, _Declared]] = {}
+_DECLARED: dict[type[Any], dict[str, _Declared]] = {}  # mypy denies that classes are hashable
 
 
 def _declared(kind: type[Any]) -> dict[str, _Declared]:
@@ -364,12 +396,6 @@ def _declared(kind: type[Any]) -> dict[str, _Declared]:
         if each.init
     }
     return _DECLARED[kind]
-
-
-def _check_complete(kind: type[Any], values: Mapping[Any, object], what: str) -> None:
-    for name, declared in _declared(kind).items():
-        if declared.is_needed and name not in values:
-            raise ValueError(f"the key {name} is missing from {what}; add it.")
 
 
 def _dotted(table: str, name: str) -> str:

@@ -1,6 +1,7 @@
 """Configs of every model variant, and GPT-2 XL, whose numbers were computed by hand."""
 
 import itertools
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
@@ -28,10 +29,17 @@ VARIANTS = [
     )
     for values in itertools.product(*_CHOICES.values())
 ]
+# Heads of their own width, and biases, with every path that copies queries, keys or values.
+VARIANTS += [
+    replace(config, head_dim=10, qkv_bias=True, norm_eps=1e-6)
+    for config in VARIANTS
+    if config.norm == "pre" and config.ffn == "swiglu"
+]
 
 
 def name_of(config):
-    return "-".join(str(getattr(config, name)) for name in _CHOICES)
+    own = "" if config.head_dim is None else "-own-heads"
+    return "-".join(str(getattr(config, name)) for name in _CHOICES) + own
 
 
 @st.composite
@@ -41,7 +49,9 @@ def configs(draw):
     return ModelConfig(
         vocab_size=draw(st.integers(1, 200)),
         context_length=draw(st.integers(1, 24)),
-        d_model=num_heads * d_head,
+        d_model=draw(st.just(num_heads * d_head) | st.integers(1, 64)),
+        head_dim=d_head,
+        qkv_bias=draw(st.booleans()),
         num_layers=draw(st.integers(1, 3)),
         num_heads=num_heads,
         d_ff=draw(st.none() | st.integers(1, 100)),

@@ -15,7 +15,7 @@ import pytest
 import tomli_w
 
 import tilth.model
-from tilth.config.model import ModelConfig, default_d_ff
+from tilth.config.model import ModelConfig, RopeScaling, default_d_ff
 
 SHAPE = {
     "vocab_size": 100,
@@ -48,6 +48,36 @@ def test_defaults_are_filled_in():
     assert dataclasses.replace(config, num_heads=8, num_kv_heads=None).num_kv_heads == 8
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.d_model = 1
+
+
+def test_later_values_are_written_only_if_they_differ_from_the_default():
+    config = ModelConfig(**SHAPE, head_dim=10, norm_eps=1e-6, qkv_bias=True)
+    later = {"head_dim": 10, "norm_eps": 1e-6, "qkv_bias": True}
+    assert config.to_dict() == ModelConfig(**SHAPE).to_dict() | later
+    assert (config.d_head, config.d_query) == (10, 40)
+    scaled = ModelConfig(**SHAPE, rope_scaling=RopeScaling(8.0, 8192))
+    for each in (config, scaled):
+        assert ModelConfig.from_dict(tomllib.loads(tomli_w.dumps(each.to_dict()))) == each
+    wider = config.changed({"d_model": 128})
+    assert (wider.num_heads, wider.d_head, wider.d_ff) == (4, 10, 320)
+    assert ModelConfig(**SHAPE | {"d_model": 63}, head_dim=10).d_query == 40
+
+
+def test_frequencies_of_llama_3():
+    """Against the rope parameters of transformers, over the 64 pairs of Llama 3.1 8B."""
+    from transformers import LlamaConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    rope = {"rope_type": "llama3", "rope_theta": 500_000.0, "factor": 8.0}
+    rope |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    rope |= {"original_max_position_embeddings": 8192}
+    other = LlamaConfig(hidden_size=4096, num_attention_heads=32, rope_parameters=rope)
+    expected, scale = ROPE_INIT_FUNCTIONS["llama3"](other, "cpu")
+    shape = SHAPE | {"d_model": 4096, "num_heads": 32}
+    config = ModelConfig(**shape, rope_theta=500_000.0, rope_scaling=RopeScaling(8.0, 8192))
+    assert scale == 1
+    np.testing.assert_allclose(config.rope_frequencies, expected.numpy(), rtol=2e-6)
+    assert ModelConfig(**SHAPE, position="none").rope_frequencies == []
 
 
 def test_default_width_is_the_nearest_multiple_of_64():
@@ -93,6 +123,19 @@ def test_field_docstrings():
         ({"ffn": "gelu"}, "ffn 'gelu' is unknown; choose one of swiglu, silu"),
         ({"tie_embeddings": 1}, "tie_embeddings must be true or false, not 1"),
         ({"qk_norm": "yes"}, "qk_norm must be true or false, not 'yes'"),
+        ({"norm_eps": 0}, "norm_eps is 0; it must be above 0"),
+        ({"head_dim": 0}, "head_dim must be at least 1, not 0"),
+        ({"head_dim": 5}, "the head width 5 is odd; make it even for RoPE"),
+        ({"qkv_bias": 1}, "qkv_bias must be true or false, not 1"),
+        ({"rope_scaling": {"factor": 8}}, "the key original_context_length is missing"),
+        (
+            {"rope_scaling": {"factor": 0.5, "original_context_length": 8}},
+            "rope_scaling.factor is 0.5; it must be at least 1",
+        ),
+        (
+            {"rope_scaling": {"factor": 2, "original_context_length": 8, "low_freq_factor": 4}},
+            "rope_scaling.high_freq_factor 4 must be above low_freq_factor 4",
+        ),
         ({"rope_theta": 0}, "rope_theta is 0; it must be above 0"),
         ({"rope_theta": -1.0}, "rope_theta is -1; it must be above 0"),
         ({"rope_theta": float("nan")}, "rope_theta is nan; it must be finite"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilth.config import ModelConfig, TrainingConfig
+from tilth.config import ModelConfig, RopeScaling, TrainingConfig
 from tilth.config.overrides import changed, field_names
 
 MODEL = ModelConfig(500, context_length=32, d_model=96, num_layers=2, num_heads=3)
@@ -23,6 +23,19 @@ def test_values_of_every_table_are_changed_and_nothing_else():
         table, _, field = name.rpartition(".")
         (expected[table] if table else expected)[field] = value
     assert found == expected
+
+
+def test_optional_table_is_made_and_changed():
+    scaled = changed(
+        CONFIG,
+        {"model.rope_scaling.factor": 8, "model.rope_scaling.original_context_length": 16},
+    )
+    assert scaled.model.rope_scaling == RopeScaling(8.0, 16)
+    again = changed(scaled, {"model.rope_scaling.factor": 4, "steps": 3})
+    assert again.model.rope_scaling == RopeScaling(4.0, 16)
+    assert again.steps == 3
+    with pytest.raises(ValueError, match="original_context_length is missing"):
+        changed(CONFIG, {"model.rope_scaling.factor": 8})
 
 
 def test_no_change_is_the_same_config():

@@ -12,7 +12,8 @@ from torch.autograd import gradcheck
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from tilth.config.model import ModelConfig
+from tilth.accounting import count_parameters
+from tilth.config.model import ModelConfig, RopeScaling
 from tilth.model.attention import MultiHeadSelfAttention
 from tilth.model.transformer import TransformerBlock, TransformerLM
 
@@ -27,6 +28,10 @@ VARIANTS = {
     "no norm": {"norm": "none"},
     "no positions": {"position": "none"},
     "silu": {"ffn": "silu", "d_ff": None},
+    "wider heads": {"head_dim": 14, "num_kv_heads": 2},
+    "biases": {"qkv_bias": True, "num_kv_heads": 1},
+    "large epsilon": {"norm_eps": 0.1, "qk_norm": True},
+    "scaled rotations": {"rope_scaling": RopeScaling(8.0, original_context_length=16)},
     "all": {
         "num_kv_heads": 2,
         "tie_embeddings": True,
@@ -49,7 +54,7 @@ def make(changes=(), *, fast=True, dtype=torch.float64, seed=0):
         for name, parameter in model.named_parameters():
             if parameter.ndim == 1:
                 parameter.copy_(1 + 0.3 * torch.randn(parameter.shape, dtype=dtype))
-                assert "ln" in name or "norm" in name
+                assert "ln" in name or "norm" in name or name.endswith("_proj.bias")
     return model
 
 
@@ -75,10 +80,16 @@ LLAMA_NAMES = {
 
 
 def copied_into_hugging_face(model):
-    """Llama, or Qwen3 with qk_norm, with the weights of `model`."""
+    """Llama, Qwen3 with qk_norm, or Qwen2 with biases, with the weights of `model`."""
     import transformers
 
     config = model.config
+    rope = {"rope_type": "default", "rope_theta": config.rope_theta}
+    if (scaling := config.rope_scaling) is not None:
+        rope |= {"rope_type": "llama3", "factor": scaling.factor}
+        rope |= {"original_max_position_embeddings": scaling.original_context_length}
+        rope |= {"low_freq_factor": scaling.low_freq_factor}
+        rope |= {"high_freq_factor": scaling.high_freq_factor}
     options = {
         "vocab_size": config.vocab_size,
         "hidden_size": config.d_model,
@@ -88,12 +99,12 @@ def copied_into_hugging_face(model):
         "num_key_value_heads": config.num_kv_heads,
         "head_dim": config.d_head,
         "max_position_embeddings": config.context_length,
-        "rms_norm_eps": 1e-5,
-        "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
+        "rms_norm_eps": config.norm_eps,
+        "rope_parameters": rope,
         "tie_word_embeddings": config.tie_embeddings,
         "attn_implementation": "eager",
     }
-    family = "Qwen3" if config.qk_norm else "Llama"
+    family = "Qwen3" if config.qk_norm else "Qwen2" if config.qkv_bias else "Llama"
     other = getattr(transformers, f"{family}ForCausalLM")(
         getattr(transformers, f"{family}Config")(**options)
     )
@@ -111,6 +122,20 @@ def copied_into_hugging_face(model):
     return other.eval()
 
 
+# Llama 3 with scaled rotations, Qwen2 with biases, Qwen3 with its own head width.
+OTHER_FAMILIES = [
+    {
+        "num_kv_heads": 2,
+        "norm_eps": 1e-3,
+        "rope_scaling": RopeScaling(
+            4.0, original_context_length=20, low_freq_factor=0.5, high_freq_factor=2.0
+        ),
+    },
+    {"num_kv_heads": 2, "qkv_bias": True, "norm_eps": 1e-6, "tie_embeddings": True},
+    {"num_kv_heads": 2, "qk_norm": True, "head_dim": 14, "norm_eps": 1e-6},
+]
+
+
 @both_paths
 @pytest.mark.parametrize(
     "changes",
@@ -120,6 +145,7 @@ def copied_into_hugging_face(model):
         {"tie_embeddings": True},
         {"qk_norm": True, "num_kv_heads": 2},
         {"rope_theta": 500_000.0, "d_ff": 50},
+        *OTHER_FAMILIES,
     ],
     ids=str,
 )
@@ -129,6 +155,7 @@ def test_logits_and_gradients_equal_hugging_face(changes, fast):
     ids = some_ids(3, 24)
     logits, expected = model(ids), other(input_ids=ids, use_cache=False).logits
     assert_close(logits, expected, rtol=0, atol=1e-4)
+    assert count_parameters(model.config).total == sum(p.numel() for p in other.parameters())
     for each in (logits, expected):
         F.cross_entropy(each.flatten(0, 1), some_ids(72, seed=1)).backward()
     assert_close(

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from tilth.accounting.parameters import count_parameters, hidden_matrices
+from tilth.accounting.parameters import hidden_matrices, parameter_tensors
 from tilth.config.model import ModelConfig
 
 DTYPE_BYTES = {"float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
@@ -63,15 +63,15 @@ def textbook(config: ModelConfig, dtype: str = "float32") -> list[SavedActivatio
     Of the feed-forward it has the products of `w1` and `w2` and the SiLU. The product of `w3` and
     the gated product are not in it.
     """
-    size, sequence, block, d_model, d_kv = _sizes(config, dtype)
+    size, sequence, block, d_model, d_query, d_kv = _sizes(config, dtype)
     scores = block * config.num_heads * config.context_length
     return _nonempty(
         ("norms", "norms", 2 * block * d_model * (config.norm != "none") * size),
-        ("query and key norms", "norms", block * (d_model + d_kv) * config.qk_norm * size),
-        ("queries, keys, values", "attention", block * (d_model + 2 * d_kv) * size),
+        ("query and key norms", "norms", block * (d_query + d_kv) * config.qk_norm * size),
+        ("queries, keys, values", "attention", block * (d_query + 2 * d_kv) * size),
         ("scores", "attention", scores * size),
         ("softmax", "attention", scores * size),
-        ("weighted sum", "attention", block * d_model * size),
+        ("weighted sum", "attention", block * d_query * size),
         ("output projection", "attention", block * d_model * size),
         ("w1 product", "feed-forward", block * config.d_ff * size),
         ("SiLU", "feed-forward", block * config.d_ff * size),
@@ -84,22 +84,23 @@ def textbook(config: ModelConfig, dtype: str = "float32") -> list[SavedActivatio
 
 def definition_path(config: ModelConfig, dtype: str = "float32") -> list[SavedActivation]:
     """Return what the model without its fast path, and `cross_entropy`, save for the backward."""
-    narrow, sequence, block, d_model, _ = _sizes(config, dtype)
+    narrow, sequence, block, d_model, d_query, _ = _sizes(config, dtype)
     mixed = narrow < WIDE  # then autocast makes a narrow copy for each product
     gated = config.ffn == "swiglu"
     scores = block * config.num_heads * config.context_length
     mask = config.num_layers * config.context_length**2
-    weights = count_parameters(replace(config, tie_embeddings=True))
+    tensors = parameter_tensors(replace(config, tie_embeddings=True))
+    matrices = sum(each.parameters for each in tensors if len(each.shape) == 2)
     return _nonempty(
         *_norms(config),
         ("input", "attention", (3 if mixed else 1) * block * d_model * narrow),
         *_qk_norms(config, saves_inputs=True),
-        ("queries, keys, values", "attention", 3 * block * d_model * narrow),
+        ("queries, keys, values", "attention", 3 * block * d_query * narrow),
         ("causal mask", "attention", 0, mask),
         ("exponentials of scores", "attention", scores * WIDE),
         ("their sums, twice", "attention", 2 * block * config.num_heads * WIDE),
         ("softmax", "attention", scores * narrow),
-        ("weighted sum", "attention", block * d_model * narrow),
+        ("weighted sum", "attention", block * d_query * narrow),
         ("input", "feed-forward", (2 if mixed and gated else 1) * block * d_model * narrow),
         ("w1 product, sigmoid, SiLU", "feed-forward", 3 * block * config.d_ff * narrow),
         ("w3 product, gated product", "feed-forward", 2 * block * config.d_ff * gated * narrow),
@@ -107,7 +108,7 @@ def definition_path(config: ModelConfig, dtype: str = "float32") -> list[SavedAc
         ("logits and their exponentials", "head and loss", 2 * sequence * config.vocab_size * WIDE),
         ("sums", "head and loss", sequence * WIDE),
         ("targets", "head and loss", sequence * INTEGER),
-        ("narrow copies", "weights", 0, (weights.total - weights.norms) * mixed * narrow),
+        ("narrow copies", "weights", 0, matrices * mixed * narrow),
     )
 
 
@@ -118,14 +119,14 @@ def fast_path(config: ModelConfig, dtype: str = "float32") -> list[SavedActivati
     scores. The loss saves gradients instead of logits. This is uncompiled training on a CPU; a
     compiler may save less.
     """
-    narrow, sequence, block, d_model, d_kv = _sizes(config, dtype)
+    narrow, sequence, block, d_model, d_query, d_kv = _sizes(config, dtype)
     mixed = narrow < WIDE
     rotated, gated = config.position == "rope", config.ffn == "swiglu"
     grouped = config.num_kv_heads < config.num_heads
     copied = rotated or config.qk_norm  # queries and keys are new tensors
     # Queries, keys and values are views of one product: saving one saves all of it. Keys and
     # values that groups share are repeated into new tensors.
-    qkv_width = d_model + 2 * d_kv
+    qkv_width = d_query + 2 * d_kv
     saves_product = not grouped or not copied or (config.qk_norm and not mixed)
     head_weight = config.vocab_size * d_model * WIDE
     # Each block joins several matrices into one; half precision also copies the others.
@@ -138,14 +139,14 @@ def fast_path(config: ModelConfig, dtype: str = "float32") -> list[SavedActivati
         ("input", "attention", block * d_model * narrow),
         *_qk_norms(config, saves_inputs=mixed),  # else they are views of the product below
         ("query-key-value product", "attention", block * qkv_width * saves_product * narrow),
-        ("queries", "attention", block * d_model * copied * narrow),
-        ("keys", "attention", block * d_model * (copied or grouped) * narrow),
-        ("values", "attention", block * d_model * grouped * narrow),
+        ("queries", "attention", block * d_query * copied * narrow),
+        ("keys", "attention", block * d_query * (copied or grouped) * narrow),
+        ("values", "attention", block * d_query * grouped * narrow),
         ("log-sum-exp of scores", "attention", block * config.num_heads * WIDE),
-        ("weighted sum", "attention", block * d_model * narrow),
+        ("weighted sum", "attention", block * d_query * narrow),
         # The kernel's output has the memory order of the queries. Without a rotation that is the
         # order of the product, in which the heads of a token are already adjacent.
-        ("weighted sum, heads joined", "attention", block * d_model * rotated * narrow),
+        ("weighted sum, heads joined", "attention", block * d_query * rotated * narrow),
         ("input", "feed-forward", block * d_model * narrow),
         *((name, "feed-forward", block * silu_width * narrow) for name in silu),
         ("gradient of the hidden states", "head and loss", sequence * d_model * narrow),
@@ -154,15 +155,16 @@ def fast_path(config: ModelConfig, dtype: str = "float32") -> list[SavedActivati
     )
 
 
-def _sizes(config: ModelConfig, dtype: str) -> tuple[int, int, int, int, int]:
-    """Bytes per element, tokens per sequence, those of all blocks, d_model and d_kv."""
+def _sizes(config: ModelConfig, dtype: str) -> tuple[int, int, int, int, int, int]:
+    """Bytes per element, tokens per sequence, those of all blocks, d_model, d_query and d_kv."""
     tokens, d_kv = config.context_length, config.num_kv_heads * config.d_head
-    return DTYPE_BYTES[dtype], tokens, config.num_layers * tokens, config.d_model, d_kv
+    widths = config.d_model, config.d_query, d_kv
+    return DTYPE_BYTES[dtype], tokens, config.num_layers * tokens, *widths
 
 
 def _norms(config: ModelConfig) -> list[tuple[Any, ...]]:
     """Token ids, and the inputs and results of the norms of the residual stream."""
-    _, sequence, block, d_model, _ = _sizes(config, "float32")
+    _, sequence, block, d_model, _, _ = _sizes(config, "float32")
     has_norms, has_final_norm = config.norm != "none", config.norm == "pre"
     return [
         ("token ids", "embedding", sequence * INTEGER),
@@ -173,8 +175,8 @@ def _norms(config: ModelConfig) -> list[tuple[Any, ...]]:
 
 
 def _qk_norms(config: ModelConfig, *, saves_inputs: bool) -> list[tuple[Any, ...]]:
-    _, _, block, d_model, d_kv = _sizes(config, "float32")
-    size = block * (d_model + d_kv) * config.qk_norm * WIDE
+    _, _, block, _, d_query, d_kv = _sizes(config, "float32")
+    size = block * (d_query + d_kv) * config.qk_norm * WIDE
     heads = block * (config.num_heads + config.num_kv_heads) * config.qk_norm
     return [
         ("queries and keys to normalise", "norms", size * saves_inputs),

@@ -91,15 +91,17 @@ def forward_elementwise(config: ModelConfig, batch_size: int = 1) -> dict[str, i
     """Return the elementwise operations of a forward pass and its loss; exp counts as one."""
     rows = check_int("batch_size", batch_size) * config.context_length
     in_layers = rows * config.num_layers
-    d_model, d_kv = config.d_model, config.num_kv_heads * config.d_head
+    d_model, d_query = config.d_model, config.d_query
+    d_kv = config.num_kv_heads * config.d_head
     norm = 4  # square, sum, times the inverse root, times the weight
     norms = {"pre": 2 * config.num_layers + 1, "post": 2 * config.num_layers, "none": 0}
     operations = {
         "norms": norm * rows * d_model * norms[config.norm],
-        "query and key norms": norm * in_layers * (d_model + d_kv) * config.qk_norm,
+        "biases": in_layers * (d_query + 2 * d_kv) * config.qkv_bias,
+        "query and key norms": norm * in_layers * (d_query + d_kv) * config.qk_norm,
         # a rotated pair: four products and two sums
-        "rotations": 3 * in_layers * (d_model + d_kv) * (config.position == "rope"),
-        "scaled queries": in_layers * d_model,
+        "rotations": 3 * in_layers * (d_query + d_kv) * (config.position == "rope"),
+        "scaled queries": in_layers * d_query,
         # maximum, difference, exponential, sum, quotient
         "softmax": 5 * in_layers * config.num_heads * config.context_length,
         # the sigmoid has a sign, an exponential, a sum and a quotient; then times x, times the gate
@@ -125,7 +127,7 @@ def optimizer_operations(config: ModelConfig, optimizer: str) -> dict[str, int]:
     if optimizer != "muon":
         operations = {"adamw": ADAMW_OPERATIONS, "sgd": SGD_OPERATIONS}[optimizer]
         return {name: count * parameters.total for name, count in operations.items()}
-    hidden = parameters.attention + parameters.feed_forward
+    hidden = sum(matrix.parameters for matrix in hidden_matrices(config))
     rest = parameters.total - hidden
     products, sums = 0, 0
     for matrix in hidden_matrices(config):

@@ -102,11 +102,11 @@ def training_memory(
 def optimizer_state_elements(config: ModelConfig, optimizer: str) -> int:
     """Two moments for AdamW, none for SGD; for Muon one momentum per hidden matrix."""
     check_choice("optimizer", optimizer, OPTIMIZERS)
-    parameters = count_parameters(config)
     if optimizer == "sgd":
         return 0
-    hidden = parameters.attention + parameters.feed_forward if optimizer == "muon" else 0
-    return hidden + 2 * (parameters.total - hidden)
+    matrices = hidden_matrices(config) if optimizer == "muon" else []
+    hidden = sum(matrix.parameters for matrix in matrices)
+    return hidden + 2 * (count_parameters(config).total - hidden)
 
 
 def optimizer_state_bytes(config: ModelConfig, optimizer: str) -> int:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tilth.config.model import ModelConfig
 from tilth.config.parameters import parameter_shapes
 
-# The component of a matrix, by the module that has it; vectors are norms.
+# The component of a matrix or bias, by the module that has it; other vectors are norms.
 COMPONENTS = {"token_embeddings": "embedding", "attn": "attention"}
 COMPONENTS |= {"ffn": "feed_forward", "lm_head": "head"}
 
@@ -63,15 +63,18 @@ def parameter_tensors(config: ModelConfig) -> list[ParameterTensor]:
     """List every parameter tensor of `TransformerLM(config)`; those of all layers are one entry."""
     tensors = []
     for path, shape in parameter_shapes(replace(config, num_layers=1)):
-        *parents, name, _ = path.split(".")  # layers.0.attn.q_proj.weight
-        component = "norms" if len(shape) == 1 else COMPONENTS[parents[-1] if parents else name]
+        *parents, name, kind = path.split(".")  # layers.0.attn.q_proj.weight
+        is_norm = len(shape) == 1 and kind == "weight"
+        component = "norms" if is_norm else COMPONENTS[parents[-1] if parents else name]
         tensors.append(ParameterTensor(name, component, shape, config.num_layers if parents else 1))
     return tensors
 
 
 def hidden_matrices(config: ModelConfig) -> list[ParameterTensor]:
     """Return the matrices of attention and feed-forward, which Muon updates."""
-    return [t for t in parameter_tensors(config) if t.component in ("attention", "feed_forward")]
+    components = ("attention", "feed_forward")
+    tensors = parameter_tensors(config)
+    return [t for t in tensors if t.component in components and len(t.shape) == 2]
 
 
 def count_parameters(config: ModelConfig) -> Parameters:

@@ -63,7 +63,11 @@ def _heading(values: Values) -> Iterator[str]:
     )
     usual = {"norm": "pre", "position": "rope", "tie_embeddings": False, "qk_norm": False}
     usual["num_kv_heads"] = model["num_heads"]
-    unusual = [f"{name} {model[name]}" for name, value in usual.items() if model[name] != value]
+    usual |= {"head_dim": None, "norm_eps": None, "qkv_bias": None, "rope_scaling": None}
+    given = {name: model.get(name) for name in usual}  # the last four are absent by default
+    if scaling := given["rope_scaling"]:
+        given["rope_scaling"] = f"by {scaling['factor']:g}"
+    unusual = [f"{name} {given[name]}" for name, value in usual.items() if given[name] != value]
     yield ", ".join([shape, *unusual])
     yield from values["notes"]
 

@@ -51,9 +51,11 @@ VERBS = (
     ("runs", "runs:runs", "List runs: state, losses, throughput."),
     ("evaluate", "evaluate:evaluate", "Evaluate a run: loss, perplexity, bits per byte."),
     ("generate", "generate:generate", "Generate text with a run."),
+    ("export", "export:export", "Export a run for transformers, llama.cpp, Ollama or llama2.c."),
+    ("import", "export:import_model", "Import a model of Hugging Face or llama2.c."),
     ("report", "report:report", "Write a report of runs and labs, as HTML and Markdown."),
     ("lab", "lab:app", "Run experiments: sweeps, ablations, hyperparameter search."),
-    ("verify", "verify:verify", "Check the integrity of a data folder or a run."),
+    ("verify", "verify:verify", "Check the integrity of a data folder, a run or a model."),
     ("config", "config:app", "Print the JSON schema of config files."),
 )
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from tilth.cli.options import Json, RunFolder, Threads, utf8
+from tilth.cli.options import Json, ModelPath, Threads, utf8
 from tilth.cli.output import print_json
 from tilth.formatting import printable
 from tilth.generation import PromptError, Sampling, TextStream, load
@@ -26,10 +26,11 @@ REASONS = {
 
 
 def generate(
-    run: RunFolder,
+    run: ModelPath,
     /,
     *,
     prompt: Annotated[str, ANY_TEXT] = "",
+    prompt_ids: Annotated[list[int], Parameter(consume_multiple=True)] = [],  # noqa: B006
     max_tokens: int = 256,
     sampling: Annotated[Sampling, Parameter(name="*")] = DEFAULT,
     samples: int = 1,
@@ -50,6 +51,7 @@ def generate(
 
     Args:
         prompt: Prompt; - reads stdin, without the last line end.
+        prompt_ids: Prompt as token ids: --prompt-ids 1 306.
         max_tokens: Maximum number of new tokens.
         samples: Number of texts.
         stop: Stop string; once for each. The text ends before it.
@@ -70,13 +72,15 @@ def generate(
         raise ValueError(f"--samples is {samples}; it must be at least 1.")
     if interactive and (prompt or json):
         raise ValueError("--interactive reads prompts from stdin; leave --prompt and --json out.")
+    if prompt_ids and (prompt or interactive):
+        raise ValueError("--prompt-ids is a prompt; leave --prompt and --interactive out.")
     prompt = _text(sys.stdin.buffer.read()) if prompt == "-" else prompt
     model = load(run, step=step, device=device, quantize=quantize, threads=threads)
 
     def streams(prompt: str) -> Iterator[TextStream]:
         for sample_index in range(samples):
             yield model.generate(
-                prompt,
+                prompt_ids or prompt,
                 max_tokens=max_tokens,
                 stop=stop,
                 sample_index=sample_index,
@@ -86,6 +90,8 @@ def generate(
                 **asdict(sampling),
             )
 
+    if prompt_ids:
+        prompt = model.tokenizer.decode([i for i in prompt_ids if i < model.tokenizer.vocab_size])
     if json:
         texts = [_as_dict(model.tokenizer, stream) for stream in streams(prompt)]
         print_json({"prompt": prompt, "seed": sampling.seed, "samples": texts})

@@ -51,6 +51,9 @@ CorpusPaths = Annotated[
     list[Path], Parameter(help="Text, JSON lines or Parquet files (also .gz, .zst), or folders.")
 ]
 DataFolder = Annotated[Path, Parameter(help="Data folder that `tilth tokenize` wrote.")]
+ModelPath = Annotated[
+    Path, Parameter(help="Run directory, checkpoint folder or model folder (exported, imported).")
+]
 RunFolder = Annotated[Path, Parameter(help="Run directory.")]
 Threads = Annotated[int | None, Parameter(help="Number of threads; default: all cores.")]
 Overwrite = Annotated[bool, Parameter(help="Replace existing output.")]

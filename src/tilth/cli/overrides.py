@@ -16,13 +16,13 @@ In a verb, `overrides: Annotated[Overrides | None, Parameter(name="*")] = None` 
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, field, fields, is_dataclass, make_dataclass
+from dataclasses import asdict, field, fields, make_dataclass
 from typing import Annotated, Any, Never, get_args, get_type_hints
 
 from cyclopts import Group, Parameter, Token
 
 from tilth.cli.options import convert_exactly
-from tilth.schema import descriptions, flat
+from tilth.schema import descriptions, flat, table_class
 
 
 def overrides_of(config_class: type[Any], names: Sequence[str] = ()) -> type[Any]:
@@ -35,9 +35,9 @@ def overrides_of(config_class: type[Any], names: Sequence[str] = ()) -> type[Any
     optional = []
     for position, name in enumerate(names or [each.name for each in fields(config_class)]):
         kind: Any = types[name]
-        if isinstance(kind, type) and is_dataclass(kind):
+        if (inner := table_class(kind)) is not None:
             kind, flag = (
-                overrides_of(kind),
+                overrides_of(inner),
                 Parameter(group=Group(name.capitalize(), sort_key=position)),
             )
         else:

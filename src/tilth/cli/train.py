@@ -32,6 +32,7 @@ def train(
     out: Path,
     size: int | None = None,
     budget: Annotated[str | None, Parameter(name=["--budget", "--time-limit"])] = None,
+    init: Path | None = None,
     overrides: TrainingOverrides | None = None,
 ) -> None:
     """Train a model into a run directory; print its cost first.
@@ -43,6 +44,7 @@ def train(
         recipe: tiny, small, tinystories, tinystories-cpu, openwebtext or leaderboard.
         out: Run directory to create.
         size: Number of layers; width and learning rate follow.
+        init: Run, checkpoint or model folder to start from; it decides the shape of the model.
         budget: Time budget (90s, 8m, 1h30m), converted to steps by a measurement at the start.
 
     Examples:
@@ -69,9 +71,14 @@ def train(
     else:
         config = recipe_named(recipe)(opened, size=size, steps=steps, budget_seconds=seconds)
     config = changed(config, given)
+    from tilth.training.initializing import with_shape_of
     from tilth.training.loop import prepare  # imports torch: after the config is checked
 
-    prepared = prepare(config, out, data=opened, measure=True)
+    if init is not None:
+        if size is not None:
+            raise ValueError(f"--init {init} decides the shape of the model; omit --size.")
+        config = with_shape_of(config, init, given)
+    prepared = prepare(config, out, data=opened, measure=True, init=init)
     if prepared.plan is not None:
         say(prepared.plan.summary())
     _drive(prepared, out)

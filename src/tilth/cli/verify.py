@@ -1,4 +1,4 @@
-"""`tilth verify`: check the integrity of a data folder or a run."""
+"""`tilth verify`: check the integrity of a data folder, a run or a model folder."""
 
 from pathlib import Path
 from typing import Any
@@ -11,31 +11,42 @@ Findings = tuple[list[dict[str, Any]], list[str], list[str]]
 
 
 def verify(path: Path, /, *, json: Json = False) -> None:
-    """Check the integrity of a data folder or a run: read every byte, compare checksums.
+    """Check the integrity of a data folder, a run or a model folder: compare checksums.
 
     Args:
-        path: Data folder or run directory.
+        path: Data folder, run directory, or folder that `tilth export` or `tilth import` wrote.
 
     Examples:
         tilth verify data/stories
         tilth verify runs/first --json
     """
     is_run = (path / "config.toml").exists()
-    found, lines, problems = _verify_run(path) if is_run else _verify_data(path)
+    is_model = not is_run and (path / "config.json").exists()
+    verify_path = _verify_run if is_run else _verify_model if is_model else _verify_data
+    found, lines, problems = verify_path(path)
     if not problems:
         lines.append(f"{path} is whole")
     results = {"path": str(path), "is_whole": not problems, "found": found}
     print_result(results, lines, as_json=json)
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        rest = "" if is_run else f"{more}; restore a copy, or tokenize again"
+        rest = "" if is_run or is_model else f"{more}; restore a copy, or tokenize again"
         raise ValueError(f"{path} is damaged: {problems[0]}{rest}.")
 
 
 def _verify_run(path: Path) -> Findings:
     from tilth.runs import open_run, verify_run
 
-    found = dict(verify_run(open_run(path)))
+    return _by_file(dict(verify_run(open_run(path))))
+
+
+def _verify_model(path: Path) -> Findings:
+    from tilth.formats.huggingface import verify_model_folder
+
+    return _by_file(dict(verify_model_folder(path)))
+
+
+def _by_file(found: dict[str, str | None]) -> Findings:
     return (
         [{"file": name, "problem": problem} for name, problem in found.items()],
         [f"{name:<26} {problem or 'whole'}" for name, problem in found.items()],

@@ -1,4 +1,5 @@
 from tilth.config.model import ModelConfig as ModelConfig
+from tilth.config.model import RopeScaling as RopeScaling
 from tilth.config.recipes import RECIPES as RECIPES
 from tilth.config.recipes import Recipe as Recipe
 from tilth.config.shapes import GPT2_SHAPES as GPT2_SHAPES

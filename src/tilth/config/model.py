@@ -15,10 +15,21 @@ True
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import pi
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from tilth.config import limits
-from tilth.schema import POSITIVE, Range, check, check_int, check_keys, derived, plain, read
+from tilth.schema import (
+    POSITIVE,
+    Range,
+    check,
+    check_int,
+    check_keys,
+    derived,
+    plain,
+    read,
+    unwritten,
+)
 
 Norm = Literal["pre", "post", "none"]
 Position = Literal["rope", "none"]
@@ -28,7 +39,7 @@ Heads = Annotated[int, Range(at_least=1, at_most=limits.MAX_HEADS)]
 END_TOKEN = "<|endoftext|>"  # noqa: S105, not a password
 """The special token that ends a document, unless the data names another."""
 NORM_EPSILON = 1e-5
-"""The epsilon of every RMSNorm, in torch and in the native decoder."""
+"""Default epsilon of every RMSNorm."""
 
 
 class PlainValues:
@@ -46,6 +57,43 @@ class PlainValues:
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Make an instance from the values of `to_dict`; missing keys take their defaults."""
         return read(cls, values, cls.NAME)
+
+
+@dataclass(frozen=True)
+class RopeScaling:
+    """RoPE scaling of Llama 3: slow rotations are slowed further, for a longer context.
+
+    >>> scaling = RopeScaling(factor=8.0, original_context_length=8192)
+    >>> [scaling.scaled(frequency) for frequency in (1.0, 1e-4)]
+    [1.0, 1.25e-05]
+    """
+
+    factor: Annotated[float, Range(at_least=1.0)]
+    """Divide the lowest frequencies by this."""
+    original_context_length: Annotated[int, Range(at_least=1, at_most=limits.MAX_CONTEXT_LENGTH)]
+    """Context length before the extension, in tokens."""
+    low_freq_factor: Annotated[float, POSITIVE] = 1.0
+    """Scale frequencies of fewer rotations in the original context fully."""
+    high_freq_factor: Annotated[float, POSITIVE] = 4.0
+    """Keep frequencies of more rotations in the original context."""
+
+    def __post_init__(self) -> None:
+        check(self, "rope_scaling")
+        if self.high_freq_factor <= self.low_freq_factor:
+            raise ValueError(
+                f"rope_scaling.high_freq_factor {self.high_freq_factor:g} must be above "
+                f"low_freq_factor {self.low_freq_factor:g}."
+            )
+
+    def scaled(self, frequency: float) -> float:
+        """Return the scaled frequency, in radians per position."""
+        rotations = self.original_context_length * frequency / (2 * pi)
+        if rotations < self.low_freq_factor:
+            return frequency / self.factor
+        if rotations > self.high_freq_factor:
+            return frequency
+        kept = (rotations - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
+        return (1 - kept) * frequency / self.factor + kept * frequency
 
 
 @dataclass(frozen=True)
@@ -67,7 +115,7 @@ class ModelConfig(PlainValues):
     num_layers: Annotated[int, Range(at_least=1, at_most=limits.MAX_LAYERS)]
     """Number of Transformer blocks."""
     num_heads: Heads
-    """Number of query heads, each d_model / num_heads wide."""
+    """Number of query heads, each d_model / num_heads or head_dim wide."""
     d_ff: Annotated[int, Range(at_least=1, at_most=4 * limits.MAX_WIDTH)] = derived(
         lambda config: default_d_ff(config.d_model, config.ffn)
     )
@@ -86,18 +134,27 @@ class ModelConfig(PlainValues):
     """Apply RMSNorm to the queries and keys of each head, before RoPE."""
     num_kv_heads: Heads = derived(lambda config: config.num_heads)  # noqa: RUF009
     """Number of key/value heads, shared by equal groups of query heads; default num_heads."""
+    head_dim: Annotated[int, Range(at_least=1, at_most=limits.MAX_WIDTH)] | None = None
+    """Width of one head; default d_model / num_heads."""
+    norm_eps: Annotated[float, POSITIVE] = unwritten(NORM_EPSILON)
+    """Epsilon of every RMSNorm, added to the mean square."""
+    qkv_bias: bool = unwritten(False)
+    """Add a bias to queries, keys and values."""
+    rope_scaling: RopeScaling | None = None
+    """RoPE scaling of Llama 3; default none."""
 
     def __post_init__(self) -> None:
         check(self)
-        if self.d_model % self.num_heads:
+        if self.head_dim is None and self.d_model % self.num_heads:
             raise ValueError(
                 f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}; "
                 "all heads have the same width."
             )
         if self.position == "rope" and self.d_head % 2:
+            origin = f" (d_model {self.d_model} / num_heads {self.num_heads})"
             raise ValueError(
-                f"the head width {self.d_head} (d_model {self.d_model} / num_heads "
-                f"{self.num_heads}) is odd; make it even for RoPE, or set position to none."
+                f"the head width {self.d_head}{origin if self.head_dim is None else ''} is odd; "
+                "make it even for RoPE, or set position to none."
             )
         if self.num_heads % self.num_kv_heads:
             raise ValueError(
@@ -108,13 +165,28 @@ class ModelConfig(PlainValues):
     @property
     def d_head(self) -> int:
         """Width of one head."""
-        return self.d_model // self.num_heads
+        return self.d_model // self.num_heads if self.head_dim is None else self.head_dim
+
+    @property
+    def d_query(self) -> int:
+        """Width of the queries of all heads; d_model unless `head_dim` is given."""
+        return self.num_heads * self.d_head
+
+    @property
+    def rope_frequencies(self) -> list[float]:
+        """Radians per position of each pair of a head; empty without RoPE."""
+        if self.position != "rope":
+            return []
+        width, scaling = self.d_head, self.rope_scaling
+        found = [self.rope_theta ** (-(2 * pair) / width) for pair in range(width // 2)]
+        return found if scaling is None else [scaling.scaled(frequency) for frequency in found]
 
     def changed(self, changes: Mapping[str, Any]) -> Self:
         """Return a changed shape. Recipes, overrides, accounting and labs all derive shapes here.
 
         A changed `d_model` keeps the width of a head, if it is a multiple of it, and changes the
-        number of heads. Widths that depend on a changed value are derived again, unless given.
+        number of heads, unless `head_dim` is given. Widths that depend on a changed value are
+        derived again, unless given.
 
         >>> model = ModelConfig(1000, context_length=64, d_model=512, num_layers=4, num_heads=16)
         >>> narrow = model.changed({"d_model": 256})
@@ -124,7 +196,8 @@ class ModelConfig(PlainValues):
         check_keys(type(self), {**plain(self), **changes}, self.NAME)
         follows: dict[str, Any] = {}
         d_model = check_int("d_model", changes.get("d_model", self.d_model))
-        if d_model != self.d_model and d_model % self.d_head == 0:
+        own_width = changes.get("head_dim", self.head_dim)
+        if d_model != self.d_model and own_width is None and d_model % self.d_head == 0:
             follows["num_heads"] = d_model // self.d_head
         if changes.keys() & {"d_model", "ffn"}:
             follows["d_ff"] = None

@@ -11,9 +11,10 @@ ValueError: there is no optimizer.lt in a training config; did you mean optimize
 """
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
+from tilth import schema
 from tilth.config.training import TrainingConfig
 from tilth.formatting import suggestion
 
@@ -22,25 +23,32 @@ Config = TypeVar("Config", bound=TrainingConfig)
 
 def field_names() -> list[str]:
     """Return all dotted names of a training config."""
-    names: list[str] = []
-    for each in fields(TrainingConfig):
-        table = fields(each.type) if is_dataclass(each.type) else ()
-        names += [f"{each.name}.{part.name}" for part in table] or [each.name]
-    return names
+    return schema.field_names(TrainingConfig)
 
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
     """Return the config with the given values, by dotted name; dependent values are derived."""
     known = field_names()
-    tables: dict[str, dict[str, Any]] = {"": {}}
+    values: dict[str, Any] = {}
     for name, value in changes.items():
         if name not in known:
             hint = suggestion(name, known)
             raise ValueError(f"there is no {name} in a training config; {hint}")
-        table, _, field = name.rpartition(".")
-        tables.setdefault(table, {})[field] = value
-    values = tables.pop("")
-    for table, given in tables.items():
-        old = getattr(config, table)
-        values[table] = old.changed(given) if table == "model" else replace(old, **given)
-    return replace(config, **values)
+        *tables, field = name.split(".")
+        inner = values
+        for table in tables:
+            inner = inner.setdefault(table, {})
+        inner[field] = value
+    return replace(config, **_merged(config, values))
+
+
+def _merged(old: object, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values, with each table in them as a changed copy of the old one."""
+    merged = dict(values)
+    for name, given in values.items():
+        table = getattr(old, name)
+        if not isinstance(given, dict) or table is None:  # the config reads a new table
+            continue
+        inner = _merged(table, given)
+        merged[name] = table.changed(inner) if name == "model" else replace(table, **inner)
+    return merged

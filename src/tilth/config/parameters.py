@@ -25,27 +25,31 @@ def parameter_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]
     An iterator, as `config` may be untrusted: millions of layers take no memory.
     """
     d_model, d_head, d_ff = config.d_model, config.d_head, config.d_ff
-    d_kv = config.num_kv_heads * d_head
+    d_query, d_kv = config.d_query, config.num_kv_heads * d_head
     norm = None if config.norm == "none" else (d_model,)
     qk_norm = (d_head,) if config.qk_norm else None
+    query_bias, kv_bias = ((d_query,), (d_kv,)) if config.qkv_bias else (None, None)
     block: dict[str, tuple[int, ...] | None] = {  # None: this variant lacks the parameter
-        "ln1": norm,
-        "attn.q_proj": (d_model, d_model),
-        "attn.k_proj": (d_kv, d_model),
-        "attn.v_proj": (d_kv, d_model),
-        "attn.output_proj": (d_model, d_model),
-        "attn.q_norm": qk_norm,
-        "attn.k_norm": qk_norm,
-        "ln2": norm,
-        "ffn.w1": (d_ff, d_model),
-        "ffn.w2": (d_model, d_ff),
-        "ffn.w3": (d_ff, d_model) if config.ffn == "swiglu" else None,
+        "ln1.weight": norm,
+        "attn.q_proj.weight": (d_query, d_model),
+        "attn.q_proj.bias": query_bias,
+        "attn.k_proj.weight": (d_kv, d_model),
+        "attn.k_proj.bias": kv_bias,
+        "attn.v_proj.weight": (d_kv, d_model),
+        "attn.v_proj.bias": kv_bias,
+        "attn.output_proj.weight": (d_model, d_query),
+        "attn.q_norm.weight": qk_norm,
+        "attn.k_norm.weight": qk_norm,
+        "ln2.weight": norm,
+        "ffn.w1.weight": (d_ff, d_model),
+        "ffn.w2.weight": (d_model, d_ff),
+        "ffn.w3.weight": (d_ff, d_model) if config.ffn == "swiglu" else None,
     }
     yield EMBEDDING, (config.vocab_size, d_model)
     for layer in range(config.num_layers):
         for name, shape in block.items():
             if shape is not None:
-                yield f"layers.{layer}.{name}.weight", shape
+                yield f"layers.{layer}.{name}", shape
     if config.norm == "pre":
         yield "ln_final.weight", (d_model,)
     if not config.tie_embeddings:

@@ -19,7 +19,7 @@ A `Decoder` turns token ids into logits, a `Continuation` turns logits into the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -132,22 +132,38 @@ class Continuation:
 
 
 def decode(
-    decoder: Decoder, sequences: Sequence[Continuation], vocab_size: int
+    decoder: Decoder, sequences: Sequence[Continuation], vocab_size: int, rows: int | None = None
 ) -> Iterator[tuple[int, int, Float32[np.ndarray, " vocab_size"]]]:
-    """Continue sequences together until each has ended; yield (row, token id, logits).
+    """Continue sequences together until each has ended; yield (index, token id, logits).
+
+    The decoder has `rows` rows, by default one for each sequence. A sequence that ends leaves its
+    row to the next one; the caller may append sequences to the list meanwhile.
 
     A model may have more logits than its tokenizer has ids: only ids below `vocab_size` are chosen.
     """
-    while any(sequence.unread for sequence in sequences):
-        for row, sequence in enumerate(sequences):
+    indices: list[int | None] = [None] * (len(sequences) if rows is None else rows)
+    waiting = 0  # index of the first sequence that has no row yet
+    while True:
+        for row, index in enumerate(indices):
+            if index is None or not sequences[index].unread:
+                while waiting < len(sequences) and not sequences[waiting].unread:
+                    waiting += 1
+                indices[row] = waiting if waiting < len(sequences) else None
+                waiting += indices[row] is not None
+        running = {
+            row: (index, sequences[index]) for row, index in enumerate(indices) if index is not None
+        }
+        if not running:
+            return
+        for row, (_, sequence) in running.items():
             if sequence.unread is sequence.context:  # a prompt, or the half that a slide has kept
                 decoder.truncate(row, 0)
-        logits = decoder.extend([sequence.unread for sequence in sequences])
-        for row, sequence in enumerate(sequences):
-            if sequence.unread:
-                scores = logits[row, 0, :vocab_size]
-                if (token_id := sequence.choose(scores)) is not None:
-                    yield row, token_id, scores
+        unread = [running[row][1].unread if row in running else [] for row in range(len(indices))]
+        logits = decoder.extend(unread)
+        for row, (index, sequence) in running.items():
+            scores = logits[row, 0, :vocab_size]
+            if sequence.unread and (token_id := sequence.choose(scores)) is not None:
+                yield index, token_id, scores
 
 
 # --- log-probabilities ----------------------------------------------------------------------------
@@ -214,7 +230,8 @@ class TextBuilder:
     """Turns the token ids of a sequence into text of whole characters, up to a stop string."""
 
     def __init__(self, tokenizer: Tokenizer, sequence: Continuation) -> None:
-        self._decoder, self._sequence = tokenizer.decoder(), sequence
+        after = sequence.context[-1] if sequence.context else None
+        self._decoder, self._sequence = tokenizer.decoder(after=after), sequence
         self._held = ""  # characters that may begin a stop string
 
     def add(self, token_id: int) -> str:
@@ -241,6 +258,52 @@ class TextBuilder:
         ready = len(held) - (0 if is_last else max(lengths, default=0))
         self._held = held[ready:]
         return held[:ready]
+
+
+@dataclass
+class GeneratedText:
+    """A text of a batch, complete once `stop_reason` is set.
+
+    Attributes:
+        sequence: The state of decoding.
+        text: The new text so far.
+        token_ids: All token ids so far, without the end token.
+        scored_tokens: All tokens so far with log-probabilities, if `alternatives` was given.
+
+    """
+
+    sequence: Continuation
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    scored_tokens: list[ScoredToken] = field(default_factory=list)
+
+    @property
+    def stop_reason(self) -> StopReason | None:
+        """Why the text ended; None before."""
+        return self.sequence.stop_reason
+
+
+def generate_texts(
+    decoder: Decoder, sequences: Sequence[Continuation], tokenizer: Tokenizer, rows: int
+) -> Iterator[GeneratedText]:
+    """Continue sequences in a decoder of `rows` rows; yield the texts in order, when complete."""
+    texts = [GeneratedText(sequence) for sequence in sequences]
+    builders = [TextBuilder(tokenizer, sequence) for sequence in sequences]
+    complete = 0
+    for index, token_id, logits in decode(decoder, sequences, tokenizer.vocab_size, rows):
+        found = texts[index]
+        found.token_ids.append(token_id)
+        found.text += builders[index].add(token_id)
+        alternatives = found.sequence.options.alternatives
+        if alternatives is not None:
+            found.scored_tokens.append(scored_token(logits, token_id, alternatives))
+        while complete < len(texts) and texts[complete].stop_reason is not None:
+            texts[complete].text += builders[complete].finish()
+            yield texts[complete]
+            complete += 1
+    for found, builder in zip(texts[complete:], builders[complete:], strict=True):
+        found.text += builder.finish()
+        yield found
 
 
 class TextStream(Iterator[str]):

@@ -17,20 +17,26 @@ The native core decodes on a CPU, without torch; torch decodes on other devices.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from tilth.config.model import END_TOKEN, ModelConfig
 from tilth.config.threads import checked_threads
 from tilth.files import FileError, StrPath
 from tilth.generation import decoding
-from tilth.generation.decoding import GenerationOptions, PastContext, ScoredToken, TextStream
+from tilth.generation.decoding import (
+    GeneratedText,
+    GenerationOptions,
+    PastContext,
+    ScoredToken,
+    TextStream,
+)
 from tilth.generation.native_decoder import NativeDecoder, make_network
-from tilth.runs.checkpoints import CHECKPOINTS, MODEL, STATE
-from tilth.runs.run import MANIFEST, Run, open_run
+from tilth.generation.sources import open_source, read_model
+from tilth.runs.run import Run
 from tilth.schema import Range, check_choice, check_int
 from tilth.tokenizer import Tokenizer
 
@@ -39,8 +45,10 @@ if TYPE_CHECKING:
 
     from tilth.model import TransformerLM
 
-Quantize = Literal["int8"]
+Quantize = Literal["bfloat16", "int8", "int4"]
 Backend = Literal["native", "torch"]
+BATCH_ROWS = 64
+"""Texts that are generated at once: one reading of the weights serves 64 tokens."""
 
 
 class PromptError(ValueError):
@@ -87,8 +95,9 @@ class LanguageModel:
         """Return a native model of weights, given by their names in a checkpoint."""
         check_choice("quantize", quantize, (None, *get_args(Quantize)))
         count = checked_threads(threads)
-        network = make_network(config, weights, is_int8=quantize == "int8")
-        return cls(config, tokenizer, lambda rows: NativeDecoder(network, count), end_token)
+        network = make_network(config, weights, precision=quantize or "float32")
+        make = partial(NativeDecoder, network, count)
+        return cls(config, tokenizer, make, end_token, has_batches=True)
 
     @classmethod
     def from_model(
@@ -118,9 +127,15 @@ class LanguageModel:
         """The id of the end token; None if the tokenizer does not have it."""
         return self.tokenizer.special_tokens.get(self.end_token)
 
+    @property
+    def begin_ids(self) -> list[int]:
+        """The ids before every prompt, such as `<|begin_of_text|>` of Llama 3; often none."""
+        special_tokens = self.tokenizer.special_tokens
+        return [special_tokens[token] for token in self.tokenizer.template.before]
+
     def generate(
         self,
-        prompt: str,
+        prompt: str | Sequence[int],
         *,
         max_tokens: int = 256,
         temperature: float = 1.0,
@@ -141,8 +156,8 @@ class LanguageModel:
         of the result says which. Iterate over `.tokens` of the result for token ids with
         log-probabilities instead of text.
 
-        An empty prompt begins a document. The options are the fields of `GenerationOptions` and
-        `Sampling`, which describe them.
+        A prompt is a text, or a list of token ids; an empty text begins a document. The options are
+        the fields of `GenerationOptions` and `Sampling`, which describe them.
 
         Raises:
             PromptError: The prompt is longer than the context, or cannot be encoded.
@@ -155,40 +170,55 @@ class LanguageModel:
         sequence = self._continuation(prompt, GenerationOptions(**options))
         return TextStream(self.decoder(1), sequence, self.tokenizer)
 
-    def generate_batch(self, prompts: Sequence[str], **options: Any) -> list[str]:  # noqa: ANN401
+    def generate_batch(
+        self,
+        prompts: Sequence[str | Sequence[int]],
+        **options: Any,  # noqa: ANN401
+    ) -> list[str]:
         """Continue every prompt; return the new texts.
 
-        The options are those of `generate`, without `alternatives`; prompt i has sample index i. In
-        torch all prompts are read at once, in the native decoder one after the other.
+        The options are those of `generate`, without `alternatives`; prompt i has sample index i.
+        Up to 64 texts are generated at once; the next prompt takes the place of a complete text.
+        In the native decoder each text equals that of `generate`.
         """
+        chosen = GenerationOptions(**options, sample_index=0, alternatives=None)
+        each = [replace(chosen, sample_index=index) for index in range(len(prompts))]
+        return [found.text for found in self._generate_all(prompts, each)]
+
+    def generate_samples(
+        self,
+        prompts: Sequence[str | Sequence[int]],
+        samples: int = 1,
+        **options: Any,  # noqa: ANN401
+    ) -> Iterator[GeneratedText]:
+        """Continue every prompt `samples` times, in batches; yield the texts in order.
+
+        Sample i of each prompt equals `generate(prompt, sample_index=i)`. The options are those of
+        `generate`.
+        """
+        check_int("samples", samples)
+        chosen = GenerationOptions(**options, sample_index=0)
+        indices = range(samples)
+        each = [replace(chosen, sample_index=index) for _ in prompts for index in indices]
+        return self._generate_all([prompt for prompt in prompts for _ in indices], each)
+
+    def _generate_all(
+        self, prompts: Sequence[str | Sequence[int]], options: Sequence[GenerationOptions]
+    ) -> Iterator[GeneratedText]:
         if isinstance(prompts, str):
             raise ValueError("generate_batch takes a list of prompts; for one, call generate.")
-        chosen = GenerationOptions(**options, sample_index=0, alternatives=None)
-        sequences = [
-            self._continuation(prompt, replace(chosen, sample_index=index))
-            for index, prompt in enumerate(prompts)
-        ]
-        texts: list[str] = []
-        rows = max(1, len(prompts)) if self.has_batches else 1
-        for first in range(0, len(prompts), rows):
-            batch = sequences[first : first + rows]
-            builders = [decoding.TextBuilder(self.tokenizer, sequence) for sequence in batch]
-            parts: list[list[str]] = [[] for _ in batch]
-            decoded = decoding.decode(self.decoder(rows), batch, self.tokenizer.vocab_size)
-            for row, token_id, _ in decoded:
-                parts[row].append(builders[row].add(token_id))
-            for each, builder in zip(parts, builders, strict=True):
-                texts.append("".join(each) + builder.finish())
-        return texts
+        sequences = [self._continuation(*each) for each in zip(prompts, options, strict=True)]
+        rows = min(max(1, len(prompts)), BATCH_ROWS) if self.has_batches else 1
+        return decoding.generate_texts(self.decoder(rows), sequences, self.tokenizer, rows)
 
     def score(
         self, text: str, *, alternatives: int = 0, allow_special: bool = False
     ) -> list[ScoredToken]:
         """Return the log-probability of each token of a text; their sum is that of the text.
 
-        The first token is scored after the end token, as the beginning of a document; without an
-        end token it is not scored. In a text longer than the context, each token is scored after at
-        least half a context.
+        The first token is scored after the tokens that begin every prompt (`begin_ids`), or after
+        the end token, as the beginning of a document; without either it is not scored. In a text
+        longer than the context, each token is scored after at least half a context.
 
         Args:
             text: The text to score.
@@ -198,18 +228,25 @@ class LanguageModel:
         """
         check_int("alternatives", alternatives, Range(at_least=0))
         ids = self._encode(text, allow_special)
-        if self.end_id is not None:
-            ids = [self.end_id, *ids]
+        before = self.begin_ids or ([] if self.end_id is None else [self.end_id])
         lengths = self.config.context_length, self.tokenizer.vocab_size
-        return decoding.score_ids(self.decoder(1), ids, *lengths, alternatives)
+        scored = decoding.score_ids(self.decoder(1), [*before, *ids], *lengths, alternatives)
+        return scored[len(before) - 1 :] if before else scored
 
-    def prompt_ids(self, prompt: str, *, allow_special: bool = False) -> list[int]:
-        """Return the ids of a prompt; an empty prompt is the end token, which begins a document."""
+    def prompt_ids(self, prompt: str | Sequence[int], *, allow_special: bool = False) -> list[int]:
+        """Return the ids of a prompt; an empty text is the end token, which begins a document."""
         length = self.config.context_length
-        try:
-            ids = self._encode(prompt, allow_special)
-        except ValueError as error:  # the tokenizer does not have every byte
-            raise PromptError(str(error)) from error
+        if isinstance(prompt, str):
+            try:
+                ids = [*self.begin_ids, *self._encode(prompt, allow_special)]
+            except ValueError as error:  # the tokenizer does not have every byte
+                raise PromptError(str(error)) from error
+        else:
+            ids = [operator.index(token_id) for token_id in prompt]
+            if bad := [i for i in ids if not 0 <= i < self.config.vocab_size]:
+                raise PromptError(
+                    f"the prompt has the id {bad[0]}; ids are below {self.config.vocab_size}."
+                )
         if not ids and self.end_id is not None:
             ids = [self.end_id]
         if not ids:
@@ -226,7 +263,9 @@ class LanguageModel:
         tokenizer = self.tokenizer
         return tokenizer.encode(text) if allow_special else tokenizer.encode_ordinary(text)
 
-    def _continuation(self, prompt: str, options: GenerationOptions) -> decoding.Continuation:
+    def _continuation(
+        self, prompt: str | Sequence[int], options: GenerationOptions
+    ) -> decoding.Continuation:
         ids = self.prompt_ids(prompt, allow_special=options.allow_special)
         context_length = self.config.context_length
         return decoding.Continuation(
@@ -243,14 +282,16 @@ def load(
     quantize: Quantize | None = None,
     threads: int | None = None,
 ) -> LanguageModel:
-    """Load a language model from a run directory or a checkpoint folder.
+    """Load a language model from a run directory, a checkpoint folder or a model folder.
 
     Args:
-        path: A run, a run directory, or a checkpoint folder within one.
+        path: A run, a run directory, a checkpoint folder within one, or a model folder that was
+            exported, imported or downloaded from Hugging Face.
         step: The checkpoint of this step. Default: the best one.
         device: "cpu", or a torch device such as "cuda".
         backend: "native" (the CPU) or "torch". Default: native on a CPU, torch elsewhere.
-        quantize: "int8" quantizes the matrices of the native backend. Default: float32.
+        quantize: Precision of the matrices of the native backend: "bfloat16", "int8", or "int4"
+            (feed-forwards; attention and output matrix int8). Default: float32.
         threads: Threads of the native backend. Default: all cores.
 
     """
@@ -267,44 +308,24 @@ def load(
         if quantize is not None:
             raise ValueError(f"{quantize} weights are for the CPU; omit --quantize or --device.")
         check_device(device)
-    run, step = (path, step) if isinstance(path, Run) else _opened(Path(path), step)
-    tokenizer = run.tokenizer()
-    if run.end_token not in (END_TOKEN, *tokenizer.special_tokens):
-        problem = f"names the end token {run.end_token[:40]!r}, which its tokenizer does not have"
-        raise FileError(run.folder / MANIFEST, problem, "restore a copy")
-
-    if backend == "torch":
-        from tilth.runs.state import load_model  # noqa: PLC0415
-
-        checkpoint, model = load_model(run, step, device)
-        make = partial(LanguageModel.from_model, model)
-    else:
-        checkpoint, weights = run.weights(step)
-        make = partial(
-            LanguageModel.from_weights,
-            run.config.model,
-            weights,
-            quantize=quantize,
-            threads=threads,
-        )
+    source, step = (path, step) if isinstance(path, Run) else open_source(path, step)
+    weights_path, files = read_model(source, step)
     try:
-        return make(tokenizer, end_token=run.end_token)
+        if backend == "torch":
+            from tilth.generation.torch_decoder import build_model  # noqa: PLC0415
+
+            model = build_model(files.config, files.weights, device)
+            make = partial(LanguageModel.from_model, model)
+        else:
+            make = partial(
+                LanguageModel.from_weights,
+                files.config,
+                files.weights,
+                quantize=quantize,
+                threads=threads,
+            )
+        return make(files.tokenizer, end_token=files.end_token)
     except ValueError as error:
         problem = f"cannot be used ({error})"
-        hint = "choose another checkpoint with --step"
-        raise FileError(checkpoint.folder / MODEL, problem, hint) from error
-
-
-def _opened(path: Path, step: int | None) -> tuple[Run, int | None]:
-    """Open the run of a path; return it and the step of a checkpoint folder."""
-    if not (path / STATE).is_file():
-        return open_run(path), step
-    folder = path.resolve()
-    if folder.parent.name != CHECKPOINTS:
-        hint = "a checkpoint has no tokenizer: name it within its run"
-        raise FileError(path, "is a checkpoint outside of a run directory", hint)
-    run = open_run(folder.parent.parent)
-    found = next((each for each in run.checkpoints() if each.name == folder.name), None)
-    if found is None or step not in (None, found.step):
-        raise FileError(path, f"is not the checkpoint of step {step}", "name the run directory")
-    return run, found.step
+        hint = "choose another checkpoint with --step" if isinstance(source, Run) else "restore it"
+        raise FileError(weights_path, problem, hint) from error

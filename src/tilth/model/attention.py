@@ -21,6 +21,7 @@ from torch.nn import Identity, Module
 from torch.nn.functional import scaled_dot_product_attention as fused_attention
 
 from tilth.accounting.hardware import host_memory_bytes
+from tilth.config.model import NORM_EPSILON
 from tilth.formatting import format_bytes
 from tilth.model import layers
 from tilth.model.layers import Device, Dtype, Linear, RMSNorm, look_up, project
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from jaxtyping import Bool, Float, Int
 
+    from tilth.config.model import RopeScaling
     from tilth.model.cache import LayerCache
 
 
@@ -71,6 +73,7 @@ class RotaryPositionalEmbedding(Module):
         max_seq_len: Number of positions, from 0 to max_seq_len - 1.
         device: Device of the tables.
         dtype: Data type of the tables; at least float32 is used.
+        scaling: Scaling of the frequencies, as in Llama 3. Default: none.
 
     Shape:
         - x: (*, seq, d_k).
@@ -84,14 +87,21 @@ class RotaryPositionalEmbedding(Module):
     sin: Tensor
 
     def __init__(
-        self, theta: float, d_k: int, max_seq_len: int, device: Device = None, dtype: Dtype = None
+        self,
+        theta: float,
+        d_k: int,
+        max_seq_len: int,
+        device: Device = None,
+        dtype: Dtype = None,
+        *,
+        scaling: RopeScaling | None = None,
     ) -> None:
         super().__init__()
         if d_k < 2 or d_k % 2:
             raise ValueError(f"d_k is {d_k}; it must be even and positive.")
         if not theta > 0 or max_seq_len < 1:
             raise ValueError(f"theta {theta} and max_seq_len {max_seq_len} must be positive.")
-        self.theta, self.d_k, self.max_seq_len = theta, d_k, max_seq_len
+        self.theta, self.d_k, self.max_seq_len, self.scaling = theta, d_k, max_seq_len, scaling
         self._fill_tables(device or torch.get_default_device(), dtype or torch.get_default_dtype())
 
     def _fill_tables(self, device: torch.device | str, dtype: torch.dtype) -> None:
@@ -108,9 +118,12 @@ class RotaryPositionalEmbedding(Module):
                 f"the rotation tables of {self.max_seq_len:,} positions take {format_bytes(needed)}"
                 f", and this machine has {format_bytes(present)}; use fewer positions."
             )
-        exponents = torch.arange(0, self.d_k, 2, dtype=torch.float64, device=where) / self.d_k
+        exponents = torch.arange(0, self.d_k, 2, dtype=torch.float64, device="cpu") / self.d_k
+        frequencies = self.theta**-exponents
+        if self.scaling is not None:
+            frequencies.apply_(self.scaling.scaled)
         positions = torch.arange(self.max_seq_len, dtype=torch.float64, device=where)
-        angles = torch.outer(positions, self.theta**-exponents)  # (max_seq_len, d_k / 2)
+        angles = torch.outer(positions, frequencies.to(where))  # (max_seq_len, d_k / 2)
         dtype = torch.promote_types(dtype, torch.float32)
         for name, table in (("cos", angles.cos()), ("sin", angles.sin())):
             self.register_buffer(name, table.to(dtype).to(device), persistent=False)
@@ -167,11 +180,11 @@ class RotaryPositionalEmbedding(Module):
 
 
 class MultiHeadSelfAttention(Module):
-    """Causal multi-head self-attention, without biases.
+    """Causal multi-head self-attention.
 
     Args:
         d_model: Width of the residual stream.
-        num_heads: Number of query heads, each of width d_model / num_heads.
+        num_heads: Number of query heads.
         rope: Rotary position embedding of queries and keys; None for no position embedding.
         num_kv_heads: Number of key/value heads, each shared by num_heads / num_kv_heads query heads
             (grouped-query attention, Ainslie et al. 2023), which divides the size of the key/value
@@ -179,6 +192,9 @@ class MultiHeadSelfAttention(Module):
         device: Device of the weights.
         dtype: Data type of the weights.
         qk_norm: Apply RMSNorm to each query and key, which bounds the scores (Henry et al. 2020).
+        d_head: Width of a head. Default: d_model / num_heads.
+        qkv_bias: Add a bias to queries, keys and values.
+        norm_eps: Epsilon of the norms of queries and keys.
 
     Attributes:
         fast: Compute queries, keys and values in one product, and attention in a fused kernel.
@@ -203,30 +219,35 @@ class MultiHeadSelfAttention(Module):
         dtype: Dtype = None,
         *,
         qk_norm: bool = False,
+        d_head: int | None = None,
+        qkv_bias: bool = False,
+        norm_eps: float = NORM_EPSILON,
     ) -> None:
         super().__init__()
         if num_kv_heads is None:
             num_kv_heads = num_heads
-        if min(num_heads, num_kv_heads) < 1 or d_model % num_heads or num_heads % num_kv_heads:
+        uneven = d_head is None and num_heads > 0 and d_model % num_heads
+        if min(num_heads, num_kv_heads) < 1 or uneven or num_heads % num_kv_heads:
             raise ValueError(
                 f"d_model {d_model} must be a multiple of num_heads {num_heads}, "
                 f"and that of num_kv_heads {num_kv_heads}."
             )
         self.num_heads, self.num_kv_heads = num_heads, num_kv_heads
-        self.d_head = d_model // num_heads
+        self.d_head = d_model // num_heads if d_head is None else d_head
         if rope is not None and rope.d_k != self.d_head:
             raise ValueError(
                 f"d_k of the rotation is {rope.d_k}, and heads have width {self.d_head}; "
                 "use d_k = d_model / num_heads."
             )
-        self.q_proj = Linear(d_model, d_model, device, dtype)
-        self.k_proj = Linear(d_model, self.num_kv_heads * self.d_head, device, dtype)
-        self.v_proj = Linear(d_model, self.num_kv_heads * self.d_head, device, dtype)
-        self.output_proj = Linear(d_model, d_model, device, dtype)
+        d_query, d_kv = num_heads * self.d_head, num_kv_heads * self.d_head
+        self.q_proj = Linear(d_model, d_query, device, dtype, bias=qkv_bias)
+        self.k_proj = Linear(d_model, d_kv, device, dtype, bias=qkv_bias)
+        self.v_proj = Linear(d_model, d_kv, device, dtype, bias=qkv_bias)
+        self.output_proj = Linear(d_query, d_model, device, dtype)
         self.rope = rope
         norm = RMSNorm if qk_norm else Identity  # which ignores its arguments
-        self.q_norm = norm(self.d_head, device=device, dtype=dtype)
-        self.k_norm = norm(self.d_head, device=device, dtype=dtype)
+        self.q_norm = norm(self.d_head, eps=norm_eps, device=device, dtype=dtype)
+        self.k_norm = norm(self.d_head, eps=norm_eps, device=device, dtype=dtype)
 
     def forward(
         self,

@@ -64,36 +64,51 @@ def silu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 
 class Linear(Module):
-    """Linear map y = x W^T, without a bias.
+    """Linear map y = x W^T, plus a bias if it has one.
 
     The weight is drawn from a normal distribution with variance 2 / (in_features + out_features),
-    truncated at three standard deviations.
+    truncated at three standard deviations. The bias starts at 0.
 
     Args:
         in_features: Size of the last axis of the input.
         out_features: Size of the last axis of the output.
         device: Device of the weight.
         dtype: Data type of the weight.
+        bias: Add a bias.
 
     Shape:
         - Input: (*, in_features).
         - Output: (*, out_features).
         - weight: (out_features, in_features).
+        - bias: (out_features,), or None.
 
     """
 
     def __init__(
-        self, in_features: int, out_features: int, device: Device = None, dtype: Dtype = None
+        self,
+        in_features: int,
+        out_features: int,
+        device: Device = None,
+        dtype: Dtype = None,
+        *,
+        bias: bool = False,
     ) -> None:
         super().__init__()
         self.weight = Parameter(torch.empty(out_features, in_features, device=device, dtype=dtype))
         # Between preserving the variance of activations and that of gradients (Glorot and Bengio
         # 2010).
         init_truncated(self.weight, variance=2 / (in_features + out_features))
+        zeros = torch.zeros(out_features, device=device, dtype=dtype) if bias else None
+        self.bias = None if zeros is None else Parameter(zeros)
 
     def forward(self, x: Float[Tensor, "... in_features"]) -> Float[Tensor, "... out_features"]:
-        """Return x W^T."""
-        return x @ self.weight.T
+        """Return x W^T, plus the bias."""
+        return add_bias(x @ self.weight.T, self.bias)
+
+
+def add_bias(y: Float[Tensor, "... d"], bias: Float[Tensor, " d"] | None) -> Float[Tensor, "... d"]:
+    """Return y + bias in the type of y, which autocast makes narrower than the bias."""
+    return y if bias is None else y + bias.to(y.dtype)
 
 
 class Embedding(Module):
@@ -245,7 +260,10 @@ def project(
     if not together:
         return [layer(x) for layer in layers]
     weights: list[Tensor] = [layer.weight for layer in layers]
-    return list(torch.split(x @ torch.cat(weights).T, [len(weight) for weight in weights], dim=-1))
+    # All layers have a bias, or none.
+    biases: list[Tensor] = [layer.bias for layer in layers if layer.bias is not None]
+    joined = add_bias(x @ torch.cat(weights).T, torch.cat(biases) if biases else None)
+    return list(torch.split(joined, [len(weight) for weight in weights], dim=-1))
 
 
 @torch.no_grad()

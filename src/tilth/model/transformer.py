@@ -68,13 +68,23 @@ class TransformerBlock(Module):
         rope: RotaryPositionalEmbedding | None = None,
     ) -> None:
         super().__init__()
-        self.norm, d_model = config.norm, config.d_model
+        self.norm, d_model, eps = config.norm, config.d_model, config.norm_eps
         norm = Identity if config.norm == "none" else RMSNorm  # Identity ignores its arguments
-        self.ln1 = norm(d_model, device=device, dtype=dtype)
+        self.ln1 = norm(d_model, eps=eps, device=device, dtype=dtype)
         rope = rope or make_rope(config, device, dtype)
-        heads = config.num_heads, rope, config.num_kv_heads
-        self.attn = MultiHeadSelfAttention(d_model, *heads, device, dtype, qk_norm=config.qk_norm)
-        self.ln2 = norm(d_model, device=device, dtype=dtype)
+        self.attn = MultiHeadSelfAttention(
+            d_model,
+            config.num_heads,
+            rope,
+            config.num_kv_heads,
+            device,
+            dtype,
+            qk_norm=config.qk_norm,
+            d_head=config.d_head,
+            qkv_bias=config.qkv_bias,
+            norm_eps=eps,
+        )
+        self.ln2 = norm(d_model, eps=eps, device=device, dtype=dtype)
         feed_forward = SwiGLU if config.ffn == "swiglu" else layers.SiLUFeedForward
         self.ffn = feed_forward(d_model, config.d_ff, device, dtype)
 
@@ -123,7 +133,7 @@ class TransformerLM(Module):
             TransformerBlock(config, device, dtype, rope=rope) for _ in range(config.num_layers)
         )
         norm = RMSNorm if config.norm == "pre" else Identity
-        self.ln_final = norm(config.d_model, device=device, dtype=dtype)
+        self.ln_final = norm(config.d_model, eps=config.norm_eps, device=device, dtype=dtype)
         if config.tie_embeddings:
             # As an output matrix, rows of variance 1 would turn hidden states of unit variance into
             # logits of variance d_model, and a first loss of hundreds. A variance of 1 / d_model
@@ -190,5 +200,10 @@ def make_rope(
     if config.position != "rope":
         return None
     return RotaryPositionalEmbedding(
-        config.rope_theta, config.d_head, config.context_length, device, dtype
+        config.rope_theta,
+        config.d_head,
+        config.context_length,
+        device,
+        dtype,
+        scaling=config.rope_scaling,
     )

@@ -348,8 +348,16 @@ class Tokenizer:
         """Return the bytes of ids; an id that is not in the vocabulary is a ValueError."""
         return self._encoder.decode_bytes(ids)
 
-    def decoder(self, errors: str = "replace") -> "IncrementalDecoder":
-        """Return an incremental decoder, which buffers an incomplete character."""
+    def decoder(
+        self,
+        errors: str = "replace",
+        *,
+        after: int | None = None,
+    ) -> "IncrementalDecoder":
+        """Return an incremental decoder, which buffers an incomplete character.
+
+        `after` is the id before the first one.
+        """
         return IncrementalDecoder(self, errors)
 
     # --- properties ---

@@ -18,6 +18,8 @@ from tilth.config.threads import most_threads
 from tilth.data import open_data
 from tilth.data.guarding import GuardedTokens
 from tilth.files import Progress, StrPath
+from tilth.formats.huggingface import ModelFolder
+from tilth.generation.torch_decoder import build_model
 from tilth.model import TransformerLM, chunked_cross_entropy, perplexity
 from tilth.runs.checkpoints import Checkpoint
 from tilth.runs.metrics import Evaluation
@@ -98,6 +100,31 @@ def evaluate_run(
             progress=progress,
         )
     return checkpoint, found
+
+
+def evaluate_folder(
+    folder: ModelFolder,
+    data: StrPath,
+    *,
+    max_tokens: int = 0,
+    device: str | None = None,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Evaluate a model folder on the validation set of a data folder with the same tokenizer."""
+    opened, model = open_data(data), folder.files()
+    opened.check_tokenizer(model.tokenizer)
+    device = resolve_device(device)
+    transformer = build_model(model.config, model.weights, device)
+    # As many tokens at once as a batch of 32 contexts of 256.
+    batch_size = max(1, 8192 // model.config.context_length)
+    return evaluate(
+        transformer,
+        opened.valid,
+        model.tokenizer,
+        max_tokens=max_tokens,
+        batch_size=batch_size,
+        progress=progress,
+    )
 
 
 def _windows(

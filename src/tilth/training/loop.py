@@ -24,11 +24,13 @@ from weakref import WeakSet
 from tilth.config.training import ResolvedConfig, TrainingConfig
 from tilth.data import Data, open_data
 from tilth.files import FileError, StrPath, refuse_link
+from tilth.formats.model_files import ModelFiles
 from tilth.runs.atomic_folders import remove_leftovers
 from tilth.runs.checkpoints import CHECKPOINTS, LEFTOVER, Checkpoint, CheckpointState
 from tilth.runs.metrics import METRICS, SAMPLES, Log, StepRecord
 from tilth.runs.run import Run, check_new_folder, create_run, open_run
 from tilth.runs.state import CheckpointWriter
+from tilth.training.initializing import read_initial
 from tilth.training.machine import machine_settings
 from tilth.training.planning import Plan, check_compiler, plan
 from tilth.training.preflight import check_machine, check_new_run, open_same_data
@@ -49,6 +51,7 @@ class PreparedRun:
     data: Data
     make_run: Callable[[], Run]  # creates the run directory, or updates its config
     plan: Plan | None = None
+    initial: ModelFiles | None = None  # the weights of a new run; default random
 
     def train(self) -> Steps:
         """Train from the newest checkpoint, or from step 0, to the last step."""
@@ -57,9 +60,12 @@ class PreparedRun:
         return steps
 
 
-def train(config: TrainingConfig, out: StrPath) -> Steps:
-    """Start a run in a new folder; values that the config leaves open are measured."""
-    return prepare(config, out).train()
+def train(config: TrainingConfig, out: StrPath, *, init: StrPath | None = None) -> Steps:
+    """Start a run in a new folder; values that the config leaves open are measured.
+
+    `init` is a run, a checkpoint or a model folder of the same shape and tokenizer to start from.
+    """
+    return prepare(config, out, init=init).train()
 
 
 def resume(folder: StrPath, *, data: StrPath | None = None) -> Steps:
@@ -76,7 +82,12 @@ def extend(folder: StrPath, steps: int, *, data: StrPath | None = None) -> Steps
 
 
 def prepare(
-    config: TrainingConfig, out: StrPath, *, data: Data | None = None, measure: bool = False
+    config: TrainingConfig,
+    out: StrPath,
+    *,
+    data: Data | None = None,
+    measure: bool = False,
+    init: StrPath | None = None,
 ) -> PreparedRun:
     """Run the preflight checks of a new run and resolve its config.
 
@@ -87,7 +98,9 @@ def prepare(
     check_new_folder(folder)
     data = open_data(config.data) if data is None else data
     tokenizer = data.tokenizer()
-    check_new_run(config, data, tokenizer, folder)  # a plan takes seconds, compiling a minute
+    initial = None if init is None else read_initial(init, config, tokenizer)
+    # A plan takes seconds, compiling a minute.
+    check_new_run(config, data, tokenizer, folder, may_pad=init is not None)
     planned = None
     if measure or None in (config.steps, *astuple(config.machine)):
         planned = plan(config, data)
@@ -105,7 +118,7 @@ def prepare(
     make_run = partial(
         create_run, folder.absolute(), resolved, tokenizer, data.fingerprint, data.end_token
     )
-    return PreparedRun(resolved, data, make_run, planned)
+    return PreparedRun(resolved, data, make_run, planned, initial)
 
 
 def prepare_resume(folder: StrPath, *, data: StrPath | None = None) -> PreparedRun:
@@ -200,13 +213,17 @@ def _steps(prepared: PreparedRun) -> Steps:
         stack.enter_context(run.locked())
         remove_leftovers(run.folder / CHECKPOINTS, LEFTOVER)
         device = stack.enter_context(machine_settings(config.machine))
-        session = Session(run, prepared.data, device)
+        session = Session(run, prepared.data, device, prepared.initial)
         metrics, samples = (
             stack.enter_context(Log(run.folder / name, last_step=session.step))
             for name in (METRICS, SAMPLES)
         )
         sinks = stack.enter_context(open_sinks(run, first_step=session.step + 1))
         writer = stack.enter_context(CheckpointWriter(run.folder, config.watch.keep_checkpoints))
+        if session.step == 0 and prepared.initial is not None:
+            # A run that is stopped before its first checkpoint must not resume from other weights.
+            session.save(writer, None)
+            writer.wait()
         batches = make_batches(config, prepared.data, device)
 
         def save(record: StepRecord) -> None:

@@ -17,21 +17,31 @@ from tilth.training.machine import resolve_device, resolve_dtype
 from tilth.training.sinks import check_sinks
 
 
-def check_new_run(config: TrainingConfig, data: Data, tokenizer: Tokenizer, folder: Path) -> None:
-    """Run the preflight checks of a new run."""
+def check_new_run(
+    config: TrainingConfig,
+    data: Data,
+    tokenizer: Tokenizer,
+    folder: Path,
+    *,
+    may_pad: bool = False,
+) -> None:
+    """Run the preflight checks of a new run; with `may_pad`, ids without a token are allowed."""
     if config.optimizer.begin_step:
         raise ValueError(
             f"optimizer.begin_step is {config.optimizer.begin_step}: this is the config of a run "
             "that was extended; train the part before it first, then extend that run."
         )
-    check_data(config, data, tokenizer)
+    check_data(config, data, tokenizer, may_pad=may_pad)
     check_machine(config)
     check_space(folder, config)
 
 
-def check_data(config: TrainingConfig, data: Data, tokenizer: Tokenizer) -> None:
+def check_data(
+    config: TrainingConfig, data: Data, tokenizer: Tokenizer, *, may_pad: bool = False
+) -> None:
     """Raise ValueError unless data and tokenizer fit the config."""
-    if config.model.vocab_size != data.vocab_size:
+    surplus = config.model.vocab_size - data.vocab_size
+    if surplus < 0 or (surplus and not may_pad):
         raise ValueError(
             f"model.vocab_size is {config.model.vocab_size:,}, and the tokenizer of {data.folder} "
             f"has {data.vocab_size:,} tokens; leave model.vocab_size out to use that."

@@ -19,6 +19,7 @@ import torch
 from tilth.accounting import training_flops
 from tilth.data import Data
 from tilth.files import FileError
+from tilth.formats.model_files import ModelFiles
 from tilth.generation import LanguageModel
 from tilth.model import TransformerLM
 from tilth.runs.checkpoints import Checkpoint, folder_name
@@ -49,8 +50,11 @@ log = logging.getLogger(__name__)
 class Session:
     """The model, its optimizer and all other state that the next step depends on."""
 
-    def __init__(self, run: Run, data: Data, device: torch.device) -> None:
+    def __init__(
+        self, run: Run, data: Data, device: torch.device, initial: ModelFiles | None = None
+    ) -> None:
         config = self.config = run.config
+        self._initial = initial
         self.run, self.device = run, device
         self.valid, self.tokenizer = data.valid, run.tokenizer()
         self.problem = ""  # why the run must end
@@ -75,6 +79,10 @@ class Session:
             hint = "restore one, or start a new run"
             raise FileError(self.run.folder, "has no intact checkpoint", hint)
         self._make()
+        if self._initial is not None:
+            weights = self._initial.weights
+            tensors = {name: torch.tensor(weight) for name, weight in weights.items()}
+            self.model.load_state_dict(tensors)  # its parameters are in the optimizer already
 
     def _make(self) -> None:
         config = self.config

@@ -1,0 +1,57 @@
+"""A model as the formats read and write it: config, weights and tokenizer."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tilth.config.model import ModelConfig
+from tilth.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """A model in memory.
+
+    Attributes:
+        config: Shape of the model.
+        weights: Float32 weights by their names in a checkpoint.
+        tokenizer: Its tokenizer.
+        end_token: The special token that ends a document.
+
+    """
+
+    config: ModelConfig
+    weights: Mapping[str, "np.ndarray"] = field(repr=False)
+    tokenizer: Tokenizer
+    end_token: str
+
+    @property
+    def end_id(self) -> int:
+        """The id of the end token; raise ValueError if the tokenizer does not have it."""
+        end_id = self.tokenizer.special_tokens.get(self.end_token)
+        if end_id is None:
+            raise ValueError(
+                f"the tokenizer has no end token {self.end_token!r}, and other tools would not "
+                "stop; train it with this special token."
+            )
+        return end_id
+
+
+def refuse_variants(config: ModelConfig, format_name: str) -> None:
+    """Raise ValueError for a variant that no format of other tools has."""
+    problems = {
+        f"{config.norm}-norm" if config.norm != "none" else "a model without norms": (
+            config.norm != "pre"
+        ),
+        "a model without position encoding": config.position != "rope",
+        "a SiLU feed-forward without gate": config.ffn != "swiglu",
+    }
+    for problem, is_present in problems.items():
+        if is_present:
+            raise ValueError(
+                f"{format_name} cannot express {problem}; export a model with pre-norm, RoPE and "
+                "SwiGLU."
+            )

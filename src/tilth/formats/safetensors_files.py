@@ -1,0 +1,183 @@
+r"""Weights in safetensors files: read as float32, written as float32, bfloat16 or float16.
+
+No torch.
+
+A file is read tensor by tensor, so that memory holds the float32 result and one tensor more. The
+header is untrusted: lengths, offsets and shapes are checked before anything is allocated.
+
+>>> import tempfile
+>>> with tempfile.TemporaryDirectory() as folder:
+...     weights = {"w": np.array([[1.0, 0.1]], np.float32)}
+...     with open(f"{folder}/w.safetensors", "wb") as file:
+...         write_weights(file, weights, "bfloat16")
+...     {name: array.tolist() for name, array in read_weights([f"{folder}/w.safetensors"])}
+{'w': [[1.0, 0.10009765625]]}
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Literal, get_args
+
+import numpy as np
+
+from tilth.files import FileError, StrPath, open_regular, unique_keys
+from tilth.schema import short_repr
+
+Dtype = Literal["float32", "bfloat16", "float16"]
+DTYPES = get_args(Dtype)
+
+MAX_HEADER_BYTES = 100_000_000
+"""The limit of the `safetensors` package."""
+HINT = "download or export it again"
+
+_NAMES: dict[str, str] = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+_READ = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}  # bfloat16 is not in NumPy
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A tensor of a safetensors file: its type, its shape, and its first byte in the file."""
+
+    path: StrPath
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+
+    def read(self, file: BinaryIO) -> np.ndarray:
+        """Read the tensor from its open file, as float32."""
+        kind = np.dtype(_READ[self.dtype])
+        file.seek(self.start)
+        size_bytes = math.prod(self.shape) * kind.itemsize
+        data = file.read(size_bytes)
+        if len(data) != size_bytes:
+            raise FileError(self.path, "was truncated while it was read", HINT)
+        numbers = np.frombuffer(data, kind)
+        if self.dtype == "BF16":  # the upper half of a float32
+            wide = numbers.astype("<u4")
+            wide <<= 16
+            numbers = wide.view("<f4")
+        return numbers.astype(np.float32, copy=False).reshape(self.shape)
+
+
+def read_header(path: StrPath) -> dict[str, Entry]:
+    """Return the tensors of a file by name, once their places and sizes fit the file."""
+    with open_regular(path) as file:
+        file_bytes = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(8), "little")
+        if file_bytes < 8 or length > min(file_bytes - 8, MAX_HEADER_BYTES):
+            problem = "is truncated or is not a safetensors file (its header does not fit into it)"
+            raise FileError(path, problem, HINT)
+        data = file.read(length)
+    try:
+        header = json.loads(data.decode("utf-8"), object_pairs_hook=unique_keys)
+        if not isinstance(header, dict):
+            raise ValueError("its header is not an object")
+        header.pop("__metadata__", None)
+        places = sorted((_places(name, entry) for name, entry in header.items()), key=_by_place)
+        begin = 0
+        for name, _, _, first, last in places:
+            if first != begin:
+                raise ValueError(f"{short_repr(name)} overlaps another tensor or leaves a gap")
+            begin = last
+        if 8 + length + begin != file_bytes:
+            raise ValueError(f"its tensors end at byte {8 + length + begin:,} of {file_bytes:,}")
+    except (ValueError, RecursionError) as error:
+        problem = f"is truncated or is not a safetensors file ({error})"
+        raise FileError(path, problem, HINT) from None
+    return {
+        name: Entry(path, dtype, shape, 8 + length + first)
+        for name, dtype, shape, first, _ in places
+    }
+
+
+def _by_place(place: tuple[str, str, tuple[int, ...], int, int]) -> tuple[int, int]:
+    return place[3], place[4]
+
+
+def _places(name: str, entry: Any) -> tuple[str, str, tuple[int, ...], int, int]:  # noqa: ANN401, JSON
+    """Return name, type, shape and offsets of a header entry; raise ValueError for others."""
+    match entry:
+        case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [first, last]}:
+            numbers = [*shape, first, last]
+        case _:
+            raise ValueError(f"{short_repr(name)} has no type, shape and offsets")
+    if any(type(each) is not int or not 0 <= each < 2**48 for each in numbers) or len(shape) > 8:
+        raise ValueError(f"{short_repr(name)} has an impossible shape or offset")
+    if dtype not in _READ:
+        raise ValueError(f"{short_repr(name)} is of type {short_repr(dtype)}, not floating-point")
+    # Python's integers do not overflow.
+    if math.prod(shape) * np.dtype(_READ[dtype]).itemsize != last - first:
+        raise ValueError(f"{short_repr(name)} has a shape that differs from its size")
+    return name, dtype, tuple(shape), first, last
+
+
+def merged_headers(paths: Sequence[StrPath]) -> dict[str, Entry]:
+    """Return the tensors of all files by name; a name in two files is an error."""
+    found: dict[str, Entry] = {}
+    for path in paths:
+        for name, entry in read_header(path).items():
+            if name in found:
+                problem = f"has {short_repr(name)}, which {found[name].path} has too"
+                raise FileError(path, problem, HINT)
+            found[name] = entry
+    return found
+
+
+def read_weights(paths: Sequence[StrPath]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the tensors of files one by one, as float32."""
+    entries = merged_headers(paths)
+    for path in paths:
+        with open_regular(path) as file:
+            for name, entry in entries.items():
+                if entry.path is path:
+                    yield name, entry.read(file)
+
+
+def write_weights(file: BinaryIO, weights: Mapping[str, np.ndarray], dtype: Dtype) -> None:
+    """Write float32 tensors as a safetensors file of one type.
+
+    Values beyond the range of float16 are a ValueError: they would become infinite.
+    """
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    place = 0
+    for name, array in weights.items():
+        end = place + array.size * _BYTES[dtype]
+        offsets = [place, end]
+        header[name] = {
+            "dtype": _NAMES[dtype],
+            "shape": list(array.shape),
+            "data_offsets": offsets,
+        }
+        place = end
+    data = json.dumps(header, separators=(",", ":")).encode()
+    data += b" " * (-len(data) % 8)  # tensors begin at a multiple of 8
+    file.write(len(data).to_bytes(8, "little") + data)
+    for name, array in weights.items():
+        file.write(rounded(name, array, dtype).tobytes())
+
+
+def rounded(name: str, array: np.ndarray, dtype: Dtype) -> np.ndarray:
+    """Round float32 numbers to a type, to nearest even; bfloat16 numbers are returned as uint16."""
+    array = np.ascontiguousarray(array, "<f4")
+    if dtype == "float32":
+        return array
+    if dtype == "float16":
+        with np.errstate(over="ignore"):
+            half = array.astype("<f2")
+        if np.isinf(half).any() and not np.isinf(array).any():
+            largest = np.abs(array).max()
+            raise ValueError(
+                f"{name} has the value {largest:g}, beyond the range of float16 (65,504); choose "
+                "bfloat16 or float32."
+            )
+        return half
+    bits = array.view("<u4")
+    # Half of the last kept place, minus one if the last kept bit is 0: ties go to even. A NaN could
+    # round to infinity, so it keeps its upper bits and becomes quiet.
+    up = bits + (((bits >> 16) & 1) + np.uint32(0x7FFF))
+    up = np.where(np.isnan(array), bits | np.uint32(0x0040_0000), up)
+    return (up >> 16).astype("<u2")
