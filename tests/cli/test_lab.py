@@ -260,7 +260,7 @@ def test_ctrl_c_while_workers_start(data, tmp_path):
     ("words", "said"),
     [(("--steps", 0), "steps"), (("--steps", 4, "--seeds", 0), "seeds must be at least 1")],
 )
-@pytest.mark.parametrize("question", ["lr", "batch-size", "ablations", "shape"])
+@pytest.mark.parametrize("question", ["lr", "batch-size", "ablations", "shape", "scaling"])
 def test_zero_steps_and_zero_seeds_are_errors(
     data, tmp_path, capsys, monkeypatch, question, words, said
 ):

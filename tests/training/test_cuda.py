@@ -124,7 +124,7 @@ def test_chunks_depend_on_the_device(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # of Dynamo
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.slow), "bfloat16"])
 def test_loss_is_one_graph(config, dtype, monkeypatch):
     """`fullgraph=True` raises at a graph break; the graph has the loss of the uncompiled model."""
     compile_ = torch.compile

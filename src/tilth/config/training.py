@@ -30,6 +30,7 @@ Schedule = Literal["cosine", "warmup-stable-decay", "constant"]
 Dtype = Literal["float32", "bfloat16", "float16"]
 CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
 Order = Literal["epoch", "random"]
+MuonCoefficients = Literal["fixed", "optimal"]
 Sink = Literal["tensorboard", "trackio", "wandb"]
 
 Count = Annotated[int, Range(at_least=1, at_most=MAX_COUNT)]
@@ -69,6 +70,8 @@ class OptimizerConfig:
     """Decoupled weight decay, applied to matrices only."""
     momentum: Decay = 0.95
     """Momentum of Muon."""
+    muon_coefficients: MuonCoefficients = "fixed"
+    """Coefficients of Muon's iteration: five times the same, or four optimal ones."""
     max_grad_norm: Positive = 1.0
     """Clip the global gradient norm to this value."""
 

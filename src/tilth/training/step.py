@@ -23,7 +23,10 @@ from tilth.config.training import (
 from tilth.data import Batches, Data
 from tilth.model import TransformerLM, chunked_cross_entropy
 from tilth.optim import AdamW, Muon, clip_gradients, decay_groups, muon_groups, schedule
+from tilth.optim.muon import FIXED, OPTIMAL, Coefficients
 from tilth.training.machine import DTYPES
+
+COEFFICIENTS: dict[str, Coefficients] = {"fixed": FIXED, "optimal": OPTIMAL}
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -49,11 +52,11 @@ def make_optimizer(
     """
     if config.name == "muon":
         groups = muon_groups(model, config.weight_decay)
-        return Muon(
-            *(groups, config.lr, config.betas, config.eps),
-            momentum=config.momentum,
-            iteration_dtype=torch.bfloat16 if dtype == "bfloat16" else None,
-        )
+        muon = Muon(groups, config.lr, config.betas, config.eps, momentum=config.momentum)
+        muon.coefficients = COEFFICIENTS[config.muon_coefficients]
+        if dtype == "bfloat16":
+            muon.iteration_dtype = torch.bfloat16
+        return muon
     groups = decay_groups(model, config.weight_decay)
     return AdamW(groups, config.lr, config.betas, config.eps)
 
