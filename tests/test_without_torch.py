@@ -84,6 +84,39 @@ def test_runs_verify_and_generation(tilth):
     succeed(tilth(*words, "--quantize", "int8"))
 
 
+def test_export_import_and_tasks(python):
+    """In one process: each start of Python takes half a second."""
+    program = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from tests.formats.models import config_of, model_of
+from tilth.cli.app import run
+from tilth.formats.huggingface import write_folder
+Path("hf").mkdir()
+write_folder(Path("hf"), model_of(config_of("tied-grouped")), dtype="bfloat16")
+for words in (
+    "import hf --out imported",
+    "verify imported",
+    "account imported",
+    "generate imported --prompt Once --max-tokens 3",
+    "evaluate imported --tasks cloze --limit 3",
+    "export imported --to hf --out again --dtype float16",
+    "export imported --to llama2c --out c/model.bin",
+    "import c/model.bin --out from-c",
+):
+    assert run(words.split()) == 0, words
+assert run("export imported --to gguf --out g/model.gguf".split()) in (0, 2)  # gguf is an extra
+try:
+    import torch
+except ModuleNotFoundError:
+    pass
+else:
+    raise AssertionError("torch is not hidden")
+"""
+    succeed(python("-c", program, Path(__file__).parents[1]))
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -58,20 +58,22 @@ NUMBER_OPTIONS = {
     "tokenizer train": "--vocab-size --threads",
     "tokenize": "--threads --valid-fraction --seed",
     "corpus stories": "--seed",
-    "evaluate": "--step --max-tokens",
+    "evaluate": "--step --max-tokens --limit",
+    "export": "--step",
     "train": "--steps --batch-size --seed --size --model.d-model --model.num-layers --optimizer.lr "
     "--machine.threads --watch.save-every --microbatch-size --model.context-length --max-skipped",
 }
 WORD_OPTIONS = {
     "account": "--hardware --memory --optimizer --dtype --norm --ffn --position",
-    "generate": "--prompt --device --quantize --backend",
+    "generate": "--prompt --prompt-ids --device --quantize --backend",
     "tokenizer train": "--special --pattern --field --separator --from-counts",
     "tokenizer count": "--special --pattern --field --separator",
     "tokenize": "--end-token --separator --field",
     "corpus stories": "--size",
     "corpus info": "--field --separator",
-    "evaluate": "--device --data",
+    "evaluate": "--device --data --tasks",
     "train": "--data --machine.device --machine.dtype --optimizer.name --budget --recipe",
+    "export": "--to --dtype --quantize --push",
     "verify": "",
     "runs": "",
 }
@@ -96,13 +98,16 @@ class Campaign:
         self.corpora = folder / "corpora"
         self.corpora.mkdir()
         _make_corpora(self.corpora)
+        self.models = folder / "models"
+        _make_models(self.models)
 
     def words_of(self, number):
         """Prepare a case's files and return the words of its command."""
         chance = random.Random(f"{self.seed}:{number}")
         scratch = self.folder / "case"
         shutil.rmtree(scratch, ignore_errors=True)
-        kind = chance.choice(["data", "run", "run", "lab", "tokenizer", "corpus", "words", "words"])
+        kinds = ["data", "run", "run", "lab", "tokenizer", "corpus", "words", "words", "model"]
+        kind = chance.choice(kinds)
         return getattr(self, f"_{kind}")(chance, scratch)
 
     def _copy(self, chance, scratch, name):
@@ -145,6 +150,28 @@ class Campaign:
                 ("resume", run, "--data", self.edition / "data"),
             ]
             + ([("report", run, "--out", scratch / "r.html")] if chance.random() < 0.05 else [])
+        )
+
+    def _model(self, chance, scratch):
+        """A model folder or a file of llama2.c, with one or two mutated files."""
+        shutil.copytree(chance.choice(sorted(self.models.iterdir())), scratch)
+        files = sorted(path for path in scratch.iterdir() if path.suffix != ".md")
+        for path in chance.sample(files, chance.choice([1, 1, 2])):
+            mutate_file(chance, path)
+        out, few = scratch / "out", ("--prompt", "Once", "--max-tokens", "2")
+        if (scratch / "model.bin").exists():
+            return ("import", scratch / "model.bin", "--out", out)
+        return chance.choice(
+            [
+                ("verify", scratch),
+                ("account", scratch),
+                ("generate", scratch, *few),
+                ("generate", scratch, *few, "--quantize", "int8"),
+                ("import", scratch, "--out", out),
+                ("export", scratch, "--to", "llama2c", "--out", out / "m.bin"),
+                ("export", scratch, "--to", "gguf", "--out", out / "m.gguf"),
+                ("evaluate", scratch, "--tasks", "cloze", "--limit", "1"),
+            ]
         )
 
     def _lab(self, chance, scratch):
@@ -211,6 +238,7 @@ class Campaign:
             "corpus info": ("corpus", "info", plain),
             "evaluate": ("evaluate", run, "--data", data, "--max-tokens", "8"),
             "train": ("train", "tiny", "--data", "absent", "--out", "run"),
+            "export": ("export", run, "--out", "out"),
             "verify": ("verify",),
             "runs": ("runs",),
         }
@@ -258,6 +286,24 @@ class Campaign:
         elif problem is None and (seconds := time.process_time() - began) > CPU_SECONDS:
             problem = f"took {seconds:.1f} s of CPU time"
         return problem, words
+
+
+def _make_models(folder):
+    from tests.formats.models import config_of, model_of
+    from tilth.formats import huggingface, llama2c
+
+    for variant in ("untied", "qwen2", "qwen3", "llama3"):
+        target = folder / variant
+        target.mkdir(parents=True)
+        huggingface.write_folder(target, model_of(config_of(variant)))
+        huggingface.write_manifest(target, {"source": "test"})
+    for name, write in (("v0", llama2c.write_model), ("v2", llama2c.write_quantized)):
+        target, model = folder / name, model_of(config_of("untied"))
+        target.mkdir()
+        with (target / "model.bin").open("wb") as file:
+            write(file, model)
+        with (target / "tokenizer.bin").open("wb") as file:
+            llama2c.write_tokenizer(file, model.tokenizer, model.config.vocab_size)
 
 
 def _make_corpora(folder):

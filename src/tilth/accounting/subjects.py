@@ -72,7 +72,7 @@ def find_subject(subject: StrPath | ModelConfig | TrainingConfig) -> Subject:
     if path.is_dir():
         path /= "config.toml"
         if not path.is_file():
-            problem = "is not a run directory or a model folder (it has no config.toml)"
+            problem = "is not a run directory (it has no config.toml)"
             raise FileError(name, problem, "check the path")
     if path.is_file():
         return _from_file(name, path)
