@@ -17,7 +17,7 @@ The native core decodes on a CPU, without torch; torch decodes on other devices.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,7 @@ from tilth.generation.decoding import (
     TextStream,
 )
 from tilth.generation.native_decoder import NativeDecoder, make_network
+from tilth.generation.trace import Trace, trace
 from tilth.runs.checkpoints import CHECKPOINTS, MODEL, STATE
 from tilth.runs.run import MANIFEST, Run, open_run
 from tilth.schema import Range, check_choice, check_int
@@ -65,6 +66,7 @@ class LanguageModel:
         decoder: Returns a decoder of a number of sequences; all decoders share the weights.
         end_token: The special token that ends a document; generation stops at it.
         has_batches: Whether a decoder takes several sequences at once.
+        weights: Returns the weights in float32, for `trace`.
 
     """
 
@@ -73,6 +75,7 @@ class LanguageModel:
     decoder: Callable[[int], decoding.Decoder] = field(repr=False)
     end_token: str = END_TOKEN
     has_batches: bool = False
+    weights: Callable[[], Mapping[str, np.ndarray]] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.tokenizer.vocab_size > self.config.vocab_size:
@@ -97,7 +100,7 @@ class LanguageModel:
         count = checked_threads(threads)
         network = make_network(config, weights, precision=quantize or "float32")
         make = partial(NativeDecoder, network, count)
-        return cls(config, tokenizer, make, end_token, has_batches=True)
+        return cls(config, tokenizer, make, end_token, has_batches=True, weights=lambda: weights)
 
     @classmethod
     def from_model(
@@ -114,13 +117,13 @@ class LanguageModel:
         """
         from tilth.generation import torch_decoder as torch  # noqa: PLC0415
 
+        weights = partial(torch.numpy_weights, model)
         if not cached:
-            return cls(
-                model.config, tokenizer, lambda rows: torch.UncachedDecoder(model), end_token
-            )
+            make_one = lambda rows: torch.UncachedDecoder(model)  # noqa: E731
+            return cls(model.config, tokenizer, make_one, end_token, weights=weights)
         torch.check_memory(model.config, rows=1)
         make = partial(torch.TorchDecoder, model)
-        return cls(model.config, tokenizer, make, end_token, has_batches=True)
+        return cls(model.config, tokenizer, make, end_token, has_batches=True, weights=weights)
 
     @property
     def end_id(self) -> int | None:
@@ -171,9 +174,15 @@ class LanguageModel:
         Up to 64 texts are generated at once; the next prompt takes the place of a complete text.
         In the native decoder each text equals that of `generate`.
         """
+        if isinstance(prompts, str):
+            raise ValueError("generate_batch takes a list of prompts; for one, call generate.")
         chosen = GenerationOptions(**options, sample_index=0, alternatives=None)
-        each = [replace(chosen, sample_index=index) for index in range(len(prompts))]
-        return [found.text for found in self._generate_all(prompts, each)]
+        # All before the first text, as a prompt may be too long.
+        sequences = [
+            self._continuation(prompt, replace(chosen, sample_index=index))
+            for index, prompt in enumerate(prompts)
+        ]
+        return [found.text for found in self._generate_texts(sequences, len(sequences))]
 
     def generate_samples(
         self,
@@ -188,17 +197,18 @@ class LanguageModel:
         """
         check_int("samples", samples)
         chosen = GenerationOptions(**options, sample_index=0)
-        indices = range(samples)
-        each = [replace(chosen, sample_index=index) for _ in prompts for index in indices]
-        return self._generate_all([prompt for prompt in prompts for _ in indices], each)
+        ids = [self.prompt_ids(each, allow_special=chosen.allow_special) for each in prompts]
+        sequences = (
+            self._continuation_of(each, replace(chosen, sample_index=index))
+            for each in ids
+            for index in range(samples)
+        )
+        return self._generate_texts(sequences, len(prompts) * samples)
 
-    def _generate_all(
-        self, prompts: Sequence[str], options: Sequence[GenerationOptions]
+    def _generate_texts(
+        self, sequences: Iterable[decoding.Continuation], count: int
     ) -> Iterator[GeneratedText]:
-        if isinstance(prompts, str):
-            raise ValueError("generate_batch takes a list of prompts; for one, call generate.")
-        sequences = [self._continuation(*each) for each in zip(prompts, options, strict=True)]
-        rows = min(max(1, len(prompts)), BATCH_ROWS) if self.has_batches else 1
+        rows = min(max(1, count), BATCH_ROWS) if self.has_batches else 1
         return decoding.generate_texts(self.decoder(rows), sequences, self.tokenizer, rows)
 
     def score(
@@ -222,6 +232,28 @@ class LanguageModel:
             ids = [self.end_id, *ids]
         lengths = self.config.context_length, self.tokenizer.vocab_size
         return decoding.score_ids(self.decoder(1), ids, *lengths, alternatives)
+
+    def trace(
+        self, text: str, *, without: Sequence[str] = (), allow_special: bool = False
+    ) -> Trace:
+        """Compute a forward pass over a text in float32; return its intermediate values.
+
+        The text follows the end token, as in `score`. `trace.Trace` describes the values.
+
+        Args:
+            text: The text, at most a context long.
+            without: Parts to switch off: "layer.2", "layer.2.attention", "layer.2.feed_forward" or
+                "layer.2.head.1", counted from 0.
+            allow_special: Encode special tokens in the text as special tokens, not as text.
+
+        """
+        if self.weights is None:
+            raise ValueError("this model was made without its weights; load it with tilth.load.")
+        ids = self.prompt_ids(text, allow_special=allow_special)
+        if text and self.end_id is not None and len(ids) < self.config.context_length:
+            ids = [self.end_id, *ids]
+        vocab_size = self.tokenizer.vocab_size
+        return trace(self.config, self.weights(), ids, without, vocab_size=vocab_size)
 
     def prompt_ids(self, prompt: str, *, allow_special: bool = False) -> list[int]:
         """Return the ids of a prompt; an empty prompt is the end token, which begins a document."""
@@ -248,6 +280,11 @@ class LanguageModel:
 
     def _continuation(self, prompt: str, options: GenerationOptions) -> decoding.Continuation:
         ids = self.prompt_ids(prompt, allow_special=options.allow_special)
+        return self._continuation_of(ids, options)
+
+    def _continuation_of(
+        self, ids: Sequence[int], options: GenerationOptions
+    ) -> decoding.Continuation:
         context_length = self.config.context_length
         return decoding.Continuation(
             ids, options, context_length=context_length, end_id=self.end_id
@@ -297,8 +334,8 @@ def load(
     if backend == "torch":
         from tilth.runs.state import load_model  # noqa: PLC0415
 
-        checkpoint, model = load_model(run, step, device)
-        make = partial(LanguageModel.from_model, model)
+        checkpoint, network = load_model(run, step, device)
+        make = partial(LanguageModel.from_model, network)
     else:
         checkpoint, weights = run.weights(step)
         make = partial(
@@ -309,7 +346,9 @@ def load(
             threads=threads,
         )
     try:
-        return make(tokenizer, end_token=run.end_token)
+        model = make(tokenizer, end_token=run.end_token)
+        # Read again for each trace: the packed weights of the decoder are all that stays in memory.
+        return replace(model, weights=lambda: run.weights(checkpoint.step)[1])
     except ValueError as error:
         problem = f"cannot be used ({error})"
         hint = "choose another checkpoint with --step"
