@@ -10,15 +10,16 @@ A `Decoder` turns token ids into logits, a `Continuation` turns logits into the 
 ...         pass
 >>> options = GenerationOptions(temperature=0, max_tokens=3)
 >>> sequence = Continuation([0, 1], options, context_length=4)
->>> [(row, token_id) for row, token_id, _ in decode(Constant(), [sequence], vocab_size=5)]
-[(0, 3), (0, 3), (0, 3)]
+>>> [token_id for _, token_id, _ in decode(Constant(), [sequence], vocab_size=5)]
+[3, 3, 3]
 >>> sequence.stop_reason, sequence.context
 ('limit', [0, 1, 3, 3])
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol
 
@@ -132,38 +133,39 @@ class Continuation:
 
 
 def decode(
-    decoder: Decoder, sequences: Sequence[Continuation], vocab_size: int, rows: int | None = None
-) -> Iterator[tuple[int, int, Float32[np.ndarray, " vocab_size"]]]:
-    """Continue sequences together until each has ended; yield (index, token id, logits).
+    decoder: Decoder,
+    sequences: Iterable[Continuation | None],
+    vocab_size: int,
+    rows: int = 1,
+) -> Iterator[tuple[Continuation, int, Float32[np.ndarray, " vocab_size"]]]:
+    """Continue sequences together until each has ended; yield (sequence, token id, logits).
 
-    The decoder has `rows` rows, by default one for each sequence. A sequence that ends leaves its
-    row to the next one; the caller may append sequences to the list meanwhile.
+    The decoder has `rows` rows. A sequence that ends leaves its row to the next one, which is taken
+    from the iterable only then; None means that there is none at the moment.
 
     A model may have more logits than its tokenizer has ids: only ids below `vocab_size` are chosen.
     """
-    indices: list[int | None] = [None] * (len(sequences) if rows is None else rows)
-    waiting = 0  # index of the first sequence that has no row yet
+    waiting = iter(sequences)
+    running: dict[int, Continuation] = {}
     while True:
-        for row, index in enumerate(indices):
-            if index is None or not sequences[index].unread:
-                while waiting < len(sequences) and not sequences[waiting].unread:
-                    waiting += 1
-                indices[row] = waiting if waiting < len(sequences) else None
-                waiting += indices[row] is not None
-        running = {
-            row: (index, sequences[index]) for row, index in enumerate(indices) if index is not None
-        }
-        if not running:
-            return
-        for row, (_, sequence) in running.items():
+        for row in range(rows):
+            if row not in running or not running[row].unread:
+                running.pop(row, None)
+                if (following := next(waiting, None)) is not None:
+                    running[row] = following
+        unread = [running[row].unread if row in running else [] for row in range(rows)]
+        if not any(unread):
+            if not running:
+                return
+            continue  # all had ended before
+        for row, sequence in running.items():
             if sequence.unread is sequence.context:  # a prompt, or the half that a slide has kept
                 decoder.truncate(row, 0)
-        unread = [running[row][1].unread if row in running else [] for row in range(len(indices))]
         logits = decoder.extend(unread)
-        for row, (index, sequence) in running.items():
+        for row, sequence in running.items():
             scores = logits[row, 0, :vocab_size]
             if sequence.unread and (token_id := sequence.choose(scores)) is not None:
-                yield index, token_id, scores
+                yield sequence, token_id, scores
 
 
 # --- log-probabilities ----------------------------------------------------------------------------
@@ -269,6 +271,7 @@ class GeneratedText:
         text: The new text so far.
         token_ids: All token ids so far, without the end token.
         scored_tokens: All tokens so far with log-probabilities, if `alternatives` was given.
+        first_token_seconds: Time from the start of the batch to the first token.
 
     """
 
@@ -276,6 +279,7 @@ class GeneratedText:
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
     scored_tokens: list[ScoredToken] = field(default_factory=list)
+    first_token_seconds: float | None = None
 
     @property
     def stop_reason(self) -> StopReason | None:
@@ -284,26 +288,33 @@ class GeneratedText:
 
 
 def generate_texts(
-    decoder: Decoder, sequences: Sequence[Continuation], tokenizer: Tokenizer, rows: int
+    decoder: Decoder, sequences: Iterable[Continuation], tokenizer: Tokenizer, rows: int
 ) -> Iterator[GeneratedText]:
     """Continue sequences in a decoder of `rows` rows; yield the texts in order, when complete."""
-    texts = [GeneratedText(sequence) for sequence in sequences]
-    builders = [TextBuilder(tokenizer, sequence) for sequence in sequences]
-    complete = 0
-    for index, token_id, logits in decode(decoder, sequences, tokenizer.vocab_size, rows):
-        found = texts[index]
+    texts: dict[Continuation, tuple[GeneratedText, TextBuilder]] = {}  # in order, not yet complete
+    began = time.perf_counter()
+
+    def begun() -> Iterator[Continuation]:
+        for sequence in sequences:
+            texts[sequence] = GeneratedText(sequence), TextBuilder(tokenizer, sequence)
+            yield sequence
+
+    def complete() -> Iterator[GeneratedText]:
+        while texts and next(iter(texts)).stop_reason is not None:
+            found, builder = texts.pop(next(iter(texts)))
+            found.text += builder.finish()
+            yield found
+
+    for sequence, token_id, logits in decode(decoder, begun(), tokenizer.vocab_size, rows):
+        found, builder = texts[sequence]
+        if found.first_token_seconds is None:
+            found.first_token_seconds = time.perf_counter() - began
         found.token_ids.append(token_id)
-        found.text += builders[index].add(token_id)
-        alternatives = found.sequence.options.alternatives
-        if alternatives is not None:
+        if (alternatives := sequence.options.alternatives) is not None:
             found.scored_tokens.append(scored_token(logits, token_id, alternatives))
-        while complete < len(texts) and texts[complete].stop_reason is not None:
-            texts[complete].text += builders[complete].finish()
-            yield texts[complete]
-            complete += 1
-    for found, builder in zip(texts[complete:], builders[complete:], strict=True):
-        found.text += builder.finish()
-        yield found
+        found.text += builder.add(token_id)
+        yield from complete()
+    yield from complete()
 
 
 class TextStream(Iterator[str]):

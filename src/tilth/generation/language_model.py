@@ -18,7 +18,7 @@ The native core decodes on a CPU, without torch; torch decodes on other devices.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
@@ -36,6 +36,7 @@ from tilth.generation.decoding import (
 )
 from tilth.generation.native_decoder import NativeDecoder, make_network
 from tilth.generation.sources import open_source, read_model
+from tilth.generation.trace import Trace, trace
 from tilth.runs.run import Run
 from tilth.schema import Range, check_choice, check_int
 from tilth.tokenizer import Tokenizer
@@ -65,6 +66,7 @@ class LanguageModel:
         decoder: Returns a decoder of a number of sequences; all decoders share the weights.
         end_token: The special token that ends a document; generation stops at it.
         has_batches: Whether a decoder takes several sequences at once.
+        weights: Returns the weights in float32, for `trace`.
 
     """
 
@@ -73,6 +75,7 @@ class LanguageModel:
     decoder: Callable[[int], decoding.Decoder] = field(repr=False)
     end_token: str = END_TOKEN
     has_batches: bool = False
+    weights: Callable[[], Mapping[str, np.ndarray]] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.tokenizer.vocab_size > self.config.vocab_size:
@@ -97,7 +100,7 @@ class LanguageModel:
         count = checked_threads(threads)
         network = make_network(config, weights, precision=quantize or "float32")
         make = partial(NativeDecoder, network, count)
-        return cls(config, tokenizer, make, end_token, has_batches=True)
+        return cls(config, tokenizer, make, end_token, has_batches=True, weights=lambda: weights)
 
     @classmethod
     def from_model(
@@ -114,13 +117,13 @@ class LanguageModel:
         """
         from tilth.generation import torch_decoder as torch  # noqa: PLC0415
 
+        weights = partial(torch.numpy_weights, model)
         if not cached:
-            return cls(
-                model.config, tokenizer, lambda rows: torch.UncachedDecoder(model), end_token
-            )
+            make_one = lambda rows: torch.UncachedDecoder(model)  # noqa: E731
+            return cls(model.config, tokenizer, make_one, end_token, weights=weights)
         torch.check_memory(model.config, rows=1)
         make = partial(torch.TorchDecoder, model)
-        return cls(model.config, tokenizer, make, end_token, has_batches=True)
+        return cls(model.config, tokenizer, make, end_token, has_batches=True, weights=weights)
 
     @property
     def end_id(self) -> int | None:
@@ -181,9 +184,15 @@ class LanguageModel:
         Up to 64 texts are generated at once; the next prompt takes the place of a complete text.
         In the native decoder each text equals that of `generate`.
         """
+        if isinstance(prompts, str):
+            raise ValueError("generate_batch takes a list of prompts; for one, call generate.")
         chosen = GenerationOptions(**options, sample_index=0, alternatives=None)
-        each = [replace(chosen, sample_index=index) for index in range(len(prompts))]
-        return [found.text for found in self._generate_all(prompts, each)]
+        # All before the first text, as a prompt may be too long.
+        sequences = [
+            self._continuation(prompt, replace(chosen, sample_index=index))
+            for index, prompt in enumerate(prompts)
+        ]
+        return [found.text for found in self._generate_texts(sequences, len(sequences))]
 
     def generate_samples(
         self,
@@ -198,17 +207,18 @@ class LanguageModel:
         """
         check_int("samples", samples)
         chosen = GenerationOptions(**options, sample_index=0)
-        indices = range(samples)
-        each = [replace(chosen, sample_index=index) for _ in prompts for index in indices]
-        return self._generate_all([prompt for prompt in prompts for _ in indices], each)
+        ids = [self.prompt_ids(each, allow_special=chosen.allow_special) for each in prompts]
+        sequences = (
+            self._continuation_of(each, replace(chosen, sample_index=index))
+            for each in ids
+            for index in range(samples)
+        )
+        return self._generate_texts(sequences, len(prompts) * samples)
 
-    def _generate_all(
-        self, prompts: Sequence[str | Sequence[int]], options: Sequence[GenerationOptions]
+    def _generate_texts(
+        self, sequences: Iterable[decoding.Continuation], count: int
     ) -> Iterator[GeneratedText]:
-        if isinstance(prompts, str):
-            raise ValueError("generate_batch takes a list of prompts; for one, call generate.")
-        sequences = [self._continuation(*each) for each in zip(prompts, options, strict=True)]
-        rows = min(max(1, len(prompts)), BATCH_ROWS) if self.has_batches else 1
+        rows = min(max(1, count), BATCH_ROWS) if self.has_batches else 1
         return decoding.generate_texts(self.decoder(rows), sequences, self.tokenizer, rows)
 
     def score(
@@ -232,6 +242,29 @@ class LanguageModel:
         lengths = self.config.context_length, self.tokenizer.vocab_size
         scored = decoding.score_ids(self.decoder(1), [*before, *ids], *lengths, alternatives)
         return scored[len(before) - 1 :] if before else scored
+
+    def trace(
+        self, text: str, *, without: Sequence[str] = (), allow_special: bool = False
+    ) -> Trace:
+        """Compute a forward pass over a text in float32; return its intermediate values.
+
+        The text follows the end token, as in `score`. `trace.Trace` describes the values.
+
+        Args:
+            text: The text, at most a context long.
+            without: Parts to switch off: "layer.2", "layer.2.attention", "layer.2.feed_forward" or
+                "layer.2.head.1", counted from 0.
+            allow_special: Encode special tokens in the text as special tokens, not as text.
+
+        """
+        if self.weights is None:
+            raise ValueError("this model was made without its weights; load it with tilth.load.")
+        ids = self.prompt_ids(text, allow_special=allow_special)
+        follows_end = text and not self.begin_ids and self.end_id is not None
+        if follows_end and len(ids) < self.config.context_length:
+            ids = [self.end_id, *ids]
+        vocab_size = self.tokenizer.vocab_size
+        return trace(self.config, self.weights(), ids, without, vocab_size=vocab_size)
 
     def prompt_ids(self, prompt: str | Sequence[int], *, allow_special: bool = False) -> list[int]:
         """Return the ids of a prompt; an empty text is the end token, which begins a document."""
@@ -267,6 +300,11 @@ class LanguageModel:
         self, prompt: str | Sequence[int], options: GenerationOptions
     ) -> decoding.Continuation:
         ids = self.prompt_ids(prompt, allow_special=options.allow_special)
+        return self._continuation_of(ids, options)
+
+    def _continuation_of(
+        self, ids: Sequence[int], options: GenerationOptions
+    ) -> decoding.Continuation:
         context_length = self.config.context_length
         return decoding.Continuation(
             ids, options, context_length=context_length, end_id=self.end_id
@@ -324,7 +362,10 @@ def load(
                 quantize=quantize,
                 threads=threads,
             )
-        return make(files.tokenizer, end_token=files.end_token)
+        found = make(files.tokenizer, end_token=files.end_token)
+        # Read again for each trace: the packed weights of the decoder are all that stays in memory.
+        folder = weights_path.parent
+        return replace(found, weights=lambda: read_model(*open_source(folder))[1].weights)
     except ValueError as error:
         problem = f"cannot be used ({error})"
         hint = "choose another checkpoint with --step" if isinstance(source, Run) else "restore it"
