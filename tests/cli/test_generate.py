@@ -99,8 +99,9 @@ def test_prompts_of_a_file(run, tmp_path):
     found = [each["prompt"] + s["text"] for each in result["prompts"] for s in each["samples"]]
     assert found == texts
     for wrong, sentence in (
-        (["--prompt", "a"], "leave --prompt and --interactive out"),
-        (["--interactive"], "leave --prompt and --interactive out"),
+        (["--prompt", "a"], "give one of --prompt, --prompt-ids, --prompt-file"),
+        (["--prompt-ids", "1"], "give one of --prompt, --prompt-ids, --prompt-file"),
+        (["--interactive"], "give one of --prompt, --prompt-ids, --prompt-file"),
     ):
         done = tilth(run.folder, *words, *wrong)
         assert (done.returncode, sentence in done.stderr) == (2, True)

@@ -260,8 +260,8 @@ class LanguageModel:
         if self.weights is None:
             raise ValueError("this model was made without its weights; load it with tilth.load.")
         ids = self.prompt_ids(text, allow_special=allow_special)
-        follows_end = text and not self.begin_ids and self.end_id is not None
-        if follows_end and len(ids) < self.config.context_length:
+        has_space = len(ids) < self.config.context_length
+        if text and not self.begin_ids and self.end_id is not None and has_space:
             ids = [self.end_id, *ids]
         vocab_size = self.tokenizer.vocab_size
         return trace(self.config, self.weights(), ids, without, vocab_size=vocab_size)
