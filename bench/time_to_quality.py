@@ -168,7 +168,7 @@ def our_stepper(config: ResolvedConfig, data: Data, use_compiler: bool) -> Step:
 
     def step(number: int) -> None:
         x, y = batches[number]
-        loss = accumulate_gradients(loss_of, x, y, len(x), scaler).item()
+        loss = accumulate_gradients(loss_of, x, y, len(x), scaler)
         update(optimizer, loss, config.optimizer.lr, config.optimizer.max_grad_norm, scaler)
 
     return step

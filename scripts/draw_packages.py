@@ -11,6 +11,7 @@ import ast
 import itertools
 import re
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -46,7 +47,7 @@ STYLE = """
 def read_imports(file: Path, module: str) -> Iterator[tuple[int, str]]:
     """Yield (line, imported name) of every import in a file, in-function imports included."""
     package = module if file.stem == "__init__" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(file.read_text(), str(file))):
+    for node in _nodes(file.read_text()):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
@@ -63,6 +64,13 @@ def read_imports(file: Path, module: str) -> Iterator[tuple[int, str]]:
             and (match := re.fullmatch(r"(tilth(?:\.\w+)+)(?::\w+)?", node.value))
         ):
             yield node.lineno, match[1]
+
+
+@cache  # the tests read almost the same package a dozen times
+def _nodes(text: str) -> list[ast.AST]:
+    """Return the imports and constants of a source file."""
+    kinds = (ast.Import, ast.ImportFrom, ast.Constant)
+    return [node for node in ast.walk(ast.parse(text)) if isinstance(node, kinds)]
 
 
 def module_files(package: Path) -> dict[str, list[Path]]:

@@ -24,9 +24,9 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # The slowest files start first; otherwise one worker runs them last while the others are idle.
 COSTLY = (
-    *("cli/test_train", "cli/test_lab", "lab/search/test_search", "training/test_loop"),
-    *("test_documentation", "lab/test_runner", "tokenizer/test_tokenizer", "test_hostile"),
-    *("cli/test_lab_search", "cli/test_generate", "generation/test_native_decoder"),
+    *("cli/test_train", "lab/search/test_search", "test_documentation", "training/test_loop"),
+    *("lab/test_runner", "cli/test_lab", "tokenizer/test_tokenizer", "test_hostile"),
+    *("cli/test_demo", "cli/test_lab_search", "training/test_killed", "corpus/test_readers"),
 )
 
 

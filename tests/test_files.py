@@ -30,6 +30,7 @@ from tilth import files
 from tilth.files import (
     FileError,
     atomic_write,
+    checked,
     checksum,
     load_manifest,
     open_regular,
@@ -1072,7 +1073,7 @@ def test_a_manifest_is_checked_against_a_schema(tmp_path):
 
     def load(content):
         save_manifest(path, content, kind="tokens", version=1, overwrite=True)
-        return load_manifest(path, kind="tokens", version=1, schema=Tokens)
+        return checked(Tokens, load_manifest(path, kind="tokens", version=1), path)
 
     assert load({"count": 3, "added later": [1]}) == Tokens(3)
     for content, problem in [

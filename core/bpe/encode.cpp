@@ -9,6 +9,7 @@
 #include "../common/pool.hpp"
 #include "encode_workspace.hpp"
 #include "pretokenize.hpp"
+#include "whole_tokens.hpp"
 
 namespace tilth::bpe {
 namespace {
@@ -23,14 +24,9 @@ std::string missing_byte_message(unsigned char byte, std::size_t offset) {
 // up, which overlaps the cache misses. Without prefetching, OpenWebText takes 1.7 times as long.
 constexpr std::size_t block_size = 256;
 
-struct Pending {
-  PieceKey key;
-  const PieceCache::Slot* line;  // where the piece may be
-};
-
 // `make` is make_key or make_key_at_end. A separate function, like the next ones: the compiler then
 // keeps all variables in registers.
-template <PieceKey (*make)(const char*, std::size_t)>
+template <PieceKey (*make)(const char*, std::size_t), typename Pending>
 void prepare(const char* const* bounds, std::size_t count, PieceCache::Lines lines,
              Pending* block) {
   const char* start = bounds[0];
@@ -52,6 +48,7 @@ void prepare(const char* const* bounds, std::size_t count, PieceCache::Lines lin
 
 // Write the ids of cached pieces to `out`, always four; the next piece overwrites the surplus. Stop
 // at a piece that is not in its line or has more than four ids, and return it.
+template <typename Pending>
 const Pending* write_known(const Pending* piece, const Pending* end, std::uint32_t*& out) {
   std::uint32_t* place = out;
   for (; piece != end; ++piece) {
@@ -101,9 +98,9 @@ Encoder::Encoder(const EncoderOptions& options)
                                       : MergeRules::from_merges(options.tokens, options.merges)),
       normalizers_(options.normalizers.begin(), options.normalizers.end()),
       table_(options.tokens.size()) {
-  std::vector<Token> by_id(options.tokens.begin(), options.tokens.end());
-  std::sort(by_id.begin(), by_id.end(), [](const Token& a, const Token& b) { return a.id < b.id; });
-  std::uint32_t last_id = by_id.empty() ? 0 : by_id.back().id;
+  const std::span<const Token> tokens = options.tokens;
+  std::uint32_t last_id = 0;
+  for (const Token& token : tokens) last_id = std::max(last_id, token.id);
   for (const Token& token : options.special_tokens) last_id = std::max(last_id, token.id);
   if (last_id >= max_vocab_size) {
     throw std::invalid_argument("token id " + std::to_string(last_id) + " is too large: at most " +
@@ -111,34 +108,38 @@ Encoder::Encoder(const EncoderOptions& options)
   }
   lengths_.assign(std::size_t{last_id} + 1, 0);
 
-  // Ids follow the order of training, so low ids are frequent: add them to the table first.
-  const std::vector<char> stay_whole = find_whole_tokens(by_id, options);
-  std::vector<char> is_special(lengths_.size());
-  for (const Token& token : options.special_tokens) is_special[token.id] = 1;
-  for (std::size_t i = 0; i < by_id.size(); ++i) {
-    const Token& token = by_id[i];
-    lengths_[token.id] = static_cast<std::uint32_t>(token.bytes.size());
-    if (stay_whole[i] != 0) {
-      table_.add(token.bytes, token.id);
-    } else if (options.whole_piece_first && is_special[token.id] == 0) {
-      whole_pieces_.emplace(token.bytes, token.id);  // if two ids have these bytes, the lower one
-    }
+  std::vector<std::uint32_t> places(lengths_.size(), no_token);  // in `tokens`, by id
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    places[tokens[i].id] = static_cast<std::uint32_t>(i);
+    lengths_[tokens[i].id] = static_cast<std::uint32_t>(tokens[i].bytes.size());
   }
+  std::vector<char> is_special(lengths_.size());
   for (const Token& token : options.special_tokens) {
-    const auto same = std::lower_bound(by_id.begin(), by_id.end(), token.id,
-                                       [](const Token& a, std::uint32_t id) { return a.id < id; });
-    if (same != by_id.end() && same->id == token.id && same->bytes != token.bytes) {
+    const std::uint32_t place = places[token.id];
+    if (place != no_token && tokens[place].bytes != token.bytes) {
       throw std::invalid_argument("special token " + std::to_string(token.id) +
                                   " has other bytes than the token of that id");
     }
     lengths_[token.id] = static_cast<std::uint32_t>(token.bytes.size());
+    is_special[token.id] = 1;
+  }
+  // Ids follow the order of training, so low ids are frequent: add them to the table first.
+  const std::vector<char> stay_whole = find_kept_tokens(options);
+  for (std::uint32_t id = 0; id < places.size(); ++id) {
+    if (places[id] == no_token) continue;
+    const std::string_view bytes = tokens[places[id]].bytes;
+    if (stay_whole[places[id]] != 0) {
+      table_.add(bytes, id);
+    } else if (options.whole_piece_first && is_special[id] == 0) {
+      whole_pieces_.emplace(bytes, id);  // if two ids have these bytes, the lower one
+    }
   }
   set_special_tokens(options);
 }
 
 // For each token, whether its bytes merge to it.
-std::vector<char> Encoder::find_whole_tokens(std::span<const Token> tokens,
-                                             const EncoderOptions& options) const {
+std::vector<char> Encoder::find_kept_tokens(const EncoderOptions& options) const {
+  const std::span<const Token> tokens = options.tokens;
   std::vector<char> stay_whole(tokens.size());
   if (options.rules != nullptr) {
     std::vector<char> is_made(lengths_.size());
@@ -147,6 +148,10 @@ std::vector<char> Encoder::find_whole_tokens(std::span<const Token> tokens,
       stay_whole[i] = tokens[i].bytes.size() == 1 || is_made[tokens[i].id] != 0 ? 1 : 0;
     }
     return stay_whole;
+  }
+  if (auto found = find_whole_tokens(rules_)) {
+    found->resize(tokens.size());
+    return std::move(*found);
   }
   constexpr std::size_t job_tokens = 1 << 14;
   const std::size_t num_jobs = (tokens.size() + job_tokens - 1) / job_tokens;
@@ -157,7 +162,7 @@ std::vector<char> Encoder::find_whole_tokens(std::span<const Token> tokens,
     for (std::size_t i = first; i < last; ++i) {
       const std::span<const Symbol> symbols =
           mergers[worker.index()].merge(rules_, tokens[i].bytes);
-      stay_whole[i] = symbols.size() == 1 && rules_.id_of(symbols[0]) == tokens[i].id ? 1 : 0;
+      stay_whole[i] = symbols.size() == 1 && symbols[0] == i ? 1 : 0;
     }
   });
   return stay_whole;
@@ -283,6 +288,7 @@ std::size_t Encoder::encode_split(Splitter splitter, std::string_view text, std:
     ids.reserve_more(PieceCache::many * (count + 1));
     std::uint32_t* out = ids.end();
     std::size_t num_deferred = 0;
+    bool has_added = false;
     for (std::size_t i = 0;; ++i) {
       i = static_cast<std::size_t>(write_known(block + i, block + count, out) - block);
       if (i == count) break;
@@ -295,6 +301,10 @@ std::size_t Encoder::encode_split(Splitter splitter, std::string_view text, std:
         out += slot.num_ids();
       } else {
         ids.set_size(place);
+        if (!has_added && !cache.has(key, hash_key(key))) {
+          has_added = true;
+          add_missed(bounds + i, {block + i, count - i}, workspace);
+        }
         encode_missed({bounds[i], bounds[i + 1]}, key, workspace, ids);
         ids.reserve_more(PieceCache::many * (count - i + 1));
         out = ids.end();
@@ -322,6 +332,57 @@ std::size_t Encoder::first_part(std::string_view piece) const {
   std::size_t end = 1;
   while (end < piece.size() && rules_.may_join(bytes[end - 1], bytes[end])) ++end;
   return end;
+}
+
+// Add the missed pieces of a block to the cache: those that are tokens, and short ones, which are
+// merged together. encode_missed() encodes the others.
+void Encoder::add_missed(const char* const* bounds, std::span<const Pending> block,
+                         Workspace& workspace) const {
+  struct Missed {
+    std::size_t index;
+    std::uint64_t hash;
+  };
+  PieceCache& cache = workspace.cache;
+  Missed missed[block_size];
+  std::size_t num_missed = 0;
+  for (std::size_t i = 0; i < block.size(); ++i) {
+    const auto& [key, line] = block[i];
+    if (line[0].is_for(key) || line[1].is_for(key)) continue;
+    if (static_cast<std::size_t>(bounds[i + 1] - bounds[i]) > GroupMerger::longest_piece) continue;
+    const std::uint64_t hash = hash_key(key);
+    table_.prefetch(hash);
+    cache.prefetch_second(line, hash);
+    missed[num_missed++] = {i, hash};
+  }
+  std::string_view pieces[block_size];
+  std::size_t num_merged = 0;
+  for (std::size_t k = 0; k < num_missed; ++k) {
+    const auto [i, hash] = missed[k];
+    const PieceKey key = block[i].key;
+    if (cache.has(key, hash)) continue;  // in the second line, or earlier in the block
+    const std::string_view piece(bounds[i], static_cast<std::size_t>(bounds[i + 1] - bounds[i]));
+    const std::uint32_t id = piece.size() <= longest_key ? table_.find(key, hash) : no_token;
+    if (id != no_token) {
+      cache.add(piece, key, hash, {&id, 1});
+    } else if (whole_pieces_.empty() && first_part(piece) == piece.size()) {
+      pieces[num_merged] = piece;
+      missed[num_merged++] = missed[k];
+    }
+  }
+  workspace.group_merger.merge(rules_, {pieces, num_merged});
+  for (std::size_t k = 0; k < num_merged; ++k) {
+    const std::span<const Symbol> symbols = workspace.group_merger.symbols(k);
+    std::uint32_t ids[GroupMerger::longest_piece];
+    bool are_tokens = true;
+    for (std::size_t j = 0; j < symbols.size(); ++j) {
+      are_tokens = are_tokens && rules_.is_token(symbols[j]);
+      ids[j] = are_tokens ? rules_.id_of(symbols[j]) : no_token;
+    }
+    const PieceKey key = block[missed[k].index].key;
+    if (are_tokens && !cache.has(key, missed[k].hash)) {  // a piece may be in the block twice
+      cache.add(pieces[k], key, missed[k].hash, {ids, symbols.size()});
+    }
+  }
 }
 
 // Encode a piece that is not in its first line of the cache, and add it unless it is too long.

@@ -141,9 +141,13 @@ class Encoder {
  private:
   struct Workspace;
   class Checkout;
+  // A piece of a block: its key, and the line of the cache where it may be.
+  struct Pending {
+    PieceKey key;
+    const PieceCache::Slot* line;
+  };
 
-  std::vector<char> find_whole_tokens(std::span<const Token> tokens,
-                                      const EncoderOptions& options) const;
+  std::vector<char> find_kept_tokens(const EncoderOptions& options) const;
   void prepare_cache(Workspace& workspace, std::size_t text_bytes, std::size_t num_workers) const;
   void encode_with(Workspace& workspace, std::string_view text, bool allow_special, TokenIds& ids,
                    const InterruptCheck& check) const;
@@ -162,6 +166,8 @@ class Encoder {
   template <typename Splitter>
   std::size_t encode_split(Splitter splitter, std::string_view text, std::size_t limit,
                            Workspace& workspace, TokenIds& ids, const InterruptCheck& check) const;
+  void add_missed(const char* const* bounds, std::span<const Pending> block,
+                  Workspace& workspace) const;
   void encode_missed(std::string_view piece, PieceKey key, Workspace& workspace,
                      TokenIds& ids) const;
   void encode_whole(std::string_view piece, Workspace& workspace, TokenIds& ids) const;

@@ -11,12 +11,14 @@
 #include <memory>
 
 #include "encode.hpp"
+#include "merge_group.hpp"
 
 namespace tilth::bpe {
 
 struct Encoder::Workspace {
   PieceCache cache;
   Merger merger;
+  GroupMerger group_merger;
   std::string normalized;  // a buffer
   std::string_view text;   // the whole text of the call: offsets in errors are relative to it
 };

@@ -55,21 +55,49 @@ class MergeRules {
   // The rules of a list of merges (GPT-2, Hugging Face). Of a repeated pair, the first counts.
   static MergeRules from_merges(std::span<const Token> tokens, std::span<const Merge> merges);
 
+  // A symbol that is in no rule, as all tokens are below max_tokens.
+  static constexpr Symbol no_symbol = (1 << 20) - 1;
+
+  // Without branches that depend on the pair, unless a bucket is full: a match clears all bits
+  // above the rank, so the least word is the rank.
   std::uint32_t rank_of(Symbol left, Symbol right) const {
-    const std::uint64_t pair = std::uint64_t{left} << 20 | right;
-    const std::uint64_t hash = pair * multiplier;
-    return may_have(hash) ? find_rank(pair, hash) : no_rank;
+    const std::uint64_t pair = pair_of(left, right);
+    const std::uint64_t wanted = pair << 24;
+    for (std::size_t bucket = bucket_of(pair);; bucket = (bucket + 1) & mask_) {
+      const auto& words = pairs_[bucket].words;
+      const std::uint64_t first = std::min(words[0] ^ wanted, words[1] ^ wanted);
+      const std::uint64_t second = std::min(words[2] ^ wanted, words[3] ^ wanted);
+      const auto rank = std::min(std::min(first, second), std::uint64_t{no_rank});
+      const bool is_full = words[3] != no_pair;
+      if (!is_full || rank != no_rank) [[likely]]
+        return static_cast<std::uint32_t>(rank);
+    }
   }
-  // Fetch the slot of a pair, unless the filter excludes it.
   void prefetch(Symbol left, Symbol right) const {
-    const std::uint64_t hash = (std::uint64_t{left} << 20 | right) * multiplier;
-    if (may_have(hash)) __builtin_prefetch(&pairs_[hash >> shift_]);
+    __builtin_prefetch(&pairs_[bucket_of(pair_of(left, right))]);
   }
+  // For no_rank too, without a branch.
+  void prefetch_result(std::uint32_t rank) const {
+    __builtin_prefetch(results_.data() + (rank == no_rank ? 0 : rank));
+  }
+  void prefetch_id(Symbol symbol) const { __builtin_prefetch(ids_.data() + symbol); }
   std::uint32_t rank_of_bytes(unsigned char left, unsigned char right) const {
     return byte_pair_ranks_[std::size_t{left} << 8 | right];
   }
   Symbol result_of(std::uint32_t rank) const { return results_[rank]; }
   Symbol symbol_of(unsigned char byte) const { return byte_symbols_[byte]; }
+
+  // Call visit(left, right, rank) for each rule, in any order, without those of a repeated pair.
+  template <typename Visit>
+  void for_each_rule(Visit visit) const {
+    for (const Bucket& bucket : pairs_) {
+      for (const std::uint64_t word : bucket.words) {
+        if (word == no_pair) break;
+        visit(static_cast<Symbol>(word >> 44), static_cast<Symbol>(word >> 24 & 0xFFFFF),
+              static_cast<std::uint32_t>(word & 0xFFFFFF));
+      }
+    }
+  }
 
   std::size_t num_tokens() const { return ids_.size(); }
   std::size_t num_ranks() const { return results_.size(); }
@@ -96,34 +124,25 @@ class MergeRules {
   friend class GrowingRules;
   explicit MergeRules(std::span<const Token> tokens);
   void reserve(std::size_t num_rules);
-  // Add the rule of the next rank, unless the pair has one.
-  void add_rule(std::span<const Token> tokens, const Rule& rule);
+  // Add the rule of the next rank; false if the pair has one already, which stays.
+  bool add_rule(std::span<const Token> tokens, const Rule& rule);
 
-  bool may_have(std::uint64_t hash) const {
-    const std::uint64_t bit = hash >> filter_shift;
-    return (filter_[bit / 64] >> bit % 64 & 1) != 0;
+  static std::uint64_t pair_of(Symbol left, Symbol right) {
+    return std::uint64_t{left} << 20 | right;
   }
-  std::uint32_t find_rank(std::uint64_t pair, std::uint64_t hash) const {
-    std::size_t place = hash >> shift_;
-    for (; pairs_[place] != no_pair; place = (place + 1) & mask_) {
-      if (pairs_[place] >> 24 == pair) return pairs_[place] & 0xFFFFFF;
-    }
-    return no_rank;
-  }
+  std::size_t bucket_of(std::uint64_t pair) const { return pair * multiplier >> shift_; }
 
-  // A hash table with linear probing, at most half full. One word per pair: 20 bits each for left
-  // and right, 24 for the rank. 1 MB for GPT-2, half of the size with separate 32-bit fields; each
-  // merge reads it about twice.
+  // A hash table of buckets of four words, at most half full; a pair that finds its bucket full is
+  // in a later one. One word per pair: 20 bits each for left and right, 24 for the rank. 1 MB for
+  // GPT-2; each merge reads it twice.
+  struct alignas(32) Bucket {
+    std::array<std::uint64_t, 4> words;
+  };
   static constexpr std::uint64_t no_pair = ~std::uint64_t{0};
   static constexpr std::uint64_t multiplier = 0x9E3779B97F4A7C15u;
-  std::vector<std::uint64_t> pairs_;
+  std::vector<Bucket> pairs_;
   std::size_t mask_ = 0;
   int shift_ = 0;
-
-  // A bit for each hash of a pair. Most pairs that merging looks up have no rule; the filter
-  // (128 KB) answers them from the L2 cache.
-  static constexpr int filter_shift = 64 - 20;
-  std::vector<std::uint64_t> filter_ = std::vector<std::uint64_t>((std::size_t{1} << 20) / 64);
 
   std::vector<std::uint32_t> byte_pair_ranks_;  // 256 by 256
   std::vector<Symbol> results_;                 // by rank
@@ -192,6 +211,8 @@ class GrowingRules {
   // Return the two tokens that the rules so far leave of these bytes, by their indices; nothing if
   // they leave more, or a byte without a token.
   std::optional<std::pair<Symbol, Symbol>> last_two(std::string_view bytes);
+
+  const MergeRules& rules() const { return rules_; }
 
   // Add a rule: the tokens of these indices become the token `result`.
   void add(std::uint32_t left, std::uint32_t right, std::uint32_t result);

@@ -38,23 +38,22 @@ MergeRules::MergeRules(std::span<const Token> tokens) {
 }
 
 void MergeRules::reserve(std::size_t num_rules) {
-  const std::size_t slots = std::bit_ceil(2 * num_rules + 2);
-  pairs_.assign(slots, no_pair);
-  mask_ = slots - 1;
-  shift_ = 64 - std::countr_zero(slots);
+  const std::size_t buckets = std::bit_ceil(num_rules / 2 + 2);  // a quarter to a half of the words
+  pairs_.assign(buckets, {{no_pair, no_pair, no_pair, no_pair}});
+  mask_ = buckets - 1;
+  shift_ = 64 - std::countr_zero(buckets);
   byte_pair_ranks_.assign(std::size_t{256} * 256, no_rank);
   results_.reserve(num_rules);
 }
 
-void MergeRules::add_rule(std::span<const Token> tokens, const Rule& rule) {
+bool MergeRules::add_rule(std::span<const Token> tokens, const Rule& rule) {
   results_.push_back(rule.result);
-  if (rank_of(rule.left, rule.right) != no_rank) return;  // repeated: the first counts
-  const std::uint64_t pair = std::uint64_t{rule.left} << 20 | rule.right;
-  const std::uint64_t hash = pair * multiplier;
-  filter_[hash >> filter_shift >> 6] |= std::uint64_t{1} << (hash >> filter_shift) % 64;
-  std::size_t place = hash >> shift_;
-  while (pairs_[place] != no_pair) place = (place + 1) & mask_;
-  pairs_[place] = pair << 24 | rule.rank;
+  if (rank_of(rule.left, rule.right) != no_rank) return false;
+  const std::uint64_t pair = pair_of(rule.left, rule.right);
+  std::size_t bucket = bucket_of(pair);
+  while (pairs_[bucket].words[3] != no_pair) bucket = (bucket + 1) & mask_;
+  auto& words = pairs_[bucket].words;
+  *std::find(words.begin(), words.end(), no_pair) = pair << 24 | rule.rank;
 
   const std::string_view bytes = tokens[rule.result].bytes;
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
@@ -65,6 +64,7 @@ void MergeRules::add_rule(std::span<const Token> tokens, const Rule& rule) {
       byte_symbols_[byte(1)] == rule.right) {
     byte_pair_ranks_[std::size_t{byte(0)} << 8 | byte(1)] = rule.rank;
   }
+  return true;
 }
 
 MergeRules MergeRules::from_merges(std::span<const Token> tokens, std::span<const Merge> merges) {
@@ -109,8 +109,7 @@ MergeRules MergeRules::from_merges(std::span<const Token> tokens, std::span<cons
              ", whose bytes are not those of " + name_of(merge.left) + " and " +
              name_of(merge.right));
     }
-    made.add_rule(tokens, rule);
-    if (made.rank_of(rule.left, rule.right) != rule.rank) continue;  // repeated
+    if (!made.add_rule(tokens, rule)) continue;
     made_last[rule.result] = std::max(made_last[rule.result], std::int64_t{rule.rank});
     counted.push_back(rule);
   }

@@ -127,6 +127,8 @@ class TokenTable {
     }
   }
 
+  void prefetch(std::uint64_t hash) const { __builtin_prefetch(slots_.data() + line_of(hash)); }
+
   std::uint32_t find(PieceKey key, std::uint64_t hash) const {
     const Slot* line = slots_.data() + line_of(hash);
     for (std::size_t i = 0; i < 4; ++i) {
@@ -228,6 +230,20 @@ class PieceCache {
       }
     }
     return false;
+  }
+
+  // Return whether a line of the piece has its key.
+  bool has(PieceKey key, std::uint64_t hash) const {
+    const Slot* const first = lines_.at(hash);
+    if (first[0].is_for(key) || first[1].is_for(key)) return true;
+    if (first[1].high == 0) return false;
+    const Slot* const second = lines_.at(mix_hash(hash));
+    return second[0].is_for(key) || second[1].is_for(key);
+  }
+
+  // Fetch the second line of a piece, which is needed if the first is full.
+  void prefetch_second(const Slot* first, std::uint64_t hash) const {
+    if (first[1].high != 0) __builtin_prefetch(lines_.at(mix_hash(hash)));
   }
 
   // Add a piece that is not cached; no effect while the pool is full, until grow_or_clear().

@@ -4,11 +4,13 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <stdexcept>
 
 #include "../common/limits.hpp"
 #include "code_points.hpp"
+#include "merge_group.hpp"
 #include "piece_table.hpp"
 #include "utf8.hpp"
 
@@ -19,6 +21,11 @@ constexpr std::size_t block_bytes = std::size_t{1} << 20;
 
 // Pairs that recover_merges searches among all tokens, which is quadratic in a token: about 0.1 s.
 constexpr std::size_t most_searched = 2'000'000;
+
+// Whether recover_merges merges a token together with others.
+bool is_grouped(std::string_view bytes) {
+  return bytes.size() >= 2 && bytes.size() <= GroupMerger::longest_piece;
+}
 
 std::uint64_t hash_of(std::string_view bytes) {
   const PieceKey key = bytes.size() <= longest_key ? make_key_at_end(bytes.data(), bytes.size())
@@ -120,18 +127,37 @@ bool VocabularyTable::recover_merges() {
   }
   GrowingRules recovered(tokens_);
   std::size_t searched = 0;
-  for (std::uint32_t i = 0; i < tokens_.size(); ++i) {
-    const std::string_view bytes = tokens_[i].bytes;
-    if (bytes.size() < 2) continue;
-    std::optional<std::pair<Symbol, Symbol>> parts = recovered.last_two(bytes);
-    if (!parts) {
-      searched += bytes.size() * bytes.size();
-      if (searched > most_searched) return false;
-      parts = search_last_two(bytes);
+  const auto group = std::make_unique<GroupMerger>();
+  std::vector<std::string_view> pieces;
+  for (std::size_t first = 0; first < tokens_.size(); first += GroupMerger::most_pieces) {
+    // Merge a group of tokens by the rules before the group. A rule of the group changes nothing if
+    // two parts are left: it has a higher rank than those rules, so it comes after them, and only
+    // the merge of the token itself joins its two parts.
+    const std::size_t last = std::min(first + GroupMerger::most_pieces, tokens_.size());
+    pieces.clear();
+    for (std::size_t i = first; i < last; ++i) {
+      if (is_grouped(tokens_[i].bytes)) pieces.push_back(tokens_[i].bytes);
     }
-    if (!parts) continue;
-    recovered.add(parts->first, parts->second, i);
-    merges_.push_back({tokens_[parts->first].id, tokens_[parts->second].id, tokens_[i].id});
+    group->merge(recovered.rules(), pieces);
+    std::size_t num_taken = 0;
+    for (std::size_t i = first; i < last; ++i) {
+      const std::string_view bytes = tokens_[i].bytes;
+      if (bytes.size() < 2) continue;
+      std::optional<std::pair<Symbol, Symbol>> parts;
+      if (is_grouped(bytes)) {
+        const std::span<const Symbol> symbols = group->symbols(num_taken++);
+        if (symbols.size() == 2) parts = {symbols[0], symbols[1]};
+      }
+      if (!parts) parts = recovered.last_two(bytes);
+      if (!parts) {
+        searched += bytes.size() * bytes.size();
+        if (searched > most_searched) return false;
+        parts = search_last_two(bytes);
+      }
+      if (!parts) continue;
+      recovered.add(parts->first, parts->second, static_cast<std::uint32_t>(i));
+      merges_.push_back({tokens_[parts->first].id, tokens_[parts->second].id, tokens_[i].id});
+    }
   }
   rules_ = recovered.take();
   return true;
@@ -436,9 +462,10 @@ class TokenizerJsonReader {
       start = last;
     }
     made_.rest.append(content_, start);
-    // The merges need the tokens, which may follow them in the file.
-    JsonReader merges(content_.substr(merges_start_));
-    read_merges(merges);
+    if (are_merges_first_) {
+      JsonReader merges(content_.substr(merges_start_));
+      read_merges(merges);
+    }
     return std::move(made_);
   }
 
@@ -465,8 +492,13 @@ class TokenizerJsonReader {
       });
     } else {
       if (json_.peek() != '[') throw Malformed();
-      merges_start_ = first;
-      json_.skip();
+      if (has_vocab_) {
+        read_merges(json_);
+      } else {  // they need the tokens: read them at the end
+        are_merges_first_ = true;
+        merges_start_ = first;
+        json_.skip();
+      }
     }
     ranges_.emplace_back(first, json_.position());
   }
@@ -500,7 +532,7 @@ class TokenizerJsonReader {
   TokenizerJson made_;
   std::vector<std::pair<std::size_t, std::size_t>> ranges_;  // of the values to leave out, in order
   std::size_t merges_start_ = 0;
-  bool has_model_ = false, has_vocab_ = false, has_merges_ = false;
+  bool has_model_ = false, has_vocab_ = false, has_merges_ = false, are_merges_first_ = false;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdint>
@@ -32,13 +33,21 @@ namespace {
 using Weight = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 template <typename Score>
 using Scores = nb::ndarray<const Score, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Rows = nb::ndarray<nb::numpy, float, nb::ndim<2>>;
+using Rows = nb::ndarray<nb::numpy, float, nb::ndim<3>>;
 
 Norm norm_of(std::string_view name) {
   if (name == "pre") return Norm::pre;
   if (name == "post") return Norm::post;
   if (name == "none") return Norm::none;
   throw nb::value_error("the norms are pre, post and none");
+}
+
+Precision precision_of(std::string_view name) {
+  if (name == "float32") return Precision::float32;
+  if (name == "bfloat16") return Precision::bfloat16;
+  if (name == "int8") return Precision::int8;
+  if (name == "int4") return Precision::int4;
+  throw nb::value_error("the precisions are float32, bfloat16, int8 and int4");
 }
 
 using Weights = nb::typed<nb::dict, nb::str, nb::object>;
@@ -48,7 +57,7 @@ std::shared_ptr<const Network> make_network(
     const nb::int_& d_model, const nb::int_& num_layers, const nb::int_& num_heads,
     const nb::int_& num_kv_heads, const nb::int_& d_head, const nb::int_& d_ff,
     std::vector<double> rope_frequencies, double norm_epsilon, std::string_view norm, bool is_gated,
-    bool is_tied, bool has_qk_norm, bool has_qkv_bias, bool is_int8) {
+    bool is_tied, bool has_qk_norm, bool has_qkv_bias, std::string_view precision) {
   const auto dimension = [](const char* name, const nb::int_& number) {
     return size_of(name, number, tilth::max_dimension);
   };
@@ -84,8 +93,7 @@ std::shared_ptr<const Network> make_network(
     ++num_used;
     return weight.data();
   };
-  auto network = std::make_shared<const Network>(
-      shape, is_int8 ? Precision::int8 : Precision::float32, source);
+  auto network = std::make_shared<const Network>(shape, precision_of(precision), source);
   if (num_used < weights.size()) {
     throw nb::value_error(("of " + std::to_string(weights.size()) +
                            " weights, the model has only " + std::to_string(num_used))
@@ -121,30 +129,38 @@ const Kernels& kernels_of(std::string_view name) {
 class GuardedDecoder {
  public:
   GuardedDecoder(std::shared_ptr<const Network> network, const nb::int_& threads,
-                 std::string_view kernels)
-      : decoder_(std::move(network), threads_of(threads), kernels_of(kernels)) {}
+                 const nb::int_& rows, std::string_view kernels)
+      : decoder_(std::move(network), threads_of(threads), size_of("rows", rows, Decoder::max_rows),
+                 kernels_of(kernels)) {}
 
-  Rows extend(const std::vector<std::uint32_t>& ids, bool every) {
+  Rows extend(const std::vector<std::vector<std::uint32_t>>& ids, bool every) {
     const Busy busy(is_busy_, busy_message);
-    if (ids.empty()) throw nb::value_error("there are no token ids to read");
-    decoder_.check_fits(ids.size());
-    const std::size_t width = decoder_.network().shape().vocab_size;
-    const std::size_t height = every ? ids.size() : 1;
-    auto logits = tilth::Array<float>::zeros(tilth::checked_multiply(height, width));
+    const std::vector<Decoder::Ids> spans(ids.begin(), ids.end());
+    decoder_.check(spans);
+    std::size_t most = 0;
+    for (const auto& row : ids) most = std::max(most, row.size());
+    if (most == 0) throw nb::value_error("there are no token ids to read");
+    const std::size_t height = every ? most : 1, width = decoder_.network().shape().vocab_size;
+    auto logits = tilth::Array<float>::zeros(tilth::checked_multiply(ids.size(), height, width));
     {
       const nb::gil_scoped_release released;
-      decoder_.extend(ids, every ? Logits::every : Logits::last, {logits.data(), logits.size()},
+      decoder_.extend(spans, every ? Logits::every : Logits::last, {logits.data(), logits.size()},
                       check_signals);
     }
-    return numpy_of<Rows>(std::move(logits), {height, width});
+    return numpy_of<Rows>(std::move(logits), {ids.size(), height, width});
   }
 
-  void truncate(std::size_t length) {
+  void truncate(std::size_t row, std::size_t length) {
     const Busy busy(is_busy_, busy_message);
-    decoder_.truncate(length);
+    decoder_.truncate(row, length);
   }
 
-  std::size_t length() const { return decoder_.length(); }
+  void share(std::size_t source, std::size_t row, std::size_t length) {
+    const Busy busy(is_busy_, busy_message);
+    decoder_.share(source, row, length);
+  }
+
+  std::size_t length(std::size_t row) const { return decoder_.length(row); }
 
  private:
   static constexpr const char* busy_message =
@@ -159,6 +175,7 @@ NB_MODULE(_core, m) {
   m.doc() = "The native decoder of tilth.generation; its specification is tilth.model.";
   m.attr("MAX_THREADS") = tilth::max_threads;
   m.attr("MAX_DIMENSION") = tilth::max_dimension;
+  m.attr("MAX_ROWS") = Decoder::max_rows;
   m.def(
       "runnable_kernels",
       [] {
@@ -175,13 +192,16 @@ NB_MODULE(_core, m) {
       .def(nb::new_(&make_network), "weights"_a, nb::kw_only(), "vocab_size"_a, "context_length"_a,
            "d_model"_a, "num_layers"_a, "num_heads"_a, "num_kv_heads"_a, "d_head"_a, "d_ff"_a,
            "rope_frequencies"_a, "norm_epsilon"_a, "norm"_a, "is_gated"_a, "is_tied"_a,
-           "has_qk_norm"_a, "has_qkv_bias"_a, "is_int8"_a);
+           "has_qk_norm"_a, "has_qkv_bias"_a, "precision"_a);
   nb::class_<GuardedDecoder>(m, "Decoder",
-                             "Computes logits with a key/value cache; see decoder.hpp.")
-      .def(nb::init<std::shared_ptr<const Network>, nb::int_, std::string_view>(), "network"_a,
-           "threads"_a, "kernels"_a = "")
+                             "Computes logits of several rows, with caches; see decoder.hpp.")
+      .def(nb::init<std::shared_ptr<const Network>, nb::int_, nb::int_, std::string_view>(),
+           "network"_a, "threads"_a, "rows"_a = nb::int_(1), "kernels"_a = "")
       .def("extend", &GuardedDecoder::extend, "ids"_a, "every"_a = false,
-           "Append ids; return the logits after the last id, or after every id.")
-      .def("truncate", &GuardedDecoder::truncate, "length"_a, "Keep the first `length` ids only.")
-      .def_prop_ro("length", &GuardedDecoder::length, "Number of ids in the cache.");
+           "Append ids to each row; return the logits after the last id, or after every id.")
+      .def("truncate", &GuardedDecoder::truncate, "row"_a, "length"_a,
+           "Keep the first `length` ids of a row only.")
+      .def("share", &GuardedDecoder::share, "source"_a, "row"_a, "length"_a,
+           "Replace a row by the first `length` ids of another, without reading them.")
+      .def("length", &GuardedDecoder::length, "row"_a = 0, "Number of ids in the cache of a row.");
 }

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 #include "../common/checked.hpp"
 
@@ -14,22 +13,34 @@ namespace {
 // Bytes of weights of one job: small enough that no thread waits long for the last job of another,
 // large enough that taking a job is cheap.
 constexpr std::size_t job_bytes = std::size_t{1} << 15;
+// Operations between two checks for an interrupt: less than 0.2 s on one slow thread.
+constexpr double operations_per_check = 1e9;
+constexpr std::size_t first_positions = 1024;
+
+std::vector<Cache> make_caches(const Shape& shape, std::size_t num_rows) {
+  if (num_rows < 1 || num_rows > Decoder::max_rows) {
+    throw std::invalid_argument("rows is " + std::to_string(num_rows) + "; give 1 to " +
+                                std::to_string(Decoder::max_rows));
+  }
+  return std::vector<Cache>(num_rows, Cache(shape));
+}
 
 }  // namespace
 
 Decoder::Decoder(std::shared_ptr<const Network> network, std::size_t num_threads,
-                 const Kernels& kernels)
+                 std::size_t num_rows, const Kernels& kernels)
     : network_(std::move(network)),
       kernels_(kernels),
       shape_(network_->shape()),
       team_(num_threads),
+      caches_(make_caches(shape_, num_rows)),
       stream_(shape_.d_model),
       normalized_(shape_.d_model),
       heads_(shape_.d_query() + 2 * shape_.d_kv()),
       mixed_(shape_.d_query()),
       added_(shape_.d_model),
       hidden_(shape_.d_ff) {
-  if (network_->precision() == Precision::int8) {
+  if (network_->head().is_quantized()) {
     const std::size_t widest = padded(std::max({shape_.d_model, shape_.d_ff, shape_.d_query()}));
     quantized_ = Array<std::int8_t>::zeros(checked_multiply(tokens_per_block, widest));
     scales_ = Array<float>::zeros(tokens_per_block * (widest / block_columns));
@@ -38,28 +49,15 @@ Decoder::Decoder(std::shared_ptr<const Network> network, std::size_t num_threads
   reserve(std::min(first_positions, shape_.context_length), none);
 }
 
-// Grow the rotation tables and caches to at least `positions`, by doubling. An exception leaves
-// them unchanged.
+// Grow the rotation tables and scratch memory to at least `positions`, by doubling. An exception
+// leaves them unchanged.
 void Decoder::reserve(std::size_t positions, Interruption& interruption) {
   if (positions <= capacity_) return;
   const std::size_t most = padded(shape_.context_length, positions_per_block);
   const std::size_t wanted = padded(std::max(positions, 2 * capacity_), positions_per_block);
-  const std::size_t capacity = std::min(wanted, most);
-  const std::size_t d_head = shape_.d_head, value_width = padded(d_head, 8), half = d_head / 2;
-  const std::size_t num_caches = checked_multiply(shape_.num_layers, shape_.num_kv_heads);
-
-  auto keys = Array<float>::zeros(checked_multiply(num_caches, capacity, d_head));
-  auto values = Array<float>::zeros(checked_multiply(num_caches, capacity, value_width));
-  const std::size_t scratch_size = checked_add(capacity, padded(d_head));
+  const std::size_t capacity = std::min(wanted, most), half = shape_.d_head / 2;
+  const std::size_t scratch_size = checked_add(capacity, padded(shape_.d_head));
   auto scratch = Array<float>::zeros(checked_multiply(team_.num_threads(), scratch_size));
-  const std::size_t read = padded(length_, positions_per_block);
-  for (std::size_t i = 0; i < num_caches; ++i) {
-    std::copy_n(keys_.data() + i * capacity_ * d_head, read * d_head,
-                keys.data() + i * capacity * d_head);
-    std::copy_n(values_.data() + i * capacity_ * value_width, length_ * value_width,
-                values.data() + i * capacity * value_width);
-    interruption.poll();
-  }
   Array<float> cosines, sines;
   if (shape_.has_rope()) {
     cosines = Array<float>::zeros(checked_multiply(capacity, half));
@@ -75,148 +73,183 @@ void Decoder::reserve(std::size_t positions, Interruption& interruption) {
       interruption.poll();
     }
   }
-  keys_ = std::move(keys);
-  values_ = std::move(values);
   worker_scratch_ = std::move(scratch);
   cosines_ = std::move(cosines);
   sines_ = std::move(sines);
   capacity_ = capacity;
 }
 
-float* Decoder::keys(std::size_t layer, std::size_t kv_head) {
-  const std::size_t cache = layer * shape_.num_kv_heads + kv_head;
-  return keys_.data() + cache * capacity_ * shape_.d_head;
+std::size_t Decoder::length(std::size_t row) const {
+  if (row < caches_.size()) return caches_[row].length();
+  throw std::invalid_argument("there is no row " + std::to_string(row) + " of " +
+                              std::to_string(caches_.size()));
 }
 
-float* Decoder::values(std::size_t layer, std::size_t kv_head) {
-  const std::size_t cache = layer * shape_.num_kv_heads + kv_head;
-  return values_.data() + cache * capacity_ * padded(shape_.d_head, 8);
-}
-
-void Decoder::check_fits(std::size_t num_ids) const {
-  if (num_ids <= shape_.context_length - length_) return;
-  throw std::invalid_argument("the context length is " + std::to_string(shape_.context_length) +
-                              ", and " + std::to_string(length_) + " tokens and " +
-                              std::to_string(num_ids) + " more do not fit");
-}
-
-void Decoder::truncate(std::size_t length) {
-  if (length > length_) {
+void Decoder::truncate(std::size_t row, std::size_t length) {
+  if (length > this->length(row)) {
     throw std::invalid_argument("cannot keep " + std::to_string(length) + " tokens of " +
-                                std::to_string(length_));
+                                std::to_string(this->length(row)));
   }
-  length_ = length;
+  caches_[row].truncate(length);
 }
 
-void Decoder::extend(std::span<const std::uint32_t> ids, Logits wanted, std::span<float> logits,
-                     const InterruptCheck& check) {
-  check_fits(ids.size());
-  if (logits.size() != shape_.vocab_size * (wanted == Logits::every ? ids.size() : 1)) {
-    throw std::invalid_argument("logits must have the size of one row, or of one row for each id");
+void Decoder::share(std::size_t from, std::size_t to, std::size_t length) {
+  if (length > this->length(from)) {
+    throw std::invalid_argument("cannot share " + std::to_string(length) + " tokens of " +
+                                std::to_string(this->length(from)));
   }
-  for (const std::uint32_t id : ids) {
-    if (id >= shape_.vocab_size) {
-      throw std::invalid_argument("token id " + std::to_string(id) +
-                                  " is not within the vocabulary of " +
-                                  std::to_string(shape_.vocab_size));
+  static_cast<void>(this->length(to));  // there is such a row
+  if (from == to) return truncate(to, length);
+  caches_[to].share(caches_[from], length);
+}
+
+void Decoder::check(std::span<const Ids> ids) const {
+  if (ids.size() != caches_.size()) {
+    throw std::invalid_argument("give one list of ids for each of the " +
+                                std::to_string(caches_.size()) + " rows");
+  }
+  for (std::size_t row = 0; row < ids.size(); ++row) {
+    const std::size_t length = caches_[row].length();
+    if (ids[row].size() > shape_.context_length - length) {
+      throw std::invalid_argument("the context length is " + std::to_string(shape_.context_length) +
+                                  ", and " + std::to_string(length) + " tokens and " +
+                                  std::to_string(ids[row].size()) + " more do not fit");
     }
-  }
-  Interruption interruption(check);
-  reserve(length_ + ids.size(), interruption);
-  const std::size_t length_before = length_;
-  try {
-    for (std::size_t first = 0; first < ids.size(); first += tokens_per_block) {
-      const auto block = ids.subspan(first, std::min(tokens_per_block, ids.size() - first));
-      if (wanted == Logits::every) {
-        const std::size_t size = block.size() * shape_.vocab_size;
-        read_block(block, wanted, logits.subspan(first * shape_.vocab_size, size), interruption);
-      } else {
-        const bool is_last = first + block.size() == ids.size();
-        read_block(block, wanted, is_last ? logits : std::span<float>(), interruption);
+    for (const std::uint32_t id : ids[row]) {
+      if (id >= shape_.vocab_size) {
+        throw std::invalid_argument("token id " + std::to_string(id) +
+                                    " is not within the vocabulary of " +
+                                    std::to_string(shape_.vocab_size));
       }
-      length_ += block.size();
     }
+  }
+}
+
+void Decoder::extend(std::span<const Ids> ids, Logits wanted, std::span<float> logits,
+                     const InterruptCheck& check_interrupt) {
+  check(ids);
+  std::size_t most = 0, longest = 0;
+  for (std::size_t row = 0; row < ids.size(); ++row) {
+    most = std::max(most, ids[row].size());
+    longest = std::max(longest, caches_[row].length() + ids[row].size());
+  }
+  const std::size_t per_row = wanted == Logits::every ? most : 1;
+  if (logits.size() != checked_multiply(shape_.vocab_size, ids.size(), per_row)) {
+    throw std::invalid_argument("logits must have one row of numbers for each row, or each id");
+  }
+  Interruption interruption(check_interrupt);
+  reserve(longest, interruption);
+  std::vector<std::size_t> lengths;
+  for (const Cache& cache : caches_) lengths.push_back(cache.length());
+  try {
+    std::vector<Token> tokens;
+    tokens.reserve(tokens_per_block);
+    const auto read = [&] {
+      read_block(tokens, interruption);
+      for (const Token& token : tokens) caches_[token.row].append(1);
+      tokens.clear();
+    };
+    for (std::size_t row = 0; row < ids.size(); ++row) {
+      for (std::size_t i = 0; i < ids[row].size(); ++i) {
+        const bool is_wanted = wanted == Logits::every || i + 1 == ids[row].size();
+        const std::size_t place = row * per_row + (wanted == Logits::every ? i : 0);
+        tokens.push_back(
+            {.id = ids[row][i],
+             .row = row,
+             .position = lengths[row] + i,
+             .logits = is_wanted ? logits.data() + place * shape_.vocab_size : nullptr});
+        if (tokens.size() == tokens_per_block) read();
+      }
+    }
+    if (!tokens.empty()) read();
   } catch (...) {
-    length_ = length_before;
+    for (std::size_t row = 0; row < ids.size(); ++row) caches_[row].truncate(lengths[row]);
     throw;
   }
 }
 
-// Run a block of tokens through the network; skip the output matrix if `logits` is empty.
-void Decoder::read_block(std::span<const std::uint32_t> ids, Logits wanted, std::span<float> logits,
-                         Interruption& interruption) {
-  const std::size_t num_tokens = ids.size(), d_model = shape_.d_model;
+// Run the tokens of a block through the network, and the output matrix where logits are wanted.
+void Decoder::read_block(std::span<const Token> tokens, Interruption& interruption) {
+  const std::size_t num_tokens = tokens.size(), d_model = shape_.d_model;
   for (std::size_t t = 0; t < num_tokens; ++t) {
-    std::copy_n(network_->embedding(ids[t]), d_model, stream_[t]);
+    caches_[tokens[t].row].reserve(tokens[t].position + 1);
+    std::copy_n(network_->embedding(tokens[t].id), d_model, stream_[t]);
   }
   for (std::size_t i = 0; i < network_->layers().size(); ++i) {
     const Layer& layer = network_->layers()[i];
-    attend(layer, i, num_tokens);
-    feed_forward(layer, num_tokens);
+    attend(layer, i, tokens, interruption);
+    feed_forward(layer, num_tokens, interruption);
     interruption.poll();
   }
-  if (logits.empty()) return;
-
-  // Of the last token only, unless every token is wanted.
-  const std::size_t first = wanted == Logits::every ? 0 : num_tokens - 1;
-  if (first > 0) std::copy_n(stream_[first], d_model, stream_[0]);
-  Rows& output = network_->ln_final().size() > 0
-                     ? normalized(network_->ln_final(), num_tokens - first)
-                     : stream_;
-  multiply(network_->head(), output, num_tokens - first, 1,
+  std::vector<float*> wanted;
+  for (std::size_t t = 0; t < num_tokens; ++t) {
+    if (tokens[t].logits == nullptr) continue;
+    if (wanted.size() < t) std::copy_n(stream_[t], d_model, stream_[wanted.size()]);
+    wanted.push_back(tokens[t].logits);
+  }
+  if (wanted.empty()) return;
+  Rows& output =
+      network_->ln_final().size() > 0 ? normalized(network_->ln_final(), wanted.size()) : stream_;
+  multiply(network_->head(), output, wanted.size(), 1, interruption,
            [&](std::size_t token, std::size_t group, const float* eight) {
              const std::size_t row = group * group_rows;
-             std::copy_n(eight, std::min(group_rows, shape_.vocab_size - row),
-                         logits.data() + token * shape_.vocab_size + row);
+             std::copy_n(eight, std::min(group_rows, shape_.vocab_size - row), wanted[token] + row);
            });
 }
 
-void Decoder::attend(const Layer& layer, std::size_t layer_index, std::size_t num_tokens) {
+void Decoder::attend(const Layer& layer, std::size_t layer_index, std::span<const Token> tokens,
+                     Interruption& interruption) {
+  const std::size_t num_tokens = tokens.size();
   Rows& input = shape_.norm == Norm::pre ? normalized(layer.ln1, num_tokens) : stream_;
-  multiply(layer.queries_keys_values, input, num_tokens, heads_);
-  place_heads(layer, layer_index, num_tokens);
-  const std::size_t d_head = shape_.d_head, group = shape_.num_heads / shape_.num_kv_heads;
-  // All tokens of a head in one job, so its keys and values stay in the processor's cache.
-  team_.run(shape_.num_heads, [&](std::size_t head, std::size_t worker) {
-    float* scores = worker_scratch_.data() + worker * (capacity_ + padded(d_head));
-    float* mixture = scores + capacity_;
-    for (std::size_t t = 0; t < num_tokens; ++t) {
-      kernels_.attend(heads_[t] + head * d_head, keys(layer_index, head / group),
-                      values(layer_index, head / group), length_ + t + 1, d_head, scores, mixture);
-      std::copy_n(mixture, d_head, mixed_[t] + head * d_head);
-    }
+  multiply(layer.queries_keys_values, input, num_tokens, heads_, interruption);
+  team_.run(num_tokens, [&](std::size_t t, std::size_t) {
+    place_heads(layer, layer_index, tokens[t], heads_[t]);
   });
-  multiply(layer.output, mixed_, num_tokens, added_);
-  add_to_stream(added_, num_tokens);
-  if (shape_.norm == Norm::post) {
-    for (std::size_t t = 0; t < num_tokens; ++t) {
-      kernels_.rms_norm(stream_[t], layer.ln1.data(), shape_.norm_epsilon, shape_.d_model,
-                        stream_[t]);
-    }
+  const std::size_t d_head = shape_.d_head, group = shape_.num_heads / shape_.num_kv_heads;
+  // All tokens of a row and head in one job, so its keys and values stay in the processor's cache.
+  std::vector<std::size_t> starts;  // of the tokens of each row
+  double positions = 0;
+  for (std::size_t t = 0; t < num_tokens; ++t) {
+    if (t == 0 || tokens[t].row != tokens[t - 1].row) starts.push_back(t);
+    positions += static_cast<double>(tokens[t].position + 1);
   }
+  const std::size_t num_rows = starts.size();
+  starts.push_back(num_tokens);
+  const double operations =
+      4.0 * positions * static_cast<double>(d_head) / static_cast<double>(num_rows);
+  run(num_rows * shape_.num_heads, operations, interruption,
+      [&](std::size_t job, std::size_t worker) {
+        const std::size_t row = job / shape_.num_heads, head = job % shape_.num_heads;
+        float* scores = worker_scratch_.data() + worker * (capacity_ + padded(d_head));
+        float* mixture = scores + capacity_;
+        const Cache& cache = caches_[tokens[starts[row]].row];
+        for (std::size_t t = starts[row]; t < starts[row + 1]; ++t) {
+          kernels_.attend(heads_[t] + head * d_head, cache.blocks(),
+                          cache.offset(layer_index, head / group), tokens[t].position + 1, d_head,
+                          scores, mixture);
+          std::copy_n(mixture, d_head, mixed_[t] + head * d_head);
+        }
+      });
+  multiply(layer.output, mixed_, num_tokens, added_, interruption);
+  add_to_stream(layer.ln1, num_tokens);
 }
 
-void Decoder::feed_forward(const Layer& layer, std::size_t num_tokens) {
+void Decoder::feed_forward(const Layer& layer, std::size_t num_tokens, Interruption& interruption) {
   Rows& input = shape_.norm == Norm::pre ? normalized(layer.ln2, num_tokens) : stream_;
   // Eight gates, then their eight values.
   const std::size_t step = shape_.is_gated ? 2 : 1;
-  multiply(layer.gate_value, input, num_tokens, step,
+  multiply(layer.gate_value, input, num_tokens, step, interruption,
            [&](std::size_t token, std::size_t group, const float* numbers) {
              kernels_.silu(numbers, shape_.is_gated ? numbers + group_rows : nullptr, group_rows,
                            hidden_[token] + group / step * group_rows);
            });
-  multiply(layer.down, hidden_, num_tokens, added_);
-  add_to_stream(added_, num_tokens);
-  if (shape_.norm == Norm::post) {
-    for (std::size_t t = 0; t < num_tokens; ++t) {
-      kernels_.rms_norm(stream_[t], layer.ln2.data(), shape_.norm_epsilon, shape_.d_model,
-                        stream_[t]);
-    }
-  }
+  multiply(layer.down, hidden_, num_tokens, added_, interruption);
+  add_to_stream(layer.ln2, num_tokens);
 }
 
-// Normalize and rotate queries and keys; store keys and values in the cache.
-void Decoder::place_heads(const Layer& layer, std::size_t layer_index, std::size_t num_tokens) {
+// Add biases, normalize and rotate queries and keys; store keys and values in the cache.
+void Decoder::place_heads(const Layer& layer, std::size_t layer_index, const Token& token,
+                          float* heads) {
   const std::size_t d_head = shape_.d_head, value_width = padded(d_head, 8);
   const float scale = 1.0f / std::sqrt(static_cast<float>(d_head));
   const auto normalize = [&](float* head, const Array<float>& weight) {
@@ -227,25 +260,23 @@ void Decoder::place_heads(const Layer& layer, std::size_t layer_index, std::size
         1.0f / std::sqrt(squares / static_cast<float>(d_head) + shape_.norm_epsilon);
     for (std::size_t d = 0; d < d_head; ++d) head[d] *= inverse * weight.data()[d];
   };
-  for (std::size_t t = 0; t < num_tokens; ++t) {
-    const std::size_t position = length_ + t;
-    for (std::size_t i = 0; i < layer.biases.size(); ++i) heads_[t][i] += layer.biases.data()[i];
-    for (std::size_t h = 0; h < shape_.num_heads; ++h) {
-      float* query = heads_[t] + h * d_head;
-      normalize(query, layer.q_norm);
-      rotate(query, position);
-      for (std::size_t d = 0; d < d_head; ++d) query[d] *= scale;
-    }
-    for (std::size_t h = 0; h < shape_.num_kv_heads; ++h) {
-      float* key = heads_[t] + shape_.d_query() + h * d_head;
-      normalize(key, layer.k_norm);
-      rotate(key, position);
-      float* column = keys(layer_index, h) +
-                      position / positions_per_block * positions_per_block * d_head +
-                      position % positions_per_block;
-      for (std::size_t d = 0; d < d_head; ++d) column[d * positions_per_block] = key[d];
-      std::copy_n(key + shape_.d_kv(), d_head, values(layer_index, h) + position * value_width);
-    }
+  for (std::size_t i = 0; i < layer.biases.size(); ++i) heads[i] += layer.biases.data()[i];
+  for (std::size_t h = 0; h < shape_.num_heads; ++h) {
+    float* query = heads + h * d_head;
+    normalize(query, layer.q_norm);
+    rotate(query, token.position);
+    for (std::size_t d = 0; d < d_head; ++d) query[d] *= scale;
+  }
+  Cache& cache = caches_[token.row];
+  const std::size_t place = token.position % positions_per_block;
+  for (std::size_t h = 0; h < shape_.num_kv_heads; ++h) {
+    float* key = heads + shape_.d_query() + h * d_head;
+    normalize(key, layer.k_norm);
+    rotate(key, token.position);
+    float* keys = cache.block(token.position) + cache.offset(layer_index, h);
+    for (std::size_t d = 0; d < d_head; ++d) keys[d * positions_per_block + place] = key[d];
+    std::copy_n(key + shape_.d_kv(), d_head,
+                keys + positions_per_block * d_head + place * value_width);
   }
 }
 
@@ -261,9 +292,12 @@ void Decoder::rotate(float* head, std::size_t position) const {
   }
 }
 
-void Decoder::add_to_stream(Rows& addend, std::size_t num_tokens) {
+void Decoder::add_to_stream(const Array<float>& post_norm, std::size_t num_tokens) {
   for (std::size_t t = 0; t < num_tokens; ++t) {
-    for (std::size_t i = 0; i < shape_.d_model; ++i) stream_[t][i] += addend[t][i];
+    for (std::size_t i = 0; i < shape_.d_model; ++i) stream_[t][i] += added_[t][i];
+    if (shape_.norm != Norm::post) continue;
+    kernels_.rms_norm(stream_[t], post_norm.data(), shape_.norm_epsilon, shape_.d_model,
+                      stream_[t]);
   }
 }
 
@@ -280,37 +314,52 @@ Decoder::Rows& Decoder::normalized(const Array<float>& weight, std::size_t num_t
 // reads each weight from memory once.
 template <typename Finish>
 void Decoder::multiply(const Matrix& matrix, Rows& input, std::size_t num_tokens, std::size_t step,
-                       const Finish& finish) {
-  const bool is_int8 = network_->precision() == Precision::int8;
+                       Interruption& interruption, const Finish& finish) {
   const std::size_t columns = matrix.columns(), num_blocks = columns / block_columns;
-  if (is_int8) {
-    for (std::size_t t = 0; t < num_tokens; ++t) {
+  if (matrix.is_quantized()) {
+    team_.run(num_tokens, [&](std::size_t t, std::size_t) {
       kernels_.quantize(input[t], columns, quantized_.data() + t * columns,
                         scales_.data() + t * num_blocks);
-    }
+    });
   }
   const std::size_t num_steps = matrix.num_groups() / step;
   const std::size_t steps_per_job = job_bytes / (step * matrix.group_bytes()) + 1;
   const std::size_t num_jobs = (num_steps + steps_per_job - 1) / steps_per_job;
-  team_.run(num_jobs, [&](std::size_t job, std::size_t) {
+  const Operand x = {input[0], quantized_.data(), scales_.data()};
+  const double operations = 2.0 * static_cast<double>(steps_per_job * step * group_rows) *
+                            static_cast<double>(columns) * static_cast<double>(num_tokens);
+  run(num_jobs, operations, interruption, [&](std::size_t job, std::size_t) {
     const std::size_t last = std::min(num_steps, (job + 1) * steps_per_job);
     for (std::size_t i = job * steps_per_job; i < last; ++i) {
+      float numbers[tokens_per_block * 2 * group_rows];
+      matrix.multiply(kernels_, x, num_tokens, i * step, step, numbers);
       for (std::size_t t = 0; t < num_tokens; ++t) {
-        const Operand x = {input[t], quantized_.data() + t * columns,
-                           scales_.data() + t * num_blocks};
-        float numbers[2 * group_rows];
-        matrix.multiply(kernels_, x, i * step, step, numbers);
-        finish(t, i * step, numbers);
+        finish(t, i * step, numbers + t * step * group_rows);
       }
     }
   });
 }
 
-void Decoder::multiply(const Matrix& matrix, Rows& input, std::size_t num_tokens, Rows& output) {
-  multiply(matrix, input, num_tokens, 1,
+void Decoder::multiply(const Matrix& matrix, Rows& input, std::size_t num_tokens, Rows& output,
+                       Interruption& interruption) {
+  multiply(matrix, input, num_tokens, 1, interruption,
            [&](std::size_t token, std::size_t group, const float* eight) {
              std::copy_n(eight, group_rows, output[token] + group * group_rows);
            });
+}
+
+// Run jobs in phases of about operations_per_check, and poll after each.
+template <typename Work>
+void Decoder::run(std::size_t num_jobs, double job_operations, Interruption& interruption,
+                  const Work& work) {
+  const double most = static_cast<double>(team_.num_threads()) * operations_per_check;
+  const double jobs = std::clamp(most / job_operations, 1.0, static_cast<double>(num_jobs));
+  const std::size_t per_phase = std::max(static_cast<std::size_t>(jobs), team_.num_threads());
+  for (std::size_t first = 0; first < num_jobs; first += per_phase) {
+    if (first > 0) interruption.poll();
+    team_.run(std::min(per_phase, num_jobs - first),
+              [&](std::size_t job, std::size_t worker) { work(first + job, worker); });
+  }
 }
 
 }  // namespace tilth::decoder

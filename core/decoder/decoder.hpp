@@ -1,30 +1,34 @@
-// Decoder: computes the logits of a growing sequence of token ids, with a key/value cache.
+// Decoder: computes the logits of several growing sequences of token ids, with key/value caches.
 //
 // clang-format off
-//     Decoder decoder(std::make_shared<const Network>(...), 2);
-//     std::vector<float> logits(vocab_size);
-//     decoder.extend(prompt, Logits::last, logits);      // reads the prompt, several tokens at once
-//     decoder.extend({&next, 1}, Logits::last, logits);  // one more token
-//     decoder.truncate(prompt.size());                   // back to the prompt, without reading it
+//     Decoder decoder(std::make_shared<const Network>(...), 2, 3);  // two threads, three rows
+//     std::vector<float> logits(3 * vocab_size);
+//     decoder.extend({{prompt, {}, other}}, Logits::last, logits);  // rows 0 and 2, at once
+//     decoder.share(0, 1, prompt.size());                           // row 1 starts with the prompt
+//     decoder.extend({{{&next, 1}, {&third, 1}, {}}}, Logits::last, logits);
+//     decoder.truncate(2, 0);                                       // free row 2 for another text
 // clang-format on
 //
 // Contract:
-// - The logits equal those of tilth.model.TransformerLM for all ids so far, up to rounding.
-// - They have the same bits for any number of threads and any split of the ids into calls.
-// - Memory is proportional to the number of ids, not to the context length: capacity starts at
-//   first_positions and doubles.
+// - The logits of a row equal those of tilth.model.TransformerLM for all its ids so far, up to
+//   rounding.
+// - They have the same bits for any number of threads, any split of the ids into calls, and any
+//   other rows.
+// - Memory is proportional to the number of ids, not to the context length; see Cache.
 // - One call at a time.
 //
-// Complexity: a call reads every weight once per tokens_per_block tokens, at least once. Attention
-// of a token reads the keys and values of all positions before it.
+// Complexity: a call reads every weight once per tokens_per_block tokens of all rows together, at
+// least once. Attention of a token reads the keys and values of all positions before it.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "../common/array.hpp"
 #include "../common/interrupt.hpp"
+#include "cache.hpp"
 #include "network.hpp"
 #include "team.hpp"
 
@@ -34,28 +38,43 @@ enum class Logits { last, every };
 
 class Decoder {
  public:
-  Decoder(std::shared_ptr<const Network> network, std::size_t num_threads,
+  using Ids = std::span<const std::uint32_t>;
+
+  Decoder(std::shared_ptr<const Network> network, std::size_t num_threads, std::size_t num_rows = 1,
           const Kernels& kernels = best_kernels());
 
   const Network& network() const { return *network_; }
-  std::size_t length() const { return length_; }
+  std::size_t num_rows() const { return caches_.size(); }
+  std::size_t length(std::size_t row) const;
 
-  // Keep the first `length` ids only. O(1).
-  void truncate(std::size_t length);
+  // Keep the first `length` ids of a row only.
+  void truncate(std::size_t row, std::size_t length);
 
-  // Append ids; write logits of shape (vocab_size) or (ids, vocab_size), row-major. Throws
-  // std::invalid_argument for logits of another size, for an id outside of the vocabulary and for
-  // more ids than fit into the context. A call that throws leaves the sequence unchanged.
-  void extend(std::span<const std::uint32_t> ids, Logits wanted, std::span<float> logits,
+  // Replace a row by the first `length` ids of another, without reading them.
+  void share(std::size_t from, std::size_t to, std::size_t length);
+
+  // Append ids to each row; a row may have none. Write the logits after the last id of each row,
+  // (rows, vocab_size), or after every id, (rows, most ids of a row, vocab_size), row-major; other
+  // numbers stay unchanged. Throws std::invalid_argument for logits of another size, for an id
+  // outside of the vocabulary and for more ids than fit into the context. A call that throws leaves
+  // the sequences unchanged.
+  void extend(std::span<const Ids> ids, Logits wanted, std::span<float> logits,
               const InterruptCheck& check = {});
 
-  // Throws std::invalid_argument unless `num_ids` more ids fit into the context.
-  void check_fits(std::size_t num_ids) const;
+  // Throws std::invalid_argument unless there is one list for each row, and the ids are within the
+  // vocabulary and fit into the context.
+  void check(std::span<const Ids> ids) const;
 
-  static constexpr std::size_t tokens_per_block = 32;
-  static constexpr std::size_t first_positions = 1024;
+  static constexpr std::size_t tokens_per_block = 64;
+  static constexpr std::size_t max_rows = 4096;
 
  private:
+  struct Token {
+    std::uint32_t id;
+    std::size_t row, position;
+    float* logits;  // null: not wanted
+  };
+
   // One vector for each token of a block, contiguous.
   struct Rows {
     Rows() = default;
@@ -68,30 +87,30 @@ class Decoder {
   };
 
   void reserve(std::size_t positions, Interruption& interruption);
-  void read_block(std::span<const std::uint32_t> ids, Logits wanted, std::span<float> logits,
-                  Interruption& interruption);
-  void attend(const Layer& layer, std::size_t layer_index, std::size_t num_tokens);
-  void feed_forward(const Layer& layer, std::size_t num_tokens);
-  void place_heads(const Layer& layer, std::size_t layer_index, std::size_t num_tokens);
+  void read_block(std::span<const Token> tokens, Interruption& interruption);
+  void attend(const Layer& layer, std::size_t layer_index, std::span<const Token> tokens,
+              Interruption& interruption);
+  void feed_forward(const Layer& layer, std::size_t num_tokens, Interruption& interruption);
+  void place_heads(const Layer& layer, std::size_t layer_index, const Token& token, float* heads);
   void rotate(float* head, std::size_t position) const;
-  void add_to_stream(Rows& addend, std::size_t num_tokens);
+  void add_to_stream(const Array<float>& post_norm, std::size_t num_tokens);
   Rows& normalized(const Array<float>& weight, std::size_t num_tokens);
   template <typename Finish>
   void multiply(const Matrix& matrix, Rows& input, std::size_t num_tokens, std::size_t step,
-                const Finish& finish);
-  void multiply(const Matrix& matrix, Rows& input, std::size_t num_tokens, Rows& output);
-
-  float* keys(std::size_t layer, std::size_t kv_head);
-  float* values(std::size_t layer, std::size_t kv_head);
+                Interruption& interruption, const Finish& finish);
+  void multiply(const Matrix& matrix, Rows& input, std::size_t num_tokens, Rows& output,
+                Interruption& interruption);
+  template <typename Work>
+  void run(std::size_t num_jobs, double job_operations, Interruption& interruption,
+           const Work& work);
 
   std::shared_ptr<const Network> network_;
   const Kernels& kernels_;
   const Shape& shape_;
   Team team_;
-  std::size_t length_ = 0;
-  std::size_t capacity_ = 0;      // in positions, whole blocks of keys
+  std::vector<Cache> caches_;     // of each row
+  std::size_t capacity_ = 0;      // in positions, of the tables and the scratch memory
   Array<float> cosines_, sines_;  // (capacity_, d_head / 2)
-  Array<float> keys_, values_;    // (num_layers, num_kv_heads, capacity_, head)
   Rows stream_, normalized_, heads_, mixed_, added_, hidden_;
   Array<float> worker_scratch_;
   // The operand of the current product, in int8.

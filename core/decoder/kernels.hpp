@@ -1,16 +1,18 @@
 // Kernels: the arithmetic of the decoder for one instruction set, selected at run time.
 //
-//     const Kernels& kernels = best_kernels();  // AVX2 with FMA if the processor has it
+//     const Kernels& kernels = best_kernels();  // AVX-512 with VNNI, or AVX2 with FMA
 //     kernels.rms_norm(x, weight, 1e-5f, size, out);
 //
 // Layout: a matrix is split into groups of 8 rows, and a group into tiles. A tile has 8 rows x 8
-// columns in float32, 8 rows x 32 columns in int8. The matrix is stored as 4 consecutive streams.
-// Each stream has two rows of every tile, tile by tile and group by group. A product reads the 4
-// streams in parallel, and the processor prefetches each. At 22.7M parameters a token takes 0.77 to
-// 0.83 of the time of one stream (int8: 0.64 to 0.81). With 2 or 8 streams it takes 1.06 to 1.08 of
-// the time of 4. Vectors are padded with zeros to a multiple of 32, matrices to whole tiles.
+// columns in float32 and bfloat16, 8 rows x 32 columns in int8 and int4. The matrix is stored as 4
+// consecutive streams. Each stream has two rows of every tile, tile by tile and group by group. A
+// product reads the 4 streams in parallel, and the processor prefetches each. At 22.7M parameters a
+// token takes 0.77 to 0.83 of the time of one stream (int8: 0.64 to 0.81). With 2 or 8 streams it
+// takes 1.06 to 1.08 of the time of 4. Vectors are padded with zeros to a multiple of 32, matrices
+// to whole tiles.
 //
-// Contract: every function is pure and deterministic. Instruction sets may differ in rounding.
+// Contract: every function is pure and deterministic. AVX2 and AVX-512 give the same bits; other
+// instruction sets may differ in rounding.
 //
 // Complexity: linear in the size of the arguments.
 #pragma once
@@ -34,18 +36,34 @@ constexpr std::size_t padded(std::size_t size, std::size_t multiple = block_colu
 struct Kernels {
   const char* name;
 
-  // y = W x for num_groups groups of rows. `tiles` points to their first tile in the first stream;
-  // the next stream is stream_size numbers further.
-  void (*product)(const float* tiles, std::size_t stream_size, const float* x, std::size_t columns,
-                  std::size_t num_groups, float* y);
+  // Y = W X for num_groups groups of rows and num_tokens vectors x, each `columns` further than the
+  // last; y has num_groups * 8 numbers for each token. `tiles` points to the first tile in the
+  // first stream; the next stream is stream_size numbers further. The bits of a token do not depend
+  // on the other tokens.
+  void (*product)(const float* tiles, std::size_t stream_size, const float* x,
+                  std::size_t num_tokens, std::size_t columns, std::size_t num_groups, float* y);
 
-  // y = W x for int8 weights with a scale for each row, and an int8 vector with a scale for each 32
-  // numbers. Sums of 32 products are exact integers, which are then scaled.
+  // The same for weights in bfloat16, the upper half of a float32.
+  void (*product_bfloat16)(const std::uint16_t* tiles, std::size_t stream_size, const float* x,
+                           std::size_t num_tokens, std::size_t columns, std::size_t num_groups,
+                           float* y);
+
+  // The same for int8 weights with a scale for each row, and vectors of `quantize`. Sums of 4
+  // products are exact integers, which are then scaled.
   void (*product_int8)(const std::int8_t* tiles, std::size_t stream_size, const float* row_scales,
-                       const std::int8_t* x, const float* x_scales, std::size_t columns,
+                       const std::int8_t* x, const float* x_scales, std::size_t num_tokens,
+                       std::size_t columns, std::size_t num_groups, float* y);
+
+  // The same for int4 weights in [-8, 7] with a bfloat16 scale for each row and 32 columns: eight
+  // scales for the rows of a tile, tile by tile. 16 bytes have 32 weights plus 8; the first 16 are
+  // the low halves. stream_size is in bytes.
+  void (*product_int4)(const std::uint8_t* tiles, std::size_t stream_size,
+                       const std::uint16_t* block_scales, const std::int8_t* x,
+                       const float* x_scales, std::size_t num_tokens, std::size_t columns,
                        std::size_t num_groups, float* y);
 
-  // Quantize each 32 numbers of x to int8, with the scale max |x| / 127.
+  // Quantize each 32 numbers of x to int8, with the scale max |x| / 127, in the representation of
+  // these kernels.
   void (*quantize)(const float* x, std::size_t columns, std::int8_t* quantized, float* scales);
 
   // out = x / sqrt(mean(x^2) + epsilon) * weight; the mean is over `size`, padding stays zero.
@@ -56,11 +74,11 @@ struct Kernels {
   // which means 1.
   void (*silu)(const float* gate, const float* value, std::size_t size, float* out);
 
-  // out = softmax(query . keys) . values for one head. Keys are stored in blocks of 64 positions,
-  // transposed within a block: key[position][d] is keys[(position / 64 * d_head + d) * 64 +
-  // position % 64], so 8 positions are scored at once. Values are stored by position, padded to a
-  // multiple of 8. `scores` and `out` have the capacity of whole blocks and whole vectors.
-  void (*attend)(const float* query, const float* keys, const float* values,
+  // out = softmax(query . keys) . values for one head. blocks[i] + offset has the keys of 64
+  // positions, transposed: key[position][d] is at d * 64 + position, so 8 positions are scored at
+  // once. Their values follow by position, padded to a multiple of 8. `scores` and `out` have the
+  // capacity of whole blocks and whole vectors.
+  void (*attend)(const float* query, const float* const* blocks, std::size_t offset,
                  std::size_t num_positions, std::size_t d_head, float* scores, float* out);
 };
 
@@ -73,6 +91,7 @@ std::span<const Kernels* const> runnable_kernels();
 extern const Kernels portable_kernels;
 #if defined(__x86_64__)
 extern const Kernels avx2_kernels;
+extern const Kernels avx512_kernels;
 #endif
 
 }  // namespace tilth::decoder

@@ -4,7 +4,9 @@
 
 namespace tilth::decoder {
 
-const Kernels avx2_kernels = {"avx2", product, product_int8, quantize, rms_norm, silu, attend};
+const Kernels avx2_kernels = {"avx2",       product<float>, product<std::uint16_t>,
+                              product_int8, product_int4,   quantize,
+                              rms_norm,     silu,           attend};
 
 }  // namespace tilth::decoder
 #endif

@@ -8,7 +8,8 @@ namespace tilth::decoder {
 #define TILTH_NAME "portable"
 #endif
 
-const Kernels portable_kernels = {TILTH_NAME, product, product_int8, quantize,
-                                  rms_norm,   silu,    attend};
+const Kernels portable_kernels = {TILTH_NAME,   product<float>, product<std::uint16_t>,
+                                  product_int8, product_int4,   quantize,
+                                  rms_norm,     silu,           attend};
 
 }  // namespace tilth::decoder

@@ -1,7 +1,9 @@
-// The source of all kernels. kernels_portable.cpp and kernels_avx2.cpp include it and are compiled
-// for different instruction sets; on aarch64 the portable kernels use NEON, which every such
-// processor has. Do not call functions of the standard library here: the linker keeps one copy of
-// an inline function, which may be the one with AVX2 instructions.
+// The source of all kernels. kernels_portable.cpp, kernels_avx2.cpp and kernels_avx512.cpp include
+// it and are compiled for different instruction sets; on aarch64 the portable kernels use NEON,
+// which every such processor has. Do not call functions of the standard library here: the linker
+// keeps one copy of an inline function, which may be the one with AVX2 instructions.
+
+#include <type_traits>
 
 #include "kernels.hpp"
 
@@ -82,21 +84,136 @@ TILTH_INLINE const Number* row_of(const Number* tile, std::size_t stream_size, s
   return tile + r / stream_rows * stream_size + r % stream_rows * columns;
 }
 
-void product(const float* tiles, std::size_t stream_size, const float* x, std::size_t columns,
-             std::size_t num_groups, float* y) {
+// Load a vector of weights: float32, or bfloat16, which is the upper half of a float32.
+TILTH_INLINE Floats load_weights(const float* from) { return load(from); }
+TILTH_INLINE Floats load_weights(const std::uint16_t* from) {
+  typedef std::uint16_t Halves __attribute__((vector_size(16), aligned(2), may_alias));
+  const auto halves = *reinterpret_cast<const Halves*>(from);
+  return __builtin_bit_cast(Floats, __builtin_convertvector(halves, Integers) << 16);
+}
+
+#if defined(__AVX512F__)
+// Vectors of 16 numbers: two rows of a tile, which are adjacent in a stream, times eight numbers of
+// x in both halves. Each row has its own eight lanes, so the bits equal those of AVX2.
+typedef float Wide __attribute__((vector_size(64)));
+
+TILTH_INLINE Wide load_two_rows(const float* from) { return _mm512_load_ps(from); }
+TILTH_INLINE Wide load_two_rows(const std::uint16_t* from) {
+  const __m256i halves = _mm256_load_si256(reinterpret_cast<const __m256i*>(from));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
+TILTH_INLINE Wide twice(Floats x) { return _mm512_broadcast_f32x8(x); }
+TILTH_INLINE Floats all_sums(const Wide* streams) {
+  Floats row[group_rows];
+  for (std::size_t s = 0; s < num_streams; ++s) {
+    row[2 * s] = __builtin_shufflevector(streams[s], streams[s], 0, 1, 2, 3, 4, 5, 6, 7);
+    row[2 * s + 1] = __builtin_shufflevector(streams[s], streams[s], 8, 9, 10, 11, 12, 13, 14, 15);
+  }
+  return sums(row);
+}
+
+constexpr std::size_t tokens_at_once = 6;  // 24 of 32 registers are accumulators
+
+template <std::size_t tokens, typename Weight>
+TILTH_INLINE void product_of(const Weight* tiles, std::size_t stream_size, const float* x,
+                             std::size_t columns, std::size_t num_groups, std::size_t y_stride,
+                             float* y) {
   for (std::size_t group = 0; group < num_groups; ++group) {
-    // One accumulator of eight lanes for each row: eight chains hide the latency of an addition.
-    // The order of the sum is the same for one token and for many.
-    Floats row[group_rows] = {};
+    Wide total[tokens][num_streams] = {};
     for (std::size_t column = 0; column < columns; column += lanes) {
-      const Floats part = load(x + column);
-      for (std::size_t r = 0; r < group_rows; ++r) {
-        row[r] += load(row_of<lanes>(tiles, stream_size, r)) * part;
+      Wide weights[num_streams];
+#pragma GCC unroll 4
+      for (std::size_t s = 0; s < num_streams; ++s) {
+        weights[s] = load_two_rows(tiles + s * stream_size);
+      }
+#pragma GCC unroll 6
+      for (std::size_t t = 0; t < tokens; ++t) {
+        const Wide part = twice(load(x + t * columns + column));
+#pragma GCC unroll 4
+        for (std::size_t s = 0; s < num_streams; ++s) total[t][s] += weights[s] * part;
       }
       tiles += stream_rows * lanes;
     }
-    store(y + group * group_rows, sums(row));
+    for (std::size_t t = 0; t < tokens; ++t) {
+      store(y + t * y_stride + group * group_rows, all_sums(total[t]));
+    }
   }
+}
+#else
+constexpr std::size_t tokens_at_once = 3;
+
+template <std::size_t tokens, typename Weight>
+TILTH_INLINE void product_of(const Weight* tiles, std::size_t stream_size, const float* x,
+                             std::size_t columns, std::size_t num_groups, std::size_t y_stride,
+                             float* y) {
+  // One token has an accumulator of eight lanes for each row: eight chains hide the latency of an
+  // addition. Several tokens share each load of weights, and take the rows in two passes, whose
+  // accumulators fit into 16 registers. The order of each sum is the same.
+  constexpr std::size_t rows = tokens == 1 ? group_rows : group_rows / 2;
+  for (std::size_t group = 0; group < num_groups; ++group) {
+    Floats total[tokens][group_rows];
+    for (std::size_t first = 0; first < group_rows; first += rows) {
+      Floats row[tokens][rows] = {};
+      const Weight* tile = tiles;
+      for (std::size_t column = 0; column < columns; column += lanes) {
+        Floats part[tokens];
+        for (std::size_t t = 0; t < tokens; ++t) part[t] = load(x + t * columns + column);
+        for (std::size_t r = 0; r < rows; ++r) {
+          const Floats weights = load_weights(row_of<lanes>(tile, stream_size, first + r));
+          for (std::size_t t = 0; t < tokens; ++t) row[t][r] += weights * part[t];
+        }
+        tile += stream_rows * lanes;
+      }
+      for (std::size_t t = 0; t < tokens; ++t) {
+        for (std::size_t r = 0; r < rows; ++r) total[t][first + r] = row[t][r];
+      }
+    }
+    tiles += columns * stream_rows;
+    for (std::size_t t = 0; t < tokens; ++t) {
+      store(y + t * y_stride + group * group_rows, sums(total[t]));
+    }
+  }
+}
+#endif
+
+// Call work.operator()<n>(first) for runs of n tokens, at most tokens_at_once each.
+template <typename Work>
+TILTH_INLINE void for_tokens(std::size_t num_tokens, const Work& work) {
+  std::size_t t = 0;
+  for (; t + tokens_at_once <= num_tokens; t += tokens_at_once) {
+    work.template operator()<tokens_at_once>(t);
+  }
+  switch (num_tokens - t) {
+    case 1:
+      work.template operator()<1>(t);
+      break;
+    case 2:
+      work.template operator()<2>(t);
+      break;
+#if defined(__AVX512F__)
+    case 3:
+      work.template operator()<3>(t);
+      break;
+    case 4:
+      work.template operator()<4>(t);
+      break;
+    case 5:
+      work.template operator()<5>(t);
+      break;
+#endif
+    default:
+      break;
+  }
+}
+
+template <typename Weight>
+void product(const Weight* tiles, std::size_t stream_size, const float* x, std::size_t num_tokens,
+             std::size_t columns, std::size_t num_groups, float* y) {
+  const std::size_t y_stride = num_groups * group_rows;
+  for_tokens(num_tokens, [&]<std::size_t tokens>(std::size_t t) __attribute__((always_inline)) {
+    product_of<tokens>(tiles, stream_size, x + t * columns, columns, num_groups, y_stride,
+                       y + t * y_stride);
+  });
 }
 
 // The dot product of 32 int8 in [-127, 127], as partial sums in eight lanes.
@@ -143,22 +260,153 @@ TILTH_INLINE Floats dot_32(const std::int8_t* w, const std::int8_t* x) {
 }
 #endif
 
-void product_int8(const std::int8_t* tiles, std::size_t stream_size, const float* row_scales,
-                  const std::int8_t* x, const float* x_scales, std::size_t columns,
-                  std::size_t num_groups, float* y) {
+// Unpack 32 int4, stored as 16 bytes: the low halves are the first 16 numbers, plus 8.
+TILTH_INLINE void unpack(const std::uint8_t* packed, std::int8_t* numbers) {
+  typedef std::uint8_t Bytes __attribute__((vector_size(16), aligned(1), may_alias));
+  const auto both = *reinterpret_cast<const Bytes*>(packed);
+  *reinterpret_cast<Bytes*>(numbers) = (both & 15) - 8;
+  *reinterpret_cast<Bytes*>(numbers + 16) = (both >> 4) - 8;
+}
+
+#if defined(__AVX512VNNI__)
+// Two rows of a tile of 32 columns, as in load_two_rows.
+TILTH_INLINE __m512i load_quantized(const std::int8_t* from) { return _mm512_load_si512(from); }
+TILTH_INLINE __m512i load_quantized(const std::uint8_t* from) {
+  const __m512i two =
+      _mm512_castsi256_si512(_mm256_load_si256(reinterpret_cast<const __m256i*>(from)));
+  const __m512i order = _mm512_setr_epi64(0, 1, 0, 1, 2, 3, 2, 3);
+  const __m512i shifts = _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4);
+  const __m512i halves = _mm512_srlv_epi64(_mm512_permutexvar_epi64(order, two), shifts);
+  return _mm512_sub_epi8(_mm512_and_si512(halves, _mm512_set1_epi8(15)), _mm512_set1_epi8(8));
+}
+
+// scales_of(block, s) are the scales of both rows of stream s.
+template <std::size_t tokens, typename Weight, typename Scales, typename Finish>
+TILTH_INLINE void product_quantized(const Weight* tiles, std::size_t stream_size,
+                                    const std::int8_t* x, const float* x_scales,
+                                    std::size_t columns, std::size_t num_groups,
+                                    const Scales& scaled, const Finish& finish) {
+  constexpr std::size_t bytes =
+      sizeof(Weight) * stream_rows * block_columns / (std::is_same_v<Weight, std::uint8_t> ? 2 : 1);
+  const std::size_t num_blocks = columns / block_columns;
   for (std::size_t group = 0; group < num_groups; ++group) {
-    Floats row[group_rows] = {};
-    for (std::size_t block = 0; block < columns / block_columns; ++block) {
-      const Floats scale = all(x_scales[block]);
-      for (std::size_t r = 0; r < group_rows; ++r) {
-        const std::int8_t* weights = row_of<block_columns>(tiles, stream_size, r);
-        row[r] += dot_32(weights, x + block * block_columns) * scale;
+    Wide total[tokens][num_streams] = {};
+    for (std::size_t block = 0; block < num_blocks; ++block) {
+#pragma GCC unroll 4
+      for (std::size_t s = 0; s < num_streams; ++s) {
+        const __m512i weights = load_quantized(tiles + s * stream_size);
+        // x has 128 added, as the instruction multiplies unsigned by signed numbers.
+        const __m512i surplus = _mm512_sub_epi32(
+            _mm512_setzero_si512(),
+            _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(-128), weights));
+#pragma GCC unroll 6
+        for (std::size_t t = 0; t < tokens; ++t) {
+          const __m512i numbers = _mm512_broadcast_i64x4(_mm256_load_si256(
+              reinterpret_cast<const __m256i*>(x + t * columns + block * block_columns)));
+          const Wide sum = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(surplus, numbers, weights));
+          const Wide scale = _mm512_set1_ps(x_scales[t * num_blocks + block]);
+          scaled(total[t][s], sum, scale, group, block, s);
+        }
       }
-      tiles += stream_rows * block_columns;
+      tiles += bytes;
     }
-    store(y + group * group_rows, sums(row) * load(row_scales + group * group_rows));
+    for (std::size_t t = 0; t < tokens; ++t) finish(t, group, all_sums(total[t]));
   }
 }
+#else
+TILTH_INLINE Floats dot_of(const std::int8_t* weights, const std::int8_t* x) {
+  return dot_32(weights, x);
+}
+TILTH_INLINE Floats dot_of(const std::uint8_t* weights, const std::int8_t* x) {
+  alignas(32) std::int8_t numbers[block_columns];
+  unpack(weights, numbers);
+  return dot_32(numbers, x);
+}
+#endif
+
+void product_int8(const std::int8_t* tiles, std::size_t stream_size, const float* row_scales,
+                  const std::int8_t* x, const float* x_scales, std::size_t num_tokens,
+                  std::size_t columns, std::size_t num_groups, float* y) {
+  const std::size_t y_stride = num_groups * group_rows, num_blocks = columns / block_columns;
+#if defined(__AVX512VNNI__)
+  for_tokens(num_tokens, [&]<std::size_t tokens>(std::size_t t) __attribute__((always_inline)) {
+    product_quantized<tokens>(
+        tiles, stream_size, x + t * columns, x_scales + t * num_blocks, columns, num_groups,
+        [](Wide& total, Wide sum, Wide scale, std::size_t, std::size_t, std::size_t)
+            __attribute__((always_inline)) { total += sum * scale; },
+        [&](std::size_t token, std::size_t group, Floats row) __attribute__((always_inline)) {
+          store(y + (t + token) * y_stride + group * group_rows,
+                row * load(row_scales + group * group_rows));
+        });
+  });
+#else
+  for (std::size_t t = 0; t < num_tokens; ++t) {
+    const std::int8_t* tile = tiles;
+    for (std::size_t group = 0; group < num_groups; ++group) {
+      Floats row[group_rows] = {};
+      for (std::size_t block = 0; block < num_blocks; ++block) {
+        const Floats scale = all(x_scales[t * num_blocks + block]);
+        for (std::size_t r = 0; r < group_rows; ++r) {
+          const std::int8_t* weights = row_of<block_columns>(tile, stream_size, r);
+          row[r] += dot_of(weights, x + t * columns + block * block_columns) * scale;
+        }
+        tile += stream_rows * block_columns;
+      }
+      store(y + t * y_stride + group * group_rows,
+            sums(row) * load(row_scales + group * group_rows));
+    }
+  }
+#endif
+}
+
+void product_int4(const std::uint8_t* tiles, std::size_t stream_size,
+                  const std::uint16_t* block_scales, const std::int8_t* x, const float* x_scales,
+                  std::size_t num_tokens, std::size_t columns, std::size_t num_groups, float* y) {
+  const std::size_t y_stride = num_groups * group_rows, num_blocks = columns / block_columns;
+#if defined(__AVX512VNNI__)
+  for_tokens(num_tokens, [&]<std::size_t tokens>(std::size_t t) __attribute__((always_inline)) {
+    product_quantized<tokens>(
+        tiles, stream_size, x + t * columns, x_scales + t * num_blocks, columns, num_groups,
+        [&](Wide& total, Wide sum, Wide scale, std::size_t group, std::size_t block, std::size_t s)
+            __attribute__((always_inline)) {
+              const Floats eight =
+                  load_weights(block_scales + (group * num_blocks + block) * group_rows);
+              const int first = static_cast<int>(2 * s);
+              const __m512i order = _mm512_mask_set1_epi32(
+                  _mm512_set1_epi32(first), static_cast<__mmask16>(0xFF00), first + 1);
+              const Wide rows = _mm512_permutexvar_ps(order, twice(eight));
+              total += sum * scale * rows;
+            },
+        [&](std::size_t token, std::size_t group, Floats row) __attribute__((always_inline)) {
+          store(y + (t + token) * y_stride + group * group_rows, row);
+        });
+  });
+#else
+  for (std::size_t t = 0; t < num_tokens; ++t) {
+    const std::uint8_t* tile = tiles;
+    for (std::size_t group = 0; group < num_groups; ++group) {
+      Floats row[group_rows] = {};
+      for (std::size_t block = 0; block < num_blocks; ++block) {
+        const float scale = x_scales[t * num_blocks + block];
+        const Floats rows = load_weights(block_scales + (group * num_blocks + block) * group_rows);
+        for (std::size_t r = 0; r < group_rows; ++r) {
+          const std::uint8_t* weights = row_of<block_columns / 2>(tile, stream_size, r);
+          row[r] +=
+              dot_of(weights, x + t * columns + block * block_columns) * all(scale) * all(rows[r]);
+        }
+        tile += stream_rows * block_columns / 2;
+      }
+      store(y + t * y_stride + group * group_rows, sums(row));
+    }
+  }
+#endif
+}
+
+#if defined(__AVX512VNNI__)
+constexpr std::uint32_t quantized_offset = 128;  // see product_quantized
+#else
+constexpr std::uint32_t quantized_offset = 0;
+#endif
 
 void quantize(const float* x, std::size_t columns, std::int8_t* quantized, float* scales) {
   for (std::size_t block = 0; block < columns / block_columns; ++block) {
@@ -179,7 +427,7 @@ void quantize(const float* x, std::size_t columns, std::int8_t* quantized, float
       const Floats shifted = load(x + i) * inverse + all(12582912.0f);
       const Integers bits = __builtin_bit_cast(Integers, shifted);
       for (std::size_t lane = 0; lane < lanes; ++lane) {
-        quantized[i + lane] = static_cast<std::int8_t>(bits[lane]);
+        quantized[i + lane] = static_cast<std::int8_t>(bits[lane] + quantized_offset);
       }
     }
     x += block_columns;
@@ -205,10 +453,11 @@ void silu(const float* gate, const float* value, std::size_t size, float* out) {
   }
 }
 
-void attend(const float* query, const float* keys, const float* values, std::size_t num_positions,
-            std::size_t d_head, float* scores, float* out) {
+void attend(const float* query, const float* const* blocks, std::size_t offset,
+            std::size_t num_positions, std::size_t d_head, float* scores, float* out) {
   const std::size_t num_blocks = (num_positions + positions_per_block - 1) / positions_per_block;
   for (std::size_t block = 0; block < num_blocks; ++block) {
+    const float* keys = blocks[block] + offset;
     Floats score[positions_per_block / lanes] = {};
     for (std::size_t d = 0; d < d_head; ++d) {
       const Floats factor = all(query[d]);
@@ -241,10 +490,15 @@ void attend(const float* query, const float* keys, const float* values, std::siz
   std::size_t d = 0;
   const auto mix = [&]<std::size_t vectors>() __attribute__((always_inline)) {
     Floats mixed[vectors] = {};
-    for (std::size_t i = 0; i < num_positions; ++i) {
-      const Floats weight = all(scores[i]);
-      for (std::size_t k = 0; k < vectors; ++k) {
-        mixed[k] += load(values + i * width + d + k * lanes) * weight;
+    for (std::size_t block = 0; block < num_blocks; ++block) {
+      const float* values = blocks[block] + offset + positions_per_block * d_head;
+      const std::size_t first = block * positions_per_block, left = num_positions - first;
+      const std::size_t count = left < positions_per_block ? left : positions_per_block;
+      for (std::size_t i = 0; i < count; ++i) {
+        const Floats weight = all(scores[first + i]);
+        for (std::size_t k = 0; k < vectors; ++k) {
+          mixed[k] += load(values + i * width + d + k * lanes) * weight;
+        }
       }
     }
     for (std::size_t k = 0; k < vectors; ++k) store(out + d + k * lanes, mixed[k] * inverse);

@@ -1,6 +1,7 @@
 #include "network.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <stdexcept>
 #include <utility>
@@ -17,6 +18,16 @@ std::vector<const float*> rows_of(const float* data, std::size_t rows, std::size
   std::vector<const float*> pointers(rows);
   for (std::size_t i = 0; i < rows; ++i) pointers[i] = data + i * columns;
   return pointers;
+}
+
+// Round to nearest, ties to even. Weights are finite; an overflow becomes infinity.
+std::uint16_t bfloat16_of(float number) {
+  const auto bits = std::bit_cast<std::uint32_t>(number);
+  return static_cast<std::uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+float float_of(std::uint16_t bfloat16) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bfloat16) << 16);
 }
 
 Array<float> padded_copy(const float* data, std::size_t size) {
@@ -51,51 +62,105 @@ Matrix::Matrix(const std::vector<const float*>& rows, std::size_t columns, Preci
   const std::size_t size = checked_multiply(num_groups_, group_rows, columns_);
   if (precision == Precision::float32) {
     tiles_ = Array<float>::zeros(size);
-  } else {
+  } else if (precision == Precision::bfloat16) {
+    half_tiles_ = Array<std::uint16_t>::zeros(size);
+  } else if (precision == Precision::int8) {
     quantized_tiles_ = Array<std::int8_t>::zeros(size);
     row_scales_ = Array<float>::zeros(num_groups_ * group_rows);
+  } else {
+    packed_tiles_ = Array<std::uint8_t>::zeros(size / 2);
+    block_scales_ = Array<std::uint16_t>::zeros(size / block_columns);
   }
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const float* row = rows[i];
-    if (row == nullptr) continue;
-    const std::size_t stream = i % group_rows / stream_rows, r = i % stream_rows;
-    const std::size_t group_start = i / group_rows * stream_rows * columns_;
-    const std::size_t start = stream * stream_size() + group_start;
-    if (precision == Precision::float32) {
-      float* tile = tiles_.data() + start + r * float_columns;
-      for (std::size_t column = 0; column < columns; column += float_columns) {
-        std::copy_n(row + column, std::min(float_columns, columns - column), tile);
-        tile += stream_rows * float_columns;
-      }
-      continue;
+    if (rows[i] == nullptr) continue;
+    if (precision == Precision::int8) {
+      set_row_int8(i, rows[i], columns);
+    } else if (precision == Precision::int4) {
+      set_row_int4(i, rows[i], columns);
+    } else {
+      set_row(i, rows[i], columns);
     }
+  }
+}
+
+void Matrix::set_row(std::size_t i, const float* row, std::size_t columns) {
+  const std::size_t stream = i % group_rows / stream_rows, r = i % stream_rows;
+  std::size_t tile =
+      stream * stream_size() + i / group_rows * stream_rows * columns_ + r * float_columns;
+  for (std::size_t column = 0; column < columns; column += float_columns) {
+    const std::size_t count = std::min(float_columns, columns - column);
+    if (tiles_.size() > 0) {
+      std::copy_n(row + column, count, tiles_.data() + tile);
+    } else {
+      std::transform(row + column, row + column + count, half_tiles_.data() + tile, bfloat16_of);
+    }
+    tile += stream_rows * float_columns;
+  }
+}
+
+void Matrix::set_row_int8(std::size_t i, const float* row, std::size_t columns) {
+  const std::size_t stream = i % group_rows / stream_rows, r = i % stream_rows;
+  const std::size_t start = stream * stream_size() + i / group_rows * stream_rows * columns_;
+  float largest = 0.0f;
+  for (std::size_t column = 0; column < columns; ++column) {
+    largest = std::max(largest, std::fabs(row[column]));
+  }
+  row_scales_.data()[i] = largest / 127.0f;
+  const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
+  for (std::size_t column = 0; column < columns; ++column) {
+    const std::size_t block = column / block_columns, place = column % block_columns;
+    quantized_tiles_.data()[start + (block * stream_rows + r) * block_columns + place] =
+        static_cast<std::int8_t>(std::lrint(row[column] * inverse));
+  }
+}
+
+// The number with the largest magnitude becomes -8, so its sign is that of the scale.
+void Matrix::set_row_int4(std::size_t i, const float* row, std::size_t columns) {
+  const std::size_t stream = i % group_rows / stream_rows, r = i % stream_rows;
+  const std::size_t num_blocks = columns_ / block_columns, half = block_columns / 2;
+  const std::size_t start = stream * stream_size() + i / group_rows * stream_rows * columns_ / 2;
+  for (std::size_t block = 0; block < num_blocks; ++block) {
+    const std::size_t first = block * block_columns;
+    const std::size_t count = first < columns ? std::min(block_columns, columns - first) : 0;
     float largest = 0.0f;
-    for (std::size_t column = 0; column < columns; ++column) {
-      largest = std::max(largest, std::fabs(row[column]));
+    for (std::size_t k = 0; k < count; ++k) {
+      if (std::fabs(row[first + k]) > std::fabs(largest)) largest = row[first + k];
     }
-    row_scales_.data()[i] = largest / 127.0f;
-    const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
-    for (std::size_t column = 0; column < columns; ++column) {
-      const std::size_t block = column / block_columns, place = column % block_columns;
-      quantized_tiles_.data()[start + (block * stream_rows + r) * block_columns + place] =
-          static_cast<std::int8_t>(std::lrint(row[column] * inverse));
+    const std::uint16_t scale = bfloat16_of(largest / -8.0f);
+    block_scales_.data()[(i / group_rows * num_blocks + block) * group_rows + i % group_rows] =
+        scale;
+    const float width = float_of(scale);
+    std::uint8_t* bytes = packed_tiles_.data() + start + (block * stream_rows + r) * half;
+    for (std::size_t k = 0; k < block_columns; ++k) {
+      const float number = k < count && width != 0.0f ? row[first + k] / width : 0.0f;
+      const auto four = static_cast<unsigned>(std::clamp(std::lrint(number), -8l, 7l) + 8);
+      bytes[k % half] = static_cast<std::uint8_t>(bytes[k % half] | (k < half ? four : four << 4));
     }
   }
 }
 
 std::size_t Matrix::group_bytes() const {
-  return group_rows * columns_ * (tiles_.size() > 0 ? sizeof(float) : sizeof(std::int8_t));
+  return (tiles_.size() * sizeof(float) + half_tiles_.size() * sizeof(std::uint16_t) +
+          quantized_tiles_.size() + packed_tiles_.size()) /
+         num_groups_;
 }
 
-void Matrix::multiply(const Kernels& kernels, const Operand& x, std::size_t first_group,
-                      std::size_t num_groups, float* y) const {
-  const std::size_t start = first_group * stream_rows * columns_;
+void Matrix::multiply(const Kernels& kernels, const Operand& x, std::size_t num_tokens,
+                      std::size_t first_group, std::size_t num_groups, float* y) const {
+  const std::size_t start = first_group * stream_rows * columns_, stream = stream_size();
   if (tiles_.size() > 0) {
-    kernels.product(tiles_.data() + start, stream_size(), x.values, columns_, num_groups, y);
-  } else {
-    kernels.product_int8(quantized_tiles_.data() + start, stream_size(),
+    kernels.product(tiles_.data() + start, stream, x.values, num_tokens, columns_, num_groups, y);
+  } else if (half_tiles_.size() > 0) {
+    kernels.product_bfloat16(half_tiles_.data() + start, stream, x.values, num_tokens, columns_,
+                             num_groups, y);
+  } else if (quantized_tiles_.size() > 0) {
+    kernels.product_int8(quantized_tiles_.data() + start, stream,
                          row_scales_.data() + first_group * group_rows, x.quantized, x.scales,
-                         columns_, num_groups, y);
+                         num_tokens, columns_, num_groups, y);
+  } else {
+    kernels.product_int4(packed_tiles_.data() + start / 2, stream,
+                         block_scales_.data() + first_group * group_rows * columns_ / block_columns,
+                         x.quantized, x.scales, num_tokens, columns_, num_groups, y);
   }
 }
 
@@ -104,12 +169,14 @@ Network::Network(const Shape& shape, Precision precision, const WeightSource& so
   shape.check();
   const std::size_t d_model = shape.d_model, d_ff = shape.d_ff;
   const std::size_t d_query = shape.d_query(), d_kv = shape.d_kv();
+  // Of the head and of attention.
+  const Precision most = precision == Precision::int4 ? Precision::int8 : precision;
   const float* embeddings = source("token_embeddings.weight", shape.vocab_size, d_model);
   embeddings_ = Array<float>::zeros(checked_multiply(shape.vocab_size, d_model));
   std::copy_n(embeddings, embeddings_.size(), embeddings_.data());
   const float* head =
       shape.is_tied ? embeddings_.data() : source("lm_head.weight", shape.vocab_size, d_model);
-  head_ = Matrix(rows_of(head, shape.vocab_size, d_model), d_model, precision);
+  head_ = Matrix(rows_of(head, shape.vocab_size, d_model), d_model, most);
   if (shape.norm == Norm::pre) {
     ln_final_ = padded_copy(source("ln_final.weight", 1, d_model), d_model);
   }
@@ -135,9 +202,9 @@ Network::Network(const Shape& shape, Precision precision, const WeightSource& so
       const auto more = rows_of(weight(name, d_kv, d_model), d_kv, d_model);
       rows.insert(rows.end(), more.begin(), more.end());
     }
-    layer.queries_keys_values = Matrix(rows, d_model, precision);
+    layer.queries_keys_values = Matrix(rows, d_model, most);
     layer.output = Matrix(rows_of(weight("attn.output_proj", d_model, d_query), d_model, d_query),
-                          d_query, precision);
+                          d_query, most);
     if (shape.has_qkv_bias) {
       layer.biases = Array<float>::zeros(d_query + 2 * d_kv);
       std::copy_n(bias("attn.q_proj", d_query), d_query, layer.biases.data());

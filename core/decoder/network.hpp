@@ -11,8 +11,9 @@
 // of the source need to be valid during the constructor only. The constructor throws
 // std::invalid_argument for an impossible shape, std::bad_alloc, and exceptions of the source.
 //
-// Complexity: O(weights). A weight takes 4 bytes in float32, and 1 byte in int8 plus 4 bytes for
-// each row. Embeddings and norms are always float32.
+// Complexity: O(weights). A weight takes 4 bytes in float32, 2 in bfloat16, 1 in int8 plus 4 bytes
+// for each row, and 4.5 bits in int4. Embeddings, norms and biases are always float32. With int4
+// the feed-forwards have int4 weights, attention and head int8.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,7 @@
 namespace tilth::decoder {
 
 enum class Norm { pre, post, none };
-enum class Precision { float32, int8 };
+enum class Precision { float32, bfloat16, int8, int4 };
 
 // The fields of tilth.config.ModelConfig.
 struct Shape {
@@ -53,7 +54,7 @@ struct Shape {
 using WeightSource =
     std::function<const float*(const std::string& name, std::size_t rows, std::size_t columns)>;
 
-// The vector of a product: float32, or int8 with a scale for each 32 numbers.
+// The vectors of a product, one for each token: float32, or int8 with a scale for each 32 numbers.
 struct Operand {
   const float* values;
   const std::int8_t* quantized;
@@ -70,17 +71,28 @@ class Matrix {
   std::size_t columns() const { return columns_; }  // padded
   std::size_t group_bytes() const;
 
-  // y = W x for the rows of these groups; y has 8 * num_groups numbers.
-  void multiply(const Kernels& kernels, const Operand& x, std::size_t first_group,
-                std::size_t num_groups, float* y) const;
+  bool is_quantized() const { return quantized_tiles_.size() > 0 || packed_tiles_.size() > 0; }
+
+  // y = W x for the rows of these groups; y has 8 * num_groups numbers for each token.
+  void multiply(const Kernels& kernels, const Operand& x, std::size_t num_tokens,
+                std::size_t first_group, std::size_t num_groups, float* y) const;
 
  private:
-  std::size_t stream_size() const { return num_groups_ * stream_rows * columns_; }
+  // Numbers of a stream; bytes in int4, which packs two into one.
+  std::size_t stream_size() const {
+    return num_groups_ * stream_rows * columns_ / (packed_tiles_.size() > 0 ? 2 : 1);
+  }
+  void set_row(std::size_t i, const float* row, std::size_t columns);
+  void set_row_int8(std::size_t i, const float* row, std::size_t columns);
+  void set_row_int4(std::size_t i, const float* row, std::size_t columns);
 
   std::size_t num_groups_ = 0, columns_ = 0;
-  Array<float> tiles_;  // in float32; the next two in int8
-  Array<std::int8_t> quantized_tiles_;
+  Array<float> tiles_;                  // in float32
+  Array<std::uint16_t> half_tiles_;     // in bfloat16
+  Array<std::int8_t> quantized_tiles_;  // in int8, with the next
   Array<float> row_scales_;
+  Array<std::uint8_t> packed_tiles_;  // in int4, with the next
+  Array<std::uint16_t> block_scales_;
 };
 
 struct Layer {

@@ -165,6 +165,11 @@ WeightSource drawn(Weights& weights, std::mt19937& random) {
   };
 }
 
+void extend(Decoder& decoder, Decoder::Ids ids, Logits wanted, std::span<float> logits) {
+  const Decoder::Ids rows[] = {ids};
+  decoder.extend(rows, wanted, logits);
+}
+
 double largest_difference(std::span<const float> found, const std::vector<Vector>& expected) {
   double largest = 0;
   std::size_t i = 0;
@@ -192,14 +197,14 @@ void check_shape(const Shape& shape, std::mt19937& random) {
 
   std::vector<float> int8_logits;
   for (const Kernels* kernels : runnable_kernels()) {
-    Decoder decoder(network, 2, *kernels);
+    Decoder decoder(network, 2, 1, *kernels);
     std::vector<float> logits(ids.size() * shape.vocab_size);
-    decoder.extend(ids, Logits::every, logits);
+    extend(decoder, ids, Logits::every, logits);
     CHECK_EQUAL(largest_difference(logits, expected) < 1e-4, true);
 
-    Decoder quantized(int8, 2, *kernels);
+    Decoder quantized(int8, 2, 1, *kernels);
     std::vector<float> rounded(logits.size());
-    quantized.extend(ids, Logits::every, rounded);
+    extend(quantized, ids, Logits::every, rounded);
     if (int8_logits.empty()) int8_logits = rounded;
     double between = 0;
     for (std::size_t i = 0; i < rounded.size(); ++i) {
@@ -209,18 +214,18 @@ void check_shape(const Shape& shape, std::mt19937& random) {
 
     for (const std::size_t num_threads : {1u, 3u}) {
       for (const auto& [both, whole] : {std::pair(network, logits), std::pair(int8, rounded)}) {
-        Decoder other(both, num_threads, *kernels);
+        Decoder other(both, num_threads, 1, *kernels);
         std::vector<float> row(shape.vocab_size);
         for (std::size_t first = 0; first < ids.size();) {
           const std::size_t count = std::min<std::size_t>(1 + random() % 40, ids.size() - first);
-          other.extend(std::span(ids).subspan(first, count), Logits::last, row);
+          extend(other, std::span(ids).subspan(first, count), Logits::last, row);
           first += count;
-          CHECK_EQUAL(other.length(), first);
+          CHECK_EQUAL(other.length(0), first);
           const auto begin = whole.begin() + std::ptrdiff_t((first - 1) * shape.vocab_size);
           CHECK_EQUAL(std::equal(row.begin(), row.end(), begin), true);
           if (random() % 3 == 0) {  // truncate, and read again
             first -= random() % (first + 1);
-            other.truncate(first);
+            other.truncate(0, first);
           }
         }
       }
@@ -288,11 +293,11 @@ int main() {
   Decoder decoder(network, 2);
   std::vector<float> logits(plain.vocab_size);
   const std::vector<std::uint32_t> many(81, 1), wrong = {1, 45};
-  CHECK_EQUAL(message_of([&] { decoder.extend(many, Logits::last, logits); }),
+  CHECK_EQUAL(message_of([&] { extend(decoder, many, Logits::last, logits); }),
               "the context length is 80, and 0 tokens and 81 more do not fit");
-  CHECK_EQUAL(message_of([&] { decoder.extend(wrong, Logits::last, logits); }),
+  CHECK_EQUAL(message_of([&] { extend(decoder, wrong, Logits::last, logits); }),
               "token id 45 is not within the vocabulary of 45");
-  CHECK_EQUAL(message_of([&] { decoder.truncate(1); }), "cannot keep 1 tokens of 0");
-  CHECK_EQUAL(decoder.length(), 0u);
+  CHECK_EQUAL(message_of([&] { decoder.truncate(0, 1); }), "cannot keep 1 tokens of 0");
+  CHECK_EQUAL(decoder.length(0), 0u);
   return 0;
 }

@@ -1,9 +1,12 @@
-// Merging one piece: compare scanning, queue and windows with the definition, for trained and
+// Merging: compare scanning, queue, windows and groups with the definition, for trained and
 // arbitrary vocabularies.
 
+#include <memory>
 #include <string>
 
 #include "../bpe/merge.hpp"
+#include "../bpe/merge_group.hpp"
+#include "../bpe/whole_tokens.hpp"
 #include "check.hpp"
 #include "reference_bpe.hpp"
 
@@ -41,6 +44,34 @@ void check_piece(const MergeRules& rules, const ReferenceEncoder& reference, Mer
   }
 }
 
+// Groups of all sizes, so that lanes are empty, shared by several pieces, and end in any order.
+void check_groups(const MergeRules& rules, const ReferenceEncoder& reference,
+                  std::span<const std::string> pieces) {
+  for (const bool wide : {false, true}) {
+    const auto merger = std::make_unique<GroupMerger>(wide);
+    for (std::size_t size = 0; size <= pieces.size(); size += size / 2 + 1) {
+      const std::vector<std::string_view> group(pieces.begin(),
+                                                pieces.begin() + static_cast<std::ptrdiff_t>(size));
+      merger->merge(rules, group);
+      for (std::size_t i = 0; i < size; ++i) {
+        CHECK_EQUAL(as_ids(rules, merger->symbols(i)) == reference.encode_piece(pieces[i]), true);
+      }
+    }
+  }
+}
+
+// Return whether the rules decide which tokens are whole.
+bool check_whole_tokens(const MergeRules& rules, const Vocabulary& vocabulary) {
+  const auto is_whole = find_whole_tokens(rules);
+  if (!is_whole) return false;
+  Merger merger;
+  for (std::size_t i = 0; i < vocabulary.entries.size(); ++i) {
+    const auto symbols = merger.merge_by_queue(rules, vocabulary.entries[i].second);
+    CHECK_EQUAL((*is_whole)[i] != 0, symbols.size() == 1 && symbols[0] == i);
+  }
+  return true;
+}
+
 template <typename Function>
 std::string message_of(Function function) {
   try {
@@ -55,13 +86,14 @@ std::string message_of(Function function) {
 
 int main() {
   std::mt19937 random(1);
-  int num_unordered = 0;
+  int num_unordered = 0, num_decided = 0;
   for (int round = 0; round < 300; ++round) {
     const auto oddity = static_cast<Oddity>(round % 4);
     const Vocabulary vocabulary = random_vocabulary(random, oddity);
     const MergeRules rules = make_rules(vocabulary);
     num_unordered += rules.is_well_ordered() ? 0 : 1;
     if (oddity == Oddity::none) CHECK_EQUAL(rules.is_well_ordered(), true);
+    num_decided += check_whole_tokens(rules, vocabulary) ? 1 : 0;
     const ReferenceEncoder reference(vocabulary);
     Merger merger;
     for (int i = 0; i < 40; ++i) {
@@ -72,8 +104,21 @@ int main() {
       check_piece(rules, reference, merger, std::string(length, 'a'));
     }
     merger.forget_long_pieces();
+
+    std::vector<std::string> pieces;
+    for (const auto& [id, bytes] : vocabulary.entries) pieces.push_back(bytes);
+    for (const std::size_t length : {1u, 30u, 31u, 61u, 62u}) {
+      pieces.push_back(std::string(length, 'a'));
+      pieces.push_back(random_text(random, 4 * length).substr(0, length) + "b");
+      pieces.back().resize(std::min(pieces.back().size(), length));
+    }
+    while (pieces.size() < GroupMerger::most_pieces) {
+      pieces.push_back(random_text(random, GroupMerger::longest_piece / 2) + "c");
+    }
+    check_groups(rules, reference, pieces);
   }
   CHECK_EQUAL(num_unordered > 20, true);
+  CHECK_EQUAL(num_decided > 100, true);
 
   // A run of equal bytes is paired from the left.
   const Vocabulary runs{

@@ -7,6 +7,7 @@ True
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 EXTRAS = {"torch": "train", "regex": "patterns", "pyarrow": "parquet", "zstandard": "zstd"}
@@ -43,6 +44,11 @@ def missing_extra(error: BaseException) -> str | None:
         extra = EXTRAS[package]
         return f"this needs {package}, which is not installed; pip install 'tilth[{extra}]'."
     return None
+
+
+def has_extra(extra: str) -> bool:
+    """Return whether all packages of an extra are installed."""
+    return all(find_spec(package) for package, own in EXTRAS.items() if own == extra)
 
 
 def import_extra(module: str, what: str) -> Any:  # noqa: ANN401, a module

@@ -27,7 +27,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, BinaryIO, TypeVar, overload
+from typing import IO, Any, BinaryIO, TypeVar
 
 from tilth.schema import check_depth, read, short_repr
 
@@ -95,11 +95,15 @@ def atomic_write(path: StrPath, *, overwrite: bool = False) -> Iterator[BinaryIO
         os.close(descriptor)
 
 
-def write_text_atomically(path: StrPath, text: str, *, overwrite: bool = False) -> None:
-    """Write `text` as UTF-8 through `atomic_write`, without newline translation."""
-    data = text.encode("utf-8")
+def write_atomically(path: StrPath, data: bytes, *, overwrite: bool = False) -> None:
+    """Write bytes to a file, which is complete or absent: see `atomic_write`."""
     with atomic_write(path, overwrite=overwrite) as file:
         file.write(data)
+
+
+def write_text_atomically(path: StrPath, text: str, *, overwrite: bool = False) -> None:
+    """Write `text` as UTF-8 through `atomic_write`, without newline translation."""
+    write_atomically(path, text.encode("utf-8"), overwrite=overwrite)
 
 
 @contextmanager
@@ -293,8 +297,9 @@ def read_bytes(path: StrPath, max_bytes: int | None = None) -> bytes:
             problem = f"has {size_bytes:,} bytes, more than the limit of {max_bytes:,}"
             raise FileError(path, problem, "check the path")
         try:
-            # A file that grows meanwhile is truncated to the limit.
-            return file.read() if max_bytes is None else file.read(max_bytes)
+            # A file that grows meanwhile is truncated. Not to the limit: `read` allocates all that
+            # it is asked for, which may exceed the memory of a process.
+            return file.read() if max_bytes is None else file.read(max(size_bytes, 1 << 16))
         except OSError as error:
             hint = "check the disk"
             raise FileError(path, f"cannot be read ({error.strerror})", hint) from error
@@ -324,8 +329,7 @@ def save_manifest(
             raise ValueError("JSON would change it; use strings as keys and lists for tuples")
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"cannot save the manifest {path}: {error}") from error
-    with atomic_write(path, overwrite=overwrite) as file:
-        file.write(data)
+    write_atomically(path, data, overwrite=overwrite)
 
 
 def manifest_bytes(content: dict[str, Any], *, kind: str, version: int) -> bytes:
@@ -345,24 +349,13 @@ def checksum_of(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-@overload
-def load_manifest(path: StrPath, *, kind: str, version: int) -> dict[str, Any]: ...
-@overload
-def load_manifest(path: StrPath, *, kind: str, version: int, schema: type[T]) -> T: ...
-def load_manifest(
-    path: StrPath, *, kind: str, version: int, schema: type[T] | None = None
-) -> dict[str, Any] | T:
-    """Load the content that `save_manifest` wrote; check its format and version.
-
-    With a `schema` (a dataclass, see `tilth.schema`), validate the content and return an instance.
-    Unknown keys are ignored.
-    """
+def load_manifest(path: StrPath, *, kind: str, version: int) -> dict[str, Any]:
+    """Load the content that `save_manifest` wrote; check its format and version."""
     data = read_bytes(path, MAX_JSON_BYTES)
-    try:
+    with refuse_invalid(
+        path, "is truncated or is not a manifest", "make it again, or restore a copy"
+    ):
         manifest = _parse(data)
-    except (ValueError, RecursionError) as error:
-        problem = f"is truncated or is not a manifest ({error})"
-        raise FileError(path, problem, "make it again, or restore a copy") from error
     if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), str):
         raise FileError(path, "is not a manifest of tilth", "check the path")
     found_kind, found_version = manifest.pop("format"), manifest.pop("version", None)
@@ -377,16 +370,22 @@ def load_manifest(
     if found_version < version:
         problem = f"has version {found_version}; this tilth reads version {version}"
         raise FileError(path, problem, "make it again")
-    return manifest if schema is None else checked(schema, manifest, path)
+    return manifest
 
 
 def checked(schema: type[T], content: object, path: StrPath) -> T:
     """Validate the content of a file against a dataclass; unknown keys are ignored."""
-    try:
+    with refuse_invalid(path, "is damaged", "restore a copy, or make it again"):
         return read(schema, content, "the file", extra="ignore")
-    except ValueError as error:
-        problem = f"is damaged ({str(error).rstrip('.')})"
-        raise FileError(path, problem, "restore a copy, or make it again") from None
+
+
+@contextmanager
+def refuse_invalid(path: StrPath, problem: str, hint: str) -> Iterator[None]:
+    """Turn an invalid value of a file into a FileError with the reason in parentheses."""
+    try:
+        yield
+    except (ValueError, RecursionError) as error:
+        raise FileError(path, f"{problem} ({str(error).rstrip('.')})", hint) from error
 
 
 def _parse(data: bytes) -> object:

@@ -203,13 +203,17 @@ def check_choice(name: str, value: object, choices: Iterable[T]) -> T:
     raise ValueError(f"{name} {short_repr(value)} is unknown; {hint}")
 
 
-def check_keys(kind: type[Any], values: Mapping[Any, object], what: str) -> None:
+def check_keys(
+    kind: type[Any], values: Mapping[Any, object], what: str, extra: Extra = "forbid"
+) -> None:
     """Raise a ValueError for unknown keys and for missing required keys of a dataclass."""
     known = _declared(kind)
     for key in values:
-        if key not in known:
+        if key not in known and extra == "forbid":
             raise ValueError(f"{short_repr(key)} is not a key of {what}; {suggestion(key, known)}")
-    _check_complete(kind, values, what)
+    for name, declared in known.items():
+        if declared.is_needed and name not in values:
+            raise ValueError(f"the key {name} is missing from {what}; add it.")
 
 
 def derived(function: Callable[[Any], object]) -> Any:  # noqa: ANN401, a field of any type
@@ -275,10 +279,7 @@ def read(
 def _read(kind: type[T], values: object, what: str, table: str, extra: Extra) -> T:
     if not isinstance(values, Mapping):
         raise ValueError(f"{table or what} must be a table, not {short_repr(values)}.")
-    if extra == "forbid":
-        check_keys(kind, values, what)
-    else:
-        _check_complete(kind, values, what)
+    check_keys(kind, values, what, extra)
     return kind(
         **{
             name: declared.checker(_dotted(table, name), values[name], extra)
@@ -373,7 +374,7 @@ class _Declared:
     field: Field[Any]
 
 
-_DECLARED: dict[type[Any], dict[str, _Declared]] = {}
+_DECLARED: dict[type[Any], dict[str, _Declared]] = {}  # mypy denies that classes are hashable
 
 
 def _declared(kind: type[Any]) -> dict[str, _Declared]:
@@ -395,12 +396,6 @@ def _declared(kind: type[Any]) -> dict[str, _Declared]:
         if each.init
     }
     return _DECLARED[kind]
-
-
-def _check_complete(kind: type[Any], values: Mapping[Any, object], what: str) -> None:
-    for name, declared in _declared(kind).items():
-        if declared.is_needed and name not in values:
-            raise ValueError(f"the key {name} is missing from {what}; add it.")
 
 
 def _dotted(table: str, name: str) -> str:

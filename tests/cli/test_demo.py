@@ -1,7 +1,6 @@
 """A very small demo: every stage, a second call, an interruption, a terminal."""
 
 import contextlib
-import importlib.util
 import io
 import os
 import pty
@@ -17,6 +16,7 @@ import numpy as np
 import pytest
 
 import tilth
+from tilth import errors
 from tilth.cli import demo as module
 from tilth.cli.app import app
 from tilth.cli.training_view import training_view
@@ -249,11 +249,9 @@ def test_the_folder_of_another_demo_is_an_error(made, tmp_path):
     assert [path.name for path in tmp_path.rglob("*")] == ["mine", "precious.txt"]
 
 
-def test_without_the_extra_the_report_is_skipped(made, tmp_path, monkeypatch):
-    find_spec = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "plotly" else find_spec(name)
-    )
+@pytest.mark.parametrize("package", ["plotly", "matplotlib", "jinja2"])
+def test_without_the_extra_the_report_is_skipped(made, tmp_path, monkeypatch, package):
+    monkeypatch.setattr(errors, "find_spec", lambda name: name != package)
     shutil.copytree(made[0] / "run", tmp_path / "run")
     demo = module.Demo(tmp_path, module.QUICK, 0, None)
     assert 'pip install "tilth[report]"' in module.write_report(demo)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.command_line import tilth
 from tilth.cli.app import app
 from tilth.cli.lab_view import watch
 from tilth.lab.questions.sgd import descend
@@ -23,12 +24,8 @@ from tilth.runs import open_run
 TILTH = [sys.executable, "-m", "tilth", "lab"]
 
 
-def lab(*words):
-    return subprocess.run([*TILTH, *words], capture_output=True, text=True, check=False)
-
-
 def test_sgd_prints_a_table_and_a_curve():
-    done = lab("sgd")
+    done = tilth("lab", "sgd")
     assert done.returncode == 0, done.stderr
     header, *rows = done.stdout.splitlines()
     assert header.split() == ["step", "lr", "1", "lr", "10", "lr", "100", "lr", "1000"]
@@ -42,7 +39,7 @@ def test_sgd_prints_a_table_and_a_curve():
 
 def test_sgd_as_json():
     words = ["sgd", "--lr", "2.5", "--lr", "1e9", "--steps", "30", "--seed", "7", "--json"]
-    found = json.loads(lab(*words).stdout)
+    found = json.loads(tilth("lab", *words).stdout)
     assert (found["steps"], found["seed"]) == (30, 7)
     assert [run["lr"] for run in found["runs"]] == [2.5, 1e9]
     assert found["runs"][0]["losses"] == descend(2.5, 30, 7)
@@ -55,7 +52,7 @@ def test_sgd_errors_are_one_sentence():
         (["--steps", "0"], "steps must be at least 1"),
         (["--lr=1e40"], "lr is 1e+40; it must be at most 1e+30"),
     ):
-        done = lab("sgd", *words)
+        done = tilth("lab", "sgd", *words)
         assert done.returncode == 2
         assert part in done.stderr
         assert done.stderr.count("\n") == 1
@@ -263,7 +260,7 @@ def test_ctrl_c_while_workers_start(data, tmp_path):
     ("words", "said"),
     [(("--steps", 0), "steps"), (("--steps", 4, "--seeds", 0), "seeds must be at least 1")],
 )
-@pytest.mark.parametrize("question", ["lr", "batch-size", "ablations", "shape"])
+@pytest.mark.parametrize("question", ["lr", "batch-size", "ablations", "shape", "scaling"])
 def test_zero_steps_and_zero_seeds_are_errors(
     data, tmp_path, capsys, monkeypatch, question, words, said
 ):

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from tests.command_line import tilth
 from tilth.report.lab_file import load_lab
 from tilth.runs.run import open_run
 
@@ -24,9 +25,8 @@ def start(*words):
 
 
 def run(*words):
-    process = start(*words)
-    stdout, stderr = process.communicate()
-    return process.returncode, stdout, stderr
+    done = tilth("lab", "search", *words, *SMALL)
+    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def data(stories):
 
 def test_a_stopped_search_resumes_its_trial(data, tmp_path):
     out = tmp_path / "search"
-    words = ("--data", data, *LR, "--trials", 2, "--steps", 600, "--out", out)
+    words = ("--data", data, *LR, "--trials", 2, "--steps", 300, "--out", out)
     process = start(*words)
     metrics = out / "runs" / "trial-0000" / "metrics.jsonl"
     # Signals are handled from the first event on.
@@ -48,7 +48,7 @@ def test_a_stopped_search_resumes_its_trial(data, tmp_path):
     assert stdout == ""
     assert "tilth: stopped; continue with `tilth lab search --data" in stderr
     stopped = open_run(out / "runs" / "trial-0000").checkpoints()[-1].step
-    assert stopped < 600
+    assert stopped < 300
 
     code, stdout, stderr = run(*words)
     assert code == 0, stderr
@@ -61,7 +61,7 @@ def test_a_stopped_search_resumes_its_trial(data, tmp_path):
     assert lines[0].lstrip().startswith("1 of 2  lr 0.02: ")
     config = open_run(out / "runs" / "trial-0001").config
     assert config.model.d_model == 16
-    assert config.steps == 600
+    assert config.steps == 300
 
 
 def test_dry_run_prints_the_cost_and_writes_nothing(data, tmp_path):

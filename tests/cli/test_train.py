@@ -203,8 +203,8 @@ def test_a_signal_during_a_blocked_print_saves_a_checkpoint(data, tmp_path):
         *(*SMALL, *every_step),
         env=environment,
     )
-    capacity = fcntl.fcntl(process.stderr, fcntl.F_GETPIPE_SZ)
-    while process.poll() is None and unread_bytes(process.stderr) < capacity - 4096:
+    capacity = fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, 8192)  # not 65,536: a line a step
+    while process.poll() is None and unread_bytes(process.stderr) < capacity - 1024:
         time.sleep(0.1)
     time.sleep(0.5)  # it blocks while printing now
     process.send_signal(signal.SIGINT)

@@ -117,9 +117,9 @@ def test_rows_decoded_together_read_what_they_read_alone(context_length, data):
         for length, number in zip(lengths, numbers, strict=True)
     ]
     decoder, chosen = Ones(len(lengths)), [0] * len(lengths)
-    for row, token_id, logits in decode(decoder, sequences, vocab_size=2):
+    for sequence, token_id, logits in decode(decoder, sequences, 2, len(lengths)):
         assert (token_id, len(logits)) == (1, 2)
-        chosen[row] += 1
+        chosen[sequences.index(sequence)] += 1
     assert chosen == numbers == [sequence.num_tokens for sequence in sequences]
     for length, number, read in zip(lengths, numbers, decoder.read, strict=True):
         context, expected = [0] * length, ["again", [0] * length]

@@ -1,6 +1,7 @@
 """Tests of `LanguageModel` and `load`: text, scores, batches, and damaged runs."""
 
 import inspect
+import itertools
 import json
 import math
 import os
@@ -235,6 +236,25 @@ def test_batch_equals_single_sequences(make_model, load, tokenizer, backend):
             batches.generate_batch(prompts, max_tokens=0)
 
 
+def test_native_batches_have_the_texts_of_single_sequences(make_model, load):
+    model = load(make_model(context_length=24))
+    prompts = [f"{'once upon' if i % 3 else 'a'} {i}" for i in range(70)]  # more than the rows
+    options = {"max_tokens": 40, "temperature": 0.9, "seed": 3, "stop": ["x", "ab"]}
+    alone = [
+        "".join(model.generate(prompt, sample_index=index, **options))
+        for index, prompt in enumerate(prompts)
+    ]
+    assert model.generate_batch(prompts, **options) == alone
+    found = list(model.generate_samples(["a", "once"], 3, alternatives=2, **options))
+    for text, (prompt, index) in zip(
+        found, itertools.product(["a", "once"], range(3)), strict=True
+    ):
+        stream = model.generate(prompt, sample_index=index, alternatives=2, **options)
+        assert text.text == "".join(stream)
+        assert text.stop_reason == stream.stop_reason
+        assert (text.token_ids, text.scored_tokens) == (stream.token_ids, stream.scored_tokens)
+
+
 # --- prompts and the end token ---
 
 
@@ -302,7 +322,10 @@ def test_a_run_generates_and_scores(run):
     ("options", "sentence"),
     [
         ({"step": 7}, "has no checkpoint of step 7; there are 5, 10"),
-        ({"quantize": "int3"}, "quantize 'int3' is unknown; choose one of None, int8"),
+        (
+            {"quantize": "int3"},
+            "quantize 'int3' is unknown; choose one of None, bfloat16, int8, int4",
+        ),
         ({"quantize": "int8", "device": "cuda"}, "int8 weights are for the CPU; omit --quantize"),
         ({"backend": "gpu"}, "backend 'gpu' is unknown; choose one of native, torch"),
         ({"backend": "native", "device": "cuda"}, "runs on the cpu, not on cuda; use torch"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.model.test_transformer import OTHER_FAMILIES, copied_into_hugging_face
 from tests.model.test_transformer import VARIANTS as MODEL_VARIANTS
 from tilth.generation import LanguageModel, _core
-from tilth.generation.native_decoder import make_network
+from tilth.generation.native_decoder import NativeDecoder, make_network
 
 VARIANTS = MODEL_VARIANTS | {
     "all and more": MODEL_VARIANTS["all"] | {"head_dim": 6, "norm_eps": 1e-3, "qkv_bias": True},
@@ -22,7 +22,22 @@ VARIANTS = MODEL_VARIANTS | {
     "one of each": {"d_model": 1, "num_heads": 1, "d_ff": 1, "position": "none", "num_layers": 1},
     "wide heads": {"d_model": 176, "num_heads": 2, "num_kv_heads": 1},
 }
+PRECISIONS = ["float32", "bfloat16", "int8", "int4"]
 LONG = 150  # more than two blocks of keys, more than four blocks of tokens
+
+
+class Single:
+    """A decoder of one row, with its axis removed."""
+
+    def __init__(self, network, threads, kernels=""):
+        self.rows = _core.Decoder(network, threads, 1, kernels)
+        self.length = self.rows.length
+
+    def extend(self, ids, every=False):
+        return self.rows.extend([ids], every)[0]
+
+    def truncate(self, length):
+        self.rows.truncate(0, length)
 
 
 def changed(name):
@@ -30,9 +45,9 @@ def changed(name):
     return changes
 
 
-def network_of(model, *, is_int8=False, weights=None):
+def network_of(model, *, precision="float32", weights=None):
     own = {name: weight.numpy() for name, weight in model.state_dict().items()}
-    return make_network(model.config, weights or own, is_int8=is_int8)
+    return make_network(model.config, weights or own, precision=precision)
 
 
 def some_ids(model, length=LONG, seed=0):
@@ -54,11 +69,11 @@ def expected(model, ids):
 def test_logits_equal_those_of_torch(make_model, name, kernels):
     model = make_model(**changed(name))
     ids = some_ids(model)
-    decoder = _core.Decoder(network_of(model), 2, kernels)
+    decoder = Single(network_of(model), 2, kernels)
     found = decoder.extend(ids, every=True)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected(model, ids), rtol=0, atol=1e-4)
-    assert decoder.length == LONG
+    assert decoder.length() == LONG
 
 
 @pytest.mark.parametrize("changes", OTHER_FAMILIES, ids=["llama3", "qwen2", "qwen3"])
@@ -68,19 +83,19 @@ def test_logits_equal_those_of_hugging_face(make_model, changes):
     other = copied_into_hugging_face(model)
     with torch.no_grad():
         reference = other(input_ids=torch.tensor([ids]), use_cache=False).logits[0].numpy()
-    found = _core.Decoder(network_of(model), 2).extend(ids, every=True)
+    found = Single(network_of(model), 2).extend(ids, every=True)
     np.testing.assert_allclose(found, reference, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("is_int8", [False, True])
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", ["plain", "all", "widths that fill no register"])
-def test_bits_are_equal_for_any_split_and_number_of_threads(make_model, name, is_int8):
+def test_bits_are_equal_for_any_split_and_number_of_threads(make_model, name, precision):
     model = make_model(**changed(name))
     ids = some_ids(model)
-    network = network_of(model, is_int8=is_int8)
-    whole = _core.Decoder(network, 1).extend(ids, every=True)
+    network = network_of(model, precision=precision)
+    whole = Single(network, 1).extend(ids, every=True)
     for threads in (1, 2, 5):
-        decoder = _core.Decoder(network, threads)
+        decoder = Single(network, threads)
         single = [decoder.extend([token_id])[0] for token_id in ids]
         assert np.array_equal(whole, single)
         decoder.truncate(7)
@@ -92,7 +107,7 @@ def test_bits_are_equal_for_any_split_and_number_of_threads(make_model, name, is
 
 def test_truncated_ids_do_not_matter(make_model):
     model = make_model(context_length=LONG)
-    decoder = _core.Decoder(network_of(model), 2)
+    decoder = Single(network_of(model), 2)
     decoder.extend(some_ids(model, seed=1))
     decoder.truncate(0)
     ids = some_ids(model, 40, seed=2)
@@ -135,7 +150,7 @@ def test_int8_rounds_weights_and_inputs_and_nothing_else(make_model, name, kerne
                     setattr(part, child, Rounded(module.weight, module.bias))
     with torch.no_grad():
         reference = head(model.hidden(torch.tensor([ids])))[0].numpy()
-    decoder = _core.Decoder(network_of(model, is_int8=True, weights=weights), 2, kernels)
+    decoder = Single(network_of(model, precision="int8", weights=weights), 2, kernels)
     found = decoder.extend(ids, every=True)
     # A tie that is rounded differently moves a number by 1/127, which is rare and small.
     error = np.abs(found - reference)
@@ -160,12 +175,12 @@ def test_int8_loss_is_within_one_percent(make_model):
             for parameter, gradient in zip(model.parameters(), gradients, strict=True):
                 parameter.sub_(0.006 * gradient.sign())
 
-    def loss_of(is_int8):
-        decoder = _core.Decoder(network_of(model.eval(), is_int8=is_int8), 1)
+    def loss_of(precision):
+        decoder = Single(network_of(model.eval(), precision=precision), 1)
         logits = torch.tensor(decoder.extend(text[:64].tolist(), every=True))
         return float(torch.nn.functional.cross_entropy(logits, text[1:65]))
 
-    exact, quantized = loss_of(False), loss_of(True)
+    exact, quantized = loss_of("float32"), loss_of("int8")
     assert 1.0 < exact < 3.5  # of log(260) = 5.6
     assert abs(quantized / exact - 1) < 0.01
 
@@ -187,7 +202,7 @@ def test_any_shape(make_model, heads, group, d_head, d_ff, length):
     )
     ids = some_ids(model, length)
     for kernels in _core.runnable_kernels():
-        found = _core.Decoder(network_of(model), 2, kernels).extend(ids, every=True)
+        found = Single(network_of(model), 2, kernels).extend(ids, every=True)
         np.testing.assert_allclose(found, expected(model, ids), rtol=0, atol=1e-4)
 
 
@@ -200,19 +215,19 @@ def test_large_activations_do_not_overflow(make_model):
     ids = some_ids(model, 20)
     reference = expected(model, ids)
     for kernels in _core.runnable_kernels():
-        found = _core.Decoder(network_of(model), 2, kernels).extend(ids, every=True)
+        found = Single(network_of(model), 2, kernels).extend(ids, every=True)
         np.testing.assert_allclose(found, reference, rtol=1e-3, atol=np.abs(reference).max() * 1e-5)
 
 
 def test_invalid_arguments_are_rejected(make_model):
     model = make_model()
     network = network_of(model)
-    decoder = _core.Decoder(network, 2)
+    decoder = Single(network, 2)
     with pytest.raises(ValueError, match="token id 260 is not within the vocabulary of 260"):
         decoder.extend([3, 260])
     with pytest.raises(ValueError, match="length is 24, and 0 tokens and 25 more do not fit"):
         decoder.extend([0] * 25)
-    assert decoder.length == 0
+    assert decoder.length() == 0
     decoder.extend([0] * 24)
     with pytest.raises(ValueError, match="length is 24, and 24 tokens and 1 more do not fit"):
         decoder.extend([0])
@@ -221,7 +236,7 @@ def test_invalid_arguments_are_rejected(make_model):
     with pytest.raises(ValueError, match="no token ids"):
         decoder.extend([])
     with pytest.raises(ValueError, match="does not have these kernels"):
-        _core.Decoder(network, 1, "abacus")
+        Single(network, 1, "abacus")
     weights = {name: weight.numpy() for name, weight in model.state_dict().items()}
     name = "layers.1.ffn.w2.weight"
     for wrong, sentence in (
@@ -252,11 +267,11 @@ def test_threads_share_weights_but_not_a_decoder(make_model):
     model = make_model(context_length=LONG)
     network = network_of(model)
     ids = some_ids(model)
-    reference = _core.Decoder(network, 1).extend(ids, every=True)
+    reference = Single(network, 1).extend(ids, every=True)
     found = [None] * 4
 
     def work(number):
-        decoder = _core.Decoder(network, 2)
+        decoder = Single(network, 2)
         found[number] = np.concatenate([decoder.extend([token_id]) for token_id in ids])
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
@@ -266,7 +281,7 @@ def test_threads_share_weights_but_not_a_decoder(make_model):
         thread.join()
     assert all(np.array_equal(reference, each) for each in found)
 
-    shared, complaints, barrier = _core.Decoder(network, 1), [], threading.Barrier(2)
+    shared, complaints, barrier = Single(network, 1), [], threading.Barrier(2)
 
     def collide():
         barrier.wait()
@@ -284,6 +299,166 @@ def test_threads_share_weights_but_not_a_decoder(make_model):
         thread.join()
     assert len(complaints) <= 1  # of the second call, if the calls overlap
     assert all("at work in another thread; make one for each" in each for each in complaints)
+
+
+# --- rows ---
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("kernels", _core.runnable_kernels())
+def test_rows_have_the_bits_of_single_sequences(make_model, precision, kernels):
+    """Rows begin, end, share a prefix and are cut at any time, in random order."""
+    model = make_model(context_length=LONG, num_kv_heads=2, d_ff=37)
+    network = network_of(model, precision=precision)
+    texts = [some_ids(model, seed=seed) for seed in range(3)]
+    single = [Single(network, 1, kernels).extend(text, every=True) for text in texts]
+    rng = np.random.default_rng(0)
+    rows = _core.Decoder(network, 2, 70, kernels)
+    places = [(0, 0)] * 70  # text and length of each row
+    for _ in range(12):
+        for row in rng.choice(70, 20, replace=False).tolist():
+            text, length = places[row]
+            match int(rng.integers(4)):
+                case 0:
+                    places[row] = (text, length // 2)
+                    rows.truncate(row, length // 2)
+                case 1:
+                    rows.truncate(row, 0)
+                    places[row] = (int(rng.integers(3)), 0)
+                case 2:
+                    source = int(rng.integers(70))
+                    text, length = places[source]
+                    places[row] = (text, length // 3)
+                    rows.share(source, row, length // 3)
+        counts = np.where(rng.random(70) < 0.1, rng.integers(0, 90, 70), rng.integers(0, 3, 70))
+        new = [
+            texts[text][length : length + count]
+            for (text, length), count in zip(places, counts.tolist(), strict=True)
+        ]
+        every = bool(rng.integers(2))
+        logits = rows.extend(new, every)
+        for row, ((text, length), ids) in enumerate(zip(places, new, strict=True)):
+            places[row] = (text, length + len(ids))
+            assert rows.length(row) == length + len(ids)
+            if ids:
+                found = logits[row, : len(ids)] if every else logits[row, 0]
+                expected = single[text][length : length + len(ids)]
+                assert np.array_equal(found, expected if every else expected[-1])
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", ["plain", "all and more", "widths that fill no register"])
+def test_avx512_has_the_bits_of_avx2(make_model, name, precision):
+    if "avx512" not in _core.runnable_kernels():
+        pytest.skip("this processor has no AVX-512 with VNNI")
+    model = make_model(**changed(name))
+    network, ids = network_of(model, precision=precision), some_ids(model)
+    both = [Single(network, 2, kernels).extend(ids, every=True) for kernels in ("avx2", "avx512")]
+    assert np.array_equal(*both)
+
+
+@pytest.mark.parametrize("kernels", _core.runnable_kernels())
+def test_bfloat16_has_the_bits_of_float32_with_rounded_weights(make_model, kernels):
+    model = make_model(context_length=LONG, d_ff=37)
+    weights = {name: weight.numpy() for name, weight in model.state_dict().items()}
+    rounded = {
+        name: weight if weight.ndim == 1 or "embed" in name else bfloat16(weight)
+        for name, weight in weights.items()
+    }
+    ids = some_ids(model)
+    found = Single(network_of(model, precision="bfloat16"), 2, kernels).extend(ids, every=True)
+    expected = Single(network_of(model, weights=rounded), 2, kernels).extend(ids, every=True)
+    assert np.array_equal(found, expected)
+
+
+def bfloat16(weight):
+    return torch.tensor(weight).bfloat16().float().numpy()
+
+
+@pytest.mark.parametrize("kernels", _core.runnable_kernels())
+def test_int4_rounds_the_feed_forward(make_model, kernels):
+    """The logits of int4 equal those of int8 with feed-forwards rounded to 4 bits by NumPy.
+
+    The int8 rounding of the feed-forward in the reference adds a small error.
+    """
+    model = make_model(context_length=LONG, d_ff=72)
+    weights = {name: weight.numpy() for name, weight in model.state_dict().items()}
+
+    def int4(weight):
+        columns = weight.shape[1]
+        blocks = np.pad(weight, ((0, 0), (0, -columns % 32))).reshape(len(weight), -1, 32)
+        place = np.abs(blocks).argmax(-1, keepdims=True)
+        scale = bfloat16(np.take_along_axis(blocks, place, -1) / -8)
+        numbers = np.clip(np.rint(blocks / np.where(scale == 0, 1, scale)), -8, 7) * scale
+        return numbers.reshape(len(weight), -1)[:, :columns]
+
+    rounded = {name: int4(weight) if "ffn" in name else weight for name, weight in weights.items()}
+    ids = some_ids(model)
+    found = Single(network_of(model, precision="int4"), 2, kernels).extend(ids, every=True)
+    expected = Single(network_of(model, precision="int8", weights=rounded), 2, kernels)
+    reference = expected.extend(ids, every=True)
+    unrounded = Single(network_of(model, precision="int8"), 2, kernels).extend(ids, every=True)
+    error, difference = np.abs(found - reference), np.abs(unrounded - reference)
+    assert np.median(error) < 0.02 * reference.std()
+    assert np.median(error) < 0.2 * np.median(difference)  # rounding to 4 bits is no small change
+
+
+def test_rows_that_begin_alike_are_read_once(make_model, monkeypatch):
+    model = make_model(context_length=LONG)
+    network = network_of(model)
+    text, other = some_ids(model, 100), some_ids(model, 40, seed=1)
+    rows = [text[:60], text[:50] + other, text[:60], other, [text[0]], [], text[:3]]
+    numbers = []
+
+    class Counted(_core.Decoder):
+        def extend(self, ids, every=False):
+            numbers.append(sum(map(len, ids)))
+            return super().extend(ids, every)
+
+    monkeypatch.setattr(_core, "Decoder", Counted)
+    decoder = NativeDecoder(network, 2, len(rows))
+    found = decoder.extend(rows)
+    alone = [NativeDecoder(network, 1).extend([ids])[0] if ids else None for ids in rows]
+    for ids, logits, expected in zip(rows, found, alone, strict=True):
+        assert not ids or np.array_equal(logits, expected)
+    # The prefix of 59 ids; then 1, 40, 1, 40, 1 and 1.
+    assert numbers[:2] == [59, 84]
+    # A row that begins later shares the cache of a row at work.
+    numbers.clear()
+    decoder.truncate(4, 0)
+    later = decoder.extend([[7], [7], [], [], text[:55], [], []])
+    assert numbers == [1 + 1 + 1]
+    assert np.array_equal(later[4], NativeDecoder(network, 1).extend([text[:55]])[0])
+
+
+def test_invalid_rows_are_rejected(make_model):
+    network = network_of(make_model())
+    for rows in (0, -1, _core.MAX_ROWS + 1, 2**64, 10**400):
+        with pytest.raises(ValueError, match=r"rows is too (large|small); give 1 to 4096"):
+            _core.Decoder(network, 1, rows)
+    decoder = _core.Decoder(network, 1, 2)
+    for ids in ([[1]], [[1], [1], [1]]):
+        with pytest.raises(ValueError, match="one list of ids for each of the 2 rows"):
+            decoder.extend(ids)
+    with pytest.raises(ValueError, match="no token ids"):
+        decoder.extend([[], []])
+    with pytest.raises(ValueError, match="do not fit"):
+        decoder.extend([[1], [1] * 25])
+    decoder.extend([[1, 2, 3], []])
+    with pytest.raises(ValueError, match="cannot share 4 tokens of 3"):
+        decoder.share(0, 1, 4)
+    for row in (2, 2**63):
+        for call in (decoder.truncate, lambda row, n: decoder.share(row, 0, n)):
+            with pytest.raises(ValueError, match="there is no row"):
+                call(row, 0)
+        with pytest.raises(ValueError, match="there is no row"):
+            decoder.share(0, row, 0)
+        with pytest.raises(ValueError, match="there is no row"):
+            decoder.length(row)
+    decoder.share(0, 0, 2)
+    assert (decoder.length(0), decoder.length(1)) == (2, 0)
+    with pytest.raises(ValueError, match="precisions are"):
+        network_with(precision="int3")
 
 
 NUMBERS = [
@@ -308,27 +483,27 @@ def network_with(other=(), **changes):
     shape = {"vocab_size": 5, "context_length": 8, "d_model": 2, "num_layers": 1, "num_heads": 1}
     shape |= {"num_kv_heads": 1, "d_head": 2, "d_ff": 2, "rope_frequencies": [1.0]}
     flags = {"norm_epsilon": 1e-5, "norm": "none", "is_gated": False, "is_tied": True}
-    flags |= {"has_qk_norm": False, "has_qkv_bias": False, "is_int8": False}
+    flags |= {"has_qk_norm": False, "has_qkv_bias": False, "precision": "float32"}
     return _core.Network(weights, **(shape | flags | changes))
 
 
-@pytest.mark.parametrize("is_int8", [False, True])
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", NUMBERS)
-def test_every_dimension_is_checked(name, is_int8):
+def test_every_dimension_is_checked(name, precision):
     for number in (0, -1, 2**31, 2**60, 2**61, 2**63, 2**64, 10**400):
         with pytest.raises(ValueError, match=rf"{name} is too (large|small); give 1 to 2147483647"):
-            network_with(**{name: number}, is_int8=is_int8)
+            network_with(**{name: number}, precision=precision)
     if name != "context_length":  # all other numbers are dimensions of weights
         for number in (3, 7, 65_537, 2**31 - 1):
             with pytest.raises(ValueError, match=r"is not|is missing|RoPE needs|multiple"):
-                network_with(**{name: number}, is_int8=is_int8)
+                network_with(**{name: number}, precision=precision)
 
 
 @pytest.mark.parametrize("context_length", [40_000_000, _core.MAX_DIMENSION])
 def test_memory_is_proportional_to_the_ids(context_length):
     ids = [1, 4, 0, 2]
-    decoder = _core.Decoder(network_with(context_length=context_length), 2)
-    small = _core.Decoder(network_with(), 2)
+    decoder = Single(network_with(context_length=context_length), 2)
+    small = Single(network_with(), 2)
     assert np.array_equal(decoder.extend(ids, every=True), small.extend(ids, every=True))
 
 
@@ -338,12 +513,12 @@ def test_growing_cache_keeps_its_content(make_model, name):
     changes = {**VARIANTS[name], "num_layers": 2} if name in VARIANTS else {}
     model = make_model(**({"d_ff": None, "num_kv_heads": None} | changes), context_length=4500)
     ids = some_ids(model, 2600)
-    decoder = _core.Decoder(network_of(model), 2)
+    decoder = Single(network_of(model), 2)
     rows = [
         decoder.extend(ids[a:b], every=True) for a, b in ((0, 1000), (1000, 1030), (1030, 2600))
     ]
     found = np.concatenate(rows)
-    whole = _core.Decoder(network_of(model), 1)
+    whole = Single(network_of(model), 1)
     assert np.array_equal(whole.extend(ids, every=True), found)
     np.testing.assert_allclose(found[-3:], expected(model, ids)[-3:], rtol=0, atol=1e-4)
     decoder.truncate(1020)
@@ -354,7 +529,7 @@ def test_number_of_threads_is_limited():
     network = network_with()
     for threads in (0, -1, _core.MAX_THREADS + 1, 2**64):
         with pytest.raises(ValueError, match=r"threads is too (large|small); give 1 to 1024"):
-            _core.Decoder(network, threads)
+            Single(network, threads)
 
 
 def test_draw_does_not_trust_the_largest_score():
@@ -378,7 +553,7 @@ def test_draw_does_not_trust_the_largest_score():
 def test_decoder_works_in_a_forked_child(make_model):
     model = make_model()
     ids = some_ids(model, 24)
-    decoder = _core.Decoder(network_of(model), 3)
+    decoder = Single(network_of(model), 3)
     expected_row = decoder.extend(ids)
     child = os.fork()
     if child == 0:
@@ -404,14 +579,14 @@ for i in range(layers):
 network = _core.Network(weights, vocab_size=50, context_length=n, d_model=d, num_layers=layers,
     num_heads=8, num_kv_heads=8, d_head=64, d_ff=d, rope_frequencies=[1e-3] * 32,
     norm_epsilon=1e-5, norm="none", is_gated=False,
-    is_tied=True, has_qk_norm=False, has_qkv_bias=False, is_int8=False)
+    is_tied=True, has_qk_norm=False, has_qkv_bias=False, precision="float32")
 decoder = _core.Decoder(network, 2)
-decoder.extend([1] * 10)
+decoder.extend([[1] * 10])
 print("ready", flush=True)
 try:
-    decoder.extend([1] * (n - 10))
+    decoder.extend([[1] * (n - 10)])
 except KeyboardInterrupt:
-    print("interrupted", decoder.length, flush=True)
+    print("interrupted", decoder.length(), flush=True)
 """
     said, _ = ctrl_c_within(1, code)
     assert said == "interrupted 10\n"

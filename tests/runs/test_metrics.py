@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+import tracemalloc
 from dataclasses import fields
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.full_disk import largest_file
 from tilth.files import FileError
+from tilth.runs import metrics
 from tilth.runs.metrics import (
     MAX_LOG_BYTES,
     Evaluation,
@@ -21,7 +23,6 @@ from tilth.runs.metrics import (
     SampleRecord,
     StepRecord,
     cut_back,
-    read_log,
     read_samples,
     read_steps,
 )
@@ -40,6 +41,10 @@ records = st.lists(
     ),
     max_size=6,
 )
+
+
+def read_log(path):
+    return list(metrics.read_log(path))
 
 
 def write(path, records):
@@ -124,6 +129,19 @@ def test_log_larger_than_its_limit_is_rejected(tmp_path):
     for read in (read_log, lambda path: cut_back(path, 1)):
         with pytest.raises(FileError, match="more than the limit of 1,073,741,824"):
             read(tmp_path / "log")
+
+
+def test_log_of_many_short_lines_takes_no_more_memory_than_its_bytes(tmp_path):
+    """Parsed all at once, each of these lines takes 30 times its bytes."""
+    content = b'{"step": 1}\n' * 20_000
+    (tmp_path / "log").write_bytes(content)
+    tracemalloc.start()
+    try:
+        with pytest.raises(FileError, match="has a damaged line 1"):
+            read_steps(tmp_path / "log")
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(content)
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("content", [None, b"", b'{"step": 1}\n{"step": 2}\n{"st'])

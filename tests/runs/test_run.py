@@ -389,7 +389,7 @@ def test_verify_names_each_file(make_run):
         "checkpoints/step-000020",
     ]
     assert found["tokenizer.json"] is found["samples.jsonl"] is None
-    assert "damaged line 2" in found["metrics.jsonl"]
+    assert "damaged line 1 (the key tokens is missing" in found["metrics.jsonl"]
     assert "state.json does not exist" in found["checkpoints/step-000020"]
 
 

@@ -313,3 +313,17 @@ def test_ctrl_c_while_a_pipe_has_no_writer(tmp_path):
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", r"\w+|\W"])
+@pytest.mark.parametrize("change", [lambda text: text[:99], lambda text: text[::-1]])
+def test_file_that_changes_while_it_is_counted_is_an_error(tmp_path, pattern, change):
+    path = tmp_path / "text.txt"
+    path.write_text("one two three " * 1000)
+
+    def change_it(phase, done, _total):
+        if phase == "count" and done == 0:
+            path.write_text(change(path.read_text()))
+
+    with pytest.raises(ValueError, match="has changed since it was listed"):
+        train_tokenizer(path, 270, pattern=pattern, progress=change_it)

@@ -33,7 +33,7 @@ def difference(folder, other):
     """Return the name of the first difference between two runs; None if all bits are equal."""
     if losses_of(folder) != losses_of(other):
         return "losses"
-    if read_log(folder / "samples.jsonl") != read_log(other / "samples.jsonl"):
+    if list(read_log(folder / "samples.jsonl")) != list(read_log(other / "samples.jsonl")):
         return "samples"
     (tensors, state), (other_tensors, other_state) = final_state(folder), final_state(other)
     if state != other_state or tensors.keys() != other_tensors.keys():

@@ -25,10 +25,10 @@ def test_dtype_depends_on_the_device(monkeypatch):
         resolve_dtype("float16", "cpu")
     with pytest.raises(ValueError, match="not tested on mps"):
         resolve_dtype("bfloat16", "mps")
-    monkeypatch.setattr(machine_module, "_cpu_has_bfloat16", lambda: False)
+    monkeypatch.setattr(machine_module, "cpu_has_bfloat16", lambda: False)
     with pytest.raises(ValueError, match=r"no instructions for bfloat16.*29 times.*use float32"):
         resolve_dtype("bfloat16", "cpu")
-    monkeypatch.setattr(machine_module, "_cpu_has_bfloat16", lambda: True)
+    monkeypatch.setattr(machine_module, "cpu_has_bfloat16", lambda: True)
     assert resolve_dtype("bfloat16", "cpu") == "bfloat16"
 
 

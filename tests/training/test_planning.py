@@ -81,8 +81,10 @@ def test_missing_length_is_rejected(config, data):
 def test_compiling_is_decided_by_measurement(config, data, monkeypatch, compiled_step, compiles):
     """A run of 2,000 s; the machine became slower; compiling takes 10 s."""
 
-    def time_steps(_config, _machine, _data, *, use_compiler):
-        return [(1.0, 0.2), (10.0, compiled_step)] if use_compiler else [(1.0, 0.1)]
+    def time_steps(_config, machines, _data):
+        if machines[-1].compile:
+            return [(1.0, 0.2), (10.0, compiled_step)]
+        return [(1.0, 0.1)] * len(machines)
 
     monkeypatch.setattr(planning, "_time_steps", time_steps)
     planned = plan(open_ended(config, steps=10_000), data)
@@ -93,21 +95,61 @@ def test_compiling_is_decided_by_measurement(config, data, monkeypatch, compiled
 def test_short_run_does_not_compile(config, data, monkeypatch):
     tried = []
 
-    def time_steps(_config, _machine, _data, *, use_compiler):
-        tried.append(use_compiler)
+    def time_steps(_config, machines, _data):
+        tried.extend((machine.dtype, machine.compile) for machine in machines)
         return [(1.0, 0.1)]
 
     monkeypatch.setattr(planning, "_time_steps", time_steps)
+    monkeypatch.setattr(planning, "cpu_has_bfloat16", lambda: True)
     assert not plan(open_ended(config, steps=100), data).config.machine.compile
-    assert tried == [False]
+    assert tried == [("float32", False)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "has_instructions", "narrow_step", "chosen"),
+    [
+        (None, True, 0.06, "bfloat16"),
+        (None, True, 0.094, "bfloat16"),
+        (None, True, 0.096, "float32"),  # within noise
+        (None, True, 0.3, "float32"),
+        (None, False, 0.06, "float32"),
+        ("float32", True, 0.06, "float32"),
+        ("bfloat16", True, 0.3, "bfloat16"),
+    ],
+)
+def test_precision_is_decided_by_measurement(
+    config, data, monkeypatch, asked, has_instructions, narrow_step, chosen
+):
+    """A run of 1,000 s; the config's value wins; compiling is tried in the chosen precision."""
+    tried = []
+
+    def time_steps(_config, machines, _data):
+        tried.append([(machine.dtype, machine.compile) for machine in machines])
+        seconds = {"float32": 0.1, "bfloat16": narrow_step}
+        return [(1.0, seconds[m.dtype] * (2 if m.compile else 1)) for m in machines]
+
+    monkeypatch.setattr(planning, "_time_steps", time_steps)
+    monkeypatch.setattr(planning, "cpu_has_bfloat16", lambda: has_instructions)
+    monkeypatch.setattr(planning, "resolve_dtype", lambda dtype, _device: dtype or "float32")
+    undecided = replace(UNDECIDED, dtype=asked)
+    planned = plan(replace(config.opened(), machine=undecided, steps=10_000), data)
+    assert planned.config.machine.dtype == chosen
+    assert not planned.config.machine.compile
+    both = [("float32", False), ("bfloat16", False)]
+    assert (both in tried) == (asked is None and has_instructions)
+    assert tried[-1] == [(chosen, False), (chosen, True)]
+    assert planned.step_seconds == {"float32": 0.1, "bfloat16": narrow_step}[chosen]
+    words = f"uncompiled step {narrow_step:.3g} s in bfloat16, 0.1 s in float32"
+    (line,) = (line for line in planned.summary().splitlines() if line.startswith("machine"))
+    assert (words in line) == (both in tried)
 
 
 @pytest.mark.parametrize("asked", [None, True])
 def test_failing_compiler_is_reported_and_not_used(config, data, monkeypatch, caplog, asked):
-    def time_steps(_config, _machine, _data, *, use_compiler):
-        if use_compiler:
+    def time_steps(_config, machines, _data):
+        if machines[-1].compile:
             raise RuntimeError("no C++ compiler found\nand so on, for pages")
-        return [(1.0, 0.1)]
+        return [(1.0, 0.1)] * len(machines)
 
     monkeypatch.setattr(planning, "_time_steps", time_steps)
     undecided = replace(UNDECIDED, compile=asked)

@@ -79,7 +79,7 @@ def test_updates_equal_plain_torch(change, name):
     for step in range(1, 6):
         x, y = batch(config, 4, seed=step)
         lr = learning_rate(step, config)
-        loss = accumulate_gradients(make_loss(model, config.machine), x, y, 3, scaler).item()
+        loss = accumulate_gradients(make_loss(model, config.machine), x, y, 3, scaler)
         norm = update(optimizer, loss, lr, 0.5, scaler)
 
         expected = cross_entropy(theirs(x).flatten(0, 1), y.flatten())
@@ -90,8 +90,8 @@ def test_updates_equal_plain_torch(change, name):
             for group in other.param_groups:
                 group["lr"] = lr
             other.step()
-        assert loss == pytest.approx(expected.item(), rel=1e-5)
-        assert norm == pytest.approx(expected_norm.item(), rel=1e-4)
+        assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+        assert norm.item() == pytest.approx(expected_norm.item(), rel=1e-4)
     # torch's Muon iterates in bfloat16, so its steps agree to some digits only.
     tolerance = 1e-5 if name == "adamw" else 0.02
     for ours, other in zip(model.parameters(), theirs.parameters(), strict=True):
@@ -133,9 +133,9 @@ def test_non_finite_updates_are_skipped(config, bad, where):
     optimizer, scaler = make_optimizer(model, config.optimizer), make_scaler(config.machine)
     x, y = batch(config, 2)
     before = deepcopy(model.state_dict())
-    loss = accumulate_gradients(make_loss(model, config.machine), x, y, 2, scaler).item()
+    loss = accumulate_gradients(make_loss(model, config.machine), x, y, 2, scaler)
     if where == "loss":
-        loss = bad
+        loss = torch.tensor(bad)
     else:
         model.lm_head.weight.grad[3, 5] = bad
     norm = update(optimizer, loss, 1e-2, 1.0, scaler)

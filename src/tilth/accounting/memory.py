@@ -26,7 +26,7 @@ from tilth.schema import check_choice, check_int
 
 OPTIMIZERS = ("adamw", "muon", "sgd")
 # Of `tilth.model.loss` and `tilth.optim.muon`, which need torch: a test compares them.
-CHUNK_TOKENS = 512
+CHUNK_TOKENS = {"cpu": 512, "cuda": 8192}
 STACK_ELEMENTS = 1 << 24
 
 
@@ -75,8 +75,12 @@ def training_memory(
     dtype: str = "float32",
     *,
     num_microbatches: int = 1,
+    device: str = "cpu",
 ) -> TrainingMemory:
-    """Return the bytes of a training step with microbatches of `microbatch_size` sequences."""
+    """Return the bytes of a training step with microbatches of `microbatch_size` sequences.
+
+    `device` is the type of the device: the loss has larger chunks on CUDA.
+    """
     check_int("microbatch_size", microbatch_size)
     check_int("num_microbatches", num_microbatches)
     check_choice("dtype", dtype, DTYPE_BYTES)
@@ -88,7 +92,7 @@ def training_memory(
         optimizer_state_bytes=optimizer_state_bytes(config, optimizer),
         rotation_tables_bytes=WIDE * config.context_length * config.d_head * rotates,
         activations_bytes=total_bytes(activations.fast_path(config, dtype)).bytes(microbatch_size),
-        loss_bytes=_loss_bytes(config, tokens, DTYPE_BYTES[dtype]),
+        loss_bytes=_loss_bytes(config, tokens, DTYPE_BYTES[dtype], device),
         backward_bytes=_backward_bytes(config, tokens, DTYPE_BYTES[dtype]),
         optimizer_step_bytes=_optimizer_step_bytes(config, optimizer),
         accumulates=num_microbatches > 1,
@@ -157,17 +161,18 @@ def cache_bytes(config: ModelConfig, batch_size: int = 1, dtype: str = "float32"
     return batch_size * config.num_layers * config.context_length * width * DTYPE_BYTES[dtype]
 
 
-def _loss_bytes(config: ModelConfig, tokens: int, narrow: int) -> int:
+def _loss_bytes(config: ModelConfig, tokens: int, narrow: int, device: str) -> int:
     """Return the peak of `chunked_cross_entropy`, in addition to the gradients that it saves."""
     mixed = narrow < WIDE
     matrix = config.vocab_size * config.d_model
-    chunk = min(CHUNK_TOKENS, tokens) * config.vocab_size
+    chunk_tokens = CHUNK_TOKENS.get(device, CHUNK_TOKENS["cpu"])
+    chunk = min(chunk_tokens, tokens) * config.vocab_size
     hidden = tokens * config.d_model * (WIDE + narrow * mixed)
     # During a chunk's products, its probabilities have replaced its logits in memory. While the
     # next chunk is computed, the probabilities of the last one still exist.
     copies = 2 * narrow * mixed  # of the logits and of their gradient
     products = chunk * (WIDE + copies) + matrix * narrow
-    next_chunk = chunk * (2 * WIDE + copies) * (tokens > CHUNK_TOKENS)
+    next_chunk = chunk * (2 * WIDE + copies) * (tokens > chunk_tokens)
     return hidden + max(products, next_chunk) + matrix * narrow * mixed
 
 

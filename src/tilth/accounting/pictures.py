@@ -20,7 +20,7 @@ from tilth.accounting.flops import flops_by_component
 from tilth.config import GPT2_SHAPES
 from tilth.config.model import ModelConfig
 from tilth.errors import import_extra
-from tilth.files import atomic_write, check_target
+from tilth.files import check_target, write_atomically
 
 CONTEXTS = [1024 * 2**power for power in range(8)]  # 1k to 128k
 # Safe for color blindness and in greyscale: the palette of Okabe and Ito.
@@ -57,9 +57,7 @@ def save_pictures(
             raise ValueError(f"{path} is neither a page nor an image; end it in .html or .png.")
         check_target(path, overwrite=overwrite)
     for path in paths:
-        data = writers[path.suffix](panels)
-        with atomic_write(path, overwrite=overwrite) as file:
-            file.write(data)
+        write_atomically(path, writers[path.suffix](panels), overwrite=overwrite)
 
 
 def _percent(rows: Shares, component: str) -> list[float]:

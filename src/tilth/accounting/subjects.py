@@ -15,7 +15,7 @@ from typing import Literal
 from tilth.config import GPT2_SHAPES, LLAMA_SHAPES, RECIPES, ModelConfig, TrainingConfig
 from tilth.config.shapes import gpt2_parameters
 from tilth.config.training import Count
-from tilth.files import FileError, StrPath, read_toml
+from tilth.files import FileError, StrPath, read_toml, refuse_invalid
 from tilth.formats.huggingface import is_model_folder, open_model_folder
 from tilth.formatting import suggestion
 
@@ -107,9 +107,6 @@ def _from_file(name: str, path: Path) -> Subject:
     values = read_toml(path)
     if not isinstance(values.get("model"), dict):
         raise FileError(path, "has no table [model]", "name the config of a run")
-    try:
+    with refuse_invalid(path, "is not a valid training config", "correct it"):
         # The path of the data does not matter here.
         return subject_of(name, TrainingConfig.from_dict({"data": "", **values}))
-    except ValueError as error:
-        problem = f"is not a valid training config ({str(error).rstrip('.')})"
-        raise FileError(path, problem, "correct it") from error

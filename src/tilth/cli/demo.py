@@ -10,7 +10,6 @@ A stage skips files that exist, and training resumes: an interrupted demo contin
 called again.
 """
 
-import importlib.util
 import shlex
 import shutil
 import sys
@@ -30,6 +29,7 @@ from tilth.config import MachineConfig, TrainingConfig
 from tilth.config.model import END_TOKEN
 from tilth.corpus import Corpus
 from tilth.corpus.stories import write_stories
+from tilth.errors import has_extra
 from tilth.files import load_manifest, save_manifest
 from tilth.formatting import format_bytes, format_duration, printable, scientific
 from tilth.runs import StepRecord
@@ -204,7 +204,7 @@ def write_report(demo: Demo) -> str:
     """Write learning curves, samples, costs and commands as HTML and Markdown."""
     from tilth.report.writing import read_report, save_report
 
-    if not (importlib.util.find_spec("plotly") and importlib.util.find_spec("matplotlib")):
+    if not has_extra("report"):
         return 'skipped: it needs an extra; pip install "tilth[report]"'
     written = (demo.report, demo.report.with_suffix(".md"), demo.folder / "report-curves.png")
     last_step = (demo.run / METRICS).stat().st_mtime  # the run may have been trained further

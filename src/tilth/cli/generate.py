@@ -2,20 +2,30 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from tilth.cli.options import Json, ModelPath, Threads, utf8
 from tilth.cli.output import print_json
+from tilth.files import read_bytes
 from tilth.formatting import printable
-from tilth.generation import PromptError, Sampling, TextStream, load
+from tilth.generation import (
+    GeneratedText,
+    LanguageModel,
+    PromptError,
+    Sampling,
+    TextStream,
+    load,
+)
 from tilth.tokenizer import Tokenizer
 
 DEFAULT = Sampling()
+Prompt = str | Sequence[int]
 ANY_TEXT = Parameter(allow_leading_hyphen=True, converter=utf8)
 REASONS = {
     "end token": "at the end token",
@@ -31,6 +41,7 @@ def generate(
     *,
     prompt: Annotated[str, ANY_TEXT] = "",
     prompt_ids: Annotated[list[int], Parameter(consume_multiple=True)] = [],  # noqa: B006
+    prompt_file: Path | None = None,
     max_tokens: int = 256,
     sampling: Annotated[Sampling, Parameter(name="*")] = DEFAULT,
     samples: int = 1,
@@ -39,7 +50,7 @@ def generate(
     allow_special: bool = False,
     interactive: bool = False,
     step: int | None = None,
-    quantize: Literal["int8"] | None = None,
+    quantize: Literal["bfloat16", "int8", "int4"] | None = None,
     device: str = "cpu",
     threads: Threads = None,
     json: Json = False,
@@ -52,59 +63,67 @@ def generate(
     Args:
         prompt: Prompt; - reads stdin, without the last line end.
         prompt_ids: Prompt as token ids: --prompt-ids 1 306.
+        prompt_file: File with one prompt a line, in UTF-8.
         max_tokens: Maximum number of new tokens.
-        samples: Number of texts.
+        samples: Number of texts for each prompt; up to 64 texts are generated at once.
         stop: Stop string; once for each. The text ends before it.
         past_context: At a full context, slide drops its older half, stop ends the text.
         allow_special: Encode special tokens in the prompt as special tokens.
         interactive: Read prompts from stdin, line by line.
         step: Step of the checkpoint; default: the best one.
-        quantize: Weight quantization, on a CPU.
+        quantize: Precision of the weights, on a CPU; default float32. int4 is for feed-forwards,
+            with attention and output matrix in int8.
         device: cpu (native decoder), or a torch device.
         alternatives: With --json, number of likeliest tokens at each position.
 
     Examples:
         tilth generate runs/first --prompt "Once upon a time" --temperature 0.8
-        tilth generate runs/first --prompt "One day" --samples 3 --top-p 0.95
+        tilth generate runs/first --prompt "One day" --samples 64 --top-p 0.95
+        tilth generate runs/first --prompt-file prompts.txt --json
         echo "One day" | tilth generate runs/first --prompt - --json
     """
     if samples < 1:
         raise ValueError(f"--samples is {samples}; it must be at least 1.")
     if interactive and (prompt or json):
         raise ValueError("--interactive reads prompts from stdin; leave --prompt and --json out.")
-    if prompt_ids and (prompt or interactive):
-        raise ValueError("--prompt-ids is a prompt; leave --prompt and --interactive out.")
+    if bool(prompt) + bool(prompt_ids) + (prompt_file is not None) + interactive > 1:
+        raise ValueError("give one of --prompt, --prompt-ids, --prompt-file and --interactive.")
     prompt = _text(sys.stdin.buffer.read()) if prompt == "-" else prompt
+    prompts: list[Prompt] = [prompt_ids or prompt]
+    if prompt_file is not None:
+        prompts = [*_prompts(prompt_file)]
     model = load(run, step=step, device=device, quantize=quantize, threads=threads)
-
-    def streams(prompt: str) -> Iterator[TextStream]:
-        for sample_index in range(samples):
-            yield model.generate(
-                prompt_ids or prompt,
-                max_tokens=max_tokens,
-                stop=stop,
-                sample_index=sample_index,
-                past_context=past_context,
-                allow_special=allow_special,
-                alternatives=alternatives if json else None,
-                **asdict(sampling),
-            )
-
-    if prompt_ids:
-        prompt = model.tokenizer.decode([i for i in prompt_ids if i < model.tokenizer.vocab_size])
+    options: dict[str, Any] = {
+        "max_tokens": max_tokens,
+        "stop": stop,
+        "past_context": past_context,
+        "allow_special": allow_special,
+        "alternatives": alternatives if json else None,
+        **asdict(sampling),
+    }
     if json:
-        texts = [_as_dict(model.tokenizer, stream) for stream in streams(prompt)]
-        print_json({"prompt": prompt, "seed": sampling.seed, "samples": texts})
+        texts = [
+            _as_dict(model.tokenizer, each)
+            for each in model.generate_samples(prompts, samples, **options)
+        ]
+        found = [
+            {
+                "prompt": _shown(model, each),
+                "seed": sampling.seed,
+                "samples": texts[first : first + samples],
+            }
+            for each, first in zip(prompts, range(0, len(texts), samples), strict=True)
+        ]
+        print_json(found[0] if prompt_file is None else {"prompts": found})
         return
     if not interactive:
-        _write(prompt, streams(prompt))
+        _write(model, prompts, samples, options)
         return
     with suppress(PromptError):
-        next(streams(""))  # raises for bad options before the first prompt
+        model.generate("", **options)  # raises for bad options before the first prompt
     while line := _ask():
         try:
-            prompt = _text(line)
-            _write(prompt, streams(prompt))
+            _write(model, [_text(line)], samples, options)
         except PromptError as error:  # the next prompt may work
             print(f"tilth: {printable(str(error))}", file=sys.stderr)
         except KeyboardInterrupt:  # ends this text only
@@ -127,32 +146,67 @@ def _text(line: bytes) -> str:
         raise PromptError(sentence) from error
 
 
-def _write(prompt: str, streams: Iterator[TextStream]) -> None:
-    """Print texts as they are generated, a line between two, and the reason of each end."""
-    for number, stream in enumerate(streams):
-        began = time.perf_counter()
+def _prompts(path: Path) -> list[str]:
+    """Return the lines of a file."""
+    lines = read_bytes(path).removesuffix(b"\n").split(b"\n")
+    return [_text(line) for line in lines]
+
+
+def _shown(model: LanguageModel, prompt: Prompt) -> str:
+    """Return a prompt as text; ids that only pad the model have none."""
+    if isinstance(prompt, str):
+        return prompt
+    return model.tokenizer.decode([i for i in prompt if i < model.tokenizer.vocab_size])
+
+
+def _write(
+    model: LanguageModel, prompts: Sequence[Prompt], samples: int, options: Mapping[str, Any]
+) -> None:
+    """Print texts, a line between two, and the reason of each end: one as it is generated."""
+    began = time.perf_counter()
+    if len(prompts) * samples == 1:
+        stream = model.generate(prompts[0], **options)
         first = next(stream, "")  # before the prompt is printed: it may raise
-        print(("---\n" if number else "") + prompt + first, end="", flush=True)
+        waited = time.perf_counter() - began
+        print(_shown(model, prompts[0]) + first, end="", flush=True)
         for text in stream:
             print(text, end="", flush=True)
-        seconds = time.perf_counter() - began
         print(flush=True)
-        num_tokens = len(stream.token_ids)
-        reason = REASONS[stream.stop_reason or "limit"]
-        rate = f", {num_tokens / seconds:,.0f} tokens/s" if num_tokens else ""
-        print(f"stopped {reason} after {num_tokens} tokens{rate}", file=sys.stderr)
+        _explain(stream, time.perf_counter() - began, waited)
+        return
+    num_tokens, waited = 0, 0.0
+    for number, found in enumerate(model.generate_samples(prompts, samples, **options)):
+        separator = "---\n" if number else ""
+        print(separator + _shown(model, prompts[number // samples]) + found.text, flush=True)
+        _explain(found)
+        num_tokens += len(found.token_ids)
+        waited = waited or found.first_token_seconds or 0.0
+    seconds = time.perf_counter() - began
+    rate = f"{num_tokens} tokens in {seconds:.1f} s, {_rate(num_tokens, seconds, waited)}"
+    print(f"generated {rate}", file=sys.stderr)
 
 
-def _as_dict(tokenizer: Tokenizer, stream: TextStream) -> dict[str, Any]:
-    """Generate a whole text; return it with its tokens."""
+def _explain(found: TextStream | GeneratedText, seconds: float = 0.0, waited: float = 0.0) -> None:
+    """Print why a text ended; with a duration, its throughput and the time to the first token."""
+    num_tokens = len(found.token_ids)
+    rate = f", {_rate(num_tokens, seconds, waited)}" if num_tokens and seconds else ""
+    reason = REASONS[found.stop_reason or "limit"]
+    print(f"stopped {reason} after {num_tokens} tokens{rate}", file=sys.stderr)
+
+
+def _rate(num_tokens: int, seconds: float, waited: float) -> str:
+    return f"{num_tokens / seconds:,.0f} tokens/s, the first after {1000 * waited:,.0f} ms"
+
+
+def _as_dict(tokenizer: Tokenizer, found: GeneratedText) -> dict[str, Any]:
+    """Return a text with its tokens."""
 
     def token(token_id: int, log_probability: float) -> dict[str, Any]:
         text = tokenizer.decode([token_id])
         return {"id": token_id, "text": text, "log_probability": log_probability}
 
-    text = "".join(stream)
     tokens = [
         token(chosen, log_probability) | {"alternatives": [token(*each) for each in alternatives]}
-        for chosen, log_probability, alternatives in stream.scored_tokens
+        for chosen, log_probability, alternatives in found.scored_tokens
     ]
-    return {"text": text, "stop_reason": stream.stop_reason, "tokens": tokens}
+    return {"text": found.text, "stop_reason": found.stop_reason, "tokens": tokens}

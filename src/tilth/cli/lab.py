@@ -126,6 +126,32 @@ def shape(*, data: DataFolder, max_bytes: int = 50_000_000, options: Options | N
 
 
 @app.command(sort_key=6)
+def scaling(
+    *, data: DataFolder, predict: list[str] | None = None, options: Options | None = None
+) -> None:
+    """Fit the loss as a function of model size and training tokens, and predict recipes.
+
+    Trains several sizes for several lengths, fits L(N, D) = E + A / N^alpha + B / D^beta, checks it
+    on the largest run, and draws the compute-optimal frontier.
+
+    Args:
+        predict: Recipe to predict, as NAME or NAME:TOKENS; once for each.
+
+    Examples:
+        tilth lab scaling --data data/stories --budget 1h
+        tilth lab scaling --data data/stories --predict tinystories --predict tinystories:41M
+    """
+    from tilth.lab import plan
+
+    options = options or Options()
+    given: PlanOptions = options.given()
+    if predict is not None:
+        given["predict"] = predict
+    planned = plan("scaling", data, **given)
+    _run([planned], options, planned.out)
+
+
+@app.command(sort_key=6)
 def tokenizers(
     *,
     data: DataFolders,

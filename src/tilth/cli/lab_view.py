@@ -9,13 +9,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from importlib.util import find_spec
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilth.cli.progress import stderr_console
 from tilth.cli.signals import first_signal, say
+from tilth.errors import has_extra
 
 if TYPE_CHECKING:
     from tilth.lab.runner import Event
@@ -58,7 +58,7 @@ def report_labs(labs: Sequence[Path], out: Path) -> None:
 
     for lab in labs:
         print(load_lab(lab).answer or "There is no answer yet: other processes still run trials.")
-    if not all(map(find_spec, ("plotly", "matplotlib", "jinja2"))):
+    if not has_extra("report"):
         print('The report needs an extra: pip install "tilth[report]", then `tilth report`.')
         return
     written = save_report(read_report(list(labs)), out / "report.html", overwrite=True)

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 OptimizerName = Literal["adamw", "muon"]
 Schedule = Literal["cosine", "warmup-stable-decay", "constant"]
 Dtype = Literal["float32", "bfloat16", "float16"]
+CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
 Order = Literal["epoch", "random"]
+MuonCoefficients = Literal["fixed", "optimal"]
 Sink = Literal["tensorboard", "trackio", "wandb"]
 
 Count = Annotated[int, Range(at_least=1, at_most=MAX_COUNT)]
@@ -68,6 +70,8 @@ class OptimizerConfig:
     """Decoupled weight decay, applied to matrices only."""
     momentum: Decay = 0.95
     """Momentum of Muon."""
+    muon_coefficients: MuonCoefficients = "fixed"
+    """Coefficients of Muon's iteration: five times the same, or four optimal ones."""
     max_grad_norm: Positive = 1.0
     """Clip the global gradient norm to this value."""
 
@@ -87,11 +91,15 @@ class MachineConfig:
     device: Unicode | None = None
     """cpu, cuda, cuda:1 or mps; default the best available."""
     dtype: Dtype | None = None
-    """Autocast dtype; weights stay float32. Default bfloat16 on CUDA, float32 elsewhere."""
+    """Autocast dtype; weights stay float32. Default bfloat16 on CUDA, measured on a CPU."""
     compile: bool | None = None
     """Compile the model with torch.compile; default: only if a measurement shows a gain."""
     threads: Threads | None = None
     """CPU threads; default all cores. Another number changes the rounding of sums."""
+    deterministic: bool = True
+    """Repeat every bit. False allows faster kernels of a GPU; then resume is not exact."""
+    compile_mode: CompileMode = "default"
+    """Mode of torch.compile: reduce-overhead uses CUDA graphs, max-autotune times kernels too."""
 
     def __post_init__(self) -> None:
         check(self, "machine")

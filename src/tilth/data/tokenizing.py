@@ -47,7 +47,7 @@ from tilth.data.token_files import (
     open_data,
     save_checked,
 )
-from tilth.files import FileError, Progress, StrPath, read_bytes, sync_folder
+from tilth.files import MAX_JSON_BYTES, FileError, Progress, StrPath, read_bytes, sync_folder
 from tilth.tokenizer import Tokenizer
 from tilth.tokenizer._core import text_hashes
 
@@ -187,7 +187,7 @@ def _check_target(job: _Job, out: Path, overwrite: bool) -> None:
 def _check_kind(out: Path) -> None:
     """Raise FileError for a folder of another kind, such as a run; a truncated manifest passes."""
     try:
-        content = json.loads(read_bytes(out / MANIFEST))
+        content = json.loads(read_bytes(out / MANIFEST, MAX_JSON_BYTES))
     except (ValueError, RecursionError):  # no such file too
         return
     if not isinstance(content, dict) or content.get("format") != KIND:

@@ -497,7 +497,8 @@ def write_manifest(folder: Path, content: Mapping[str, Any]) -> None:
 def verify_model_folder(path: StrPath) -> Iterator[tuple[str, str | None]]:
     """Compare every file with the manifest; yield each file and its problem, or None."""
     folder = Path(path)
-    manifest = load_manifest(folder / MANIFEST, kind=KIND, version=VERSION, schema=ModelManifest)
+    content = load_manifest(folder / MANIFEST, kind=KIND, version=VERSION)
+    manifest = checked(ModelManifest, content, folder / MANIFEST)
     for record in manifest.files:
         path, problem = folder / record.name, None
         try:

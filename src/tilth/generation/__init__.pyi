@@ -1,3 +1,4 @@
+from tilth.generation.decoding import GeneratedText as GeneratedText
 from tilth.generation.decoding import GenerationOptions as GenerationOptions
 from tilth.generation.decoding import ScoredToken as ScoredToken
 from tilth.generation.decoding import TextStream as TextStream
@@ -6,3 +7,4 @@ from tilth.generation.language_model import PromptError as PromptError
 from tilth.generation.language_model import load as load
 from tilth.generation.sampling import Sampling as Sampling
 from tilth.generation.sampling import next_token_distribution as next_token_distribution
+from tilth.generation.trace import Trace as Trace

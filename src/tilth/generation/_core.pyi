@@ -13,6 +13,8 @@ MAX_THREADS: int = 1024
 
 MAX_DIMENSION: int = 2147483647
 
+MAX_ROWS: int = 4096
+
 def runnable_kernels() -> list[str]:
     """The names of the kernels that this processor can run, fastest last."""
 
@@ -26,19 +28,25 @@ def draw(scores: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C'
 class Network:
     """Weights packed for the processor; see network.hpp."""
 
-    def __init__(self, weights: dict[str, object], *, vocab_size: int, context_length: int, d_model: int, num_layers: int, num_heads: int, num_kv_heads: int, d_head: int, d_ff: int, rope_frequencies: Sequence[float], norm_epsilon: float, norm: str, is_gated: bool, is_tied: bool, has_qk_norm: bool, has_qkv_bias: bool, is_int8: bool) -> None: ...
+    def __init__(self, weights: dict[str, object], *, vocab_size: int, context_length: int, d_model: int, num_layers: int, num_heads: int, num_kv_heads: int, d_head: int, d_ff: int, rope_frequencies: Sequence[float], norm_epsilon: float, norm: str, is_gated: bool, is_tied: bool, has_qk_norm: bool, has_qkv_bias: bool, precision: str) -> None: ...
 
 class Decoder:
-    """Computes logits with a key/value cache; see decoder.hpp."""
+    """Computes logits of several rows, with caches; see decoder.hpp."""
 
-    def __init__(self, network: Network, threads: int, kernels: str = '') -> None: ...
+    def __init__(self, network: Network, threads: int, rows: int = 1, kernels: str = '') -> None: ...
 
-    def extend(self, ids: Sequence[int], every: bool = False) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
-        """Append ids; return the logits after the last id, or after every id."""
+    def extend(self, ids: Sequence[Sequence[int]], every: bool = False) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None, None))]:
+        """
+        Append ids to each row; return the logits after the last id, or after every id.
+        """
 
-    def truncate(self, length: int) -> None:
-        """Keep the first `length` ids only."""
+    def truncate(self, row: int, length: int) -> None:
+        """Keep the first `length` ids of a row only."""
 
-    @property
-    def length(self) -> int:
-        """Number of ids in the cache."""
+    def share(self, source: int, row: int, length: int) -> None:
+        """
+        Replace a row by the first `length` ids of another, without reading them.
+        """
+
+    def length(self, row: int = 0) -> int:
+        """Number of ids in the cache of a row."""

@@ -10,16 +10,17 @@ A `Decoder` turns token ids into logits, a `Continuation` turns logits into the 
 ...         pass
 >>> options = GenerationOptions(temperature=0, max_tokens=3)
 >>> sequence = Continuation([0, 1], options, context_length=4)
->>> [(row, token_id) for row, token_id, _ in decode(Constant(), [sequence], vocab_size=5)]
-[(0, 3), (0, 3), (0, 3)]
+>>> [token_id for _, token_id, _ in decode(Constant(), [sequence], vocab_size=5)]
+[3, 3, 3]
 >>> sequence.stop_reason, sequence.context
 ('limit', [0, 1, 3, 3])
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -132,22 +133,39 @@ class Continuation:
 
 
 def decode(
-    decoder: Decoder, sequences: Sequence[Continuation], vocab_size: int
-) -> Iterator[tuple[int, int, Float32[np.ndarray, " vocab_size"]]]:
-    """Continue sequences together until each has ended; yield (row, token id, logits).
+    decoder: Decoder,
+    sequences: Iterable[Continuation | None],
+    vocab_size: int,
+    rows: int = 1,
+) -> Iterator[tuple[Continuation, int, Float32[np.ndarray, " vocab_size"]]]:
+    """Continue sequences together until each has ended; yield (sequence, token id, logits).
+
+    The decoder has `rows` rows. A sequence that ends leaves its row to the next one, which is taken
+    from the iterable only then; None means that there is none at the moment.
 
     A model may have more logits than its tokenizer has ids: only ids below `vocab_size` are chosen.
     """
-    while any(sequence.unread for sequence in sequences):
-        for row, sequence in enumerate(sequences):
+    waiting = iter(sequences)
+    running: dict[int, Continuation] = {}
+    while True:
+        for row in range(rows):
+            if row not in running or not running[row].unread:
+                running.pop(row, None)
+                if (following := next(waiting, None)) is not None:
+                    running[row] = following
+        unread = [running[row].unread if row in running else [] for row in range(rows)]
+        if not any(unread):
+            if not running:
+                return
+            continue  # all had ended before
+        for row, sequence in running.items():
             if sequence.unread is sequence.context:  # a prompt, or the half that a slide has kept
                 decoder.truncate(row, 0)
-        logits = decoder.extend([sequence.unread for sequence in sequences])
-        for row, sequence in enumerate(sequences):
-            if sequence.unread:
-                scores = logits[row, 0, :vocab_size]
-                if (token_id := sequence.choose(scores)) is not None:
-                    yield row, token_id, scores
+        logits = decoder.extend(unread)
+        for row, sequence in running.items():
+            scores = logits[row, 0, :vocab_size]
+            if sequence.unread and (token_id := sequence.choose(scores)) is not None:
+                yield sequence, token_id, scores
 
 
 # --- log-probabilities ----------------------------------------------------------------------------
@@ -242,6 +260,61 @@ class TextBuilder:
         ready = len(held) - (0 if is_last else max(lengths, default=0))
         self._held = held[ready:]
         return held[:ready]
+
+
+@dataclass
+class GeneratedText:
+    """A text of a batch, complete once `stop_reason` is set.
+
+    Attributes:
+        sequence: The state of decoding.
+        text: The new text so far.
+        token_ids: All token ids so far, without the end token.
+        scored_tokens: All tokens so far with log-probabilities, if `alternatives` was given.
+        first_token_seconds: Time from the start of the batch to the first token.
+
+    """
+
+    sequence: Continuation
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    scored_tokens: list[ScoredToken] = field(default_factory=list)
+    first_token_seconds: float | None = None
+
+    @property
+    def stop_reason(self) -> StopReason | None:
+        """Why the text ended; None before."""
+        return self.sequence.stop_reason
+
+
+def generate_texts(
+    decoder: Decoder, sequences: Iterable[Continuation], tokenizer: Tokenizer, rows: int
+) -> Iterator[GeneratedText]:
+    """Continue sequences in a decoder of `rows` rows; yield the texts in order, when complete."""
+    texts: dict[Continuation, tuple[GeneratedText, TextBuilder]] = {}  # in order, not yet complete
+    began = time.perf_counter()
+
+    def begun() -> Iterator[Continuation]:
+        for sequence in sequences:
+            texts[sequence] = GeneratedText(sequence), TextBuilder(tokenizer, sequence)
+            yield sequence
+
+    def complete() -> Iterator[GeneratedText]:
+        while texts and next(iter(texts)).stop_reason is not None:
+            found, builder = texts.pop(next(iter(texts)))
+            found.text += builder.finish()
+            yield found
+
+    for sequence, token_id, logits in decode(decoder, begun(), tokenizer.vocab_size, rows):
+        found, builder = texts[sequence]
+        if found.first_token_seconds is None:
+            found.first_token_seconds = time.perf_counter() - began
+        found.token_ids.append(token_id)
+        if (alternatives := sequence.options.alternatives) is not None:
+            found.scored_tokens.append(scored_token(logits, token_id, alternatives))
+        found.text += builder.add(token_id)
+        yield from complete()
+    yield from complete()
 
 
 class TextStream(Iterator[str]):

@@ -18,7 +18,7 @@ The native core decodes on a CPU, without torch; torch decodes on other devices.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
@@ -27,9 +27,16 @@ from tilth.config.model import END_TOKEN, ModelConfig
 from tilth.config.threads import checked_threads
 from tilth.files import FileError, StrPath
 from tilth.generation import decoding
-from tilth.generation.decoding import GenerationOptions, PastContext, ScoredToken, TextStream
+from tilth.generation.decoding import (
+    GeneratedText,
+    GenerationOptions,
+    PastContext,
+    ScoredToken,
+    TextStream,
+)
 from tilth.generation.native_decoder import NativeDecoder, make_network
 from tilth.generation.sources import open_source, read_model
+from tilth.generation.trace import Trace, trace
 from tilth.runs.run import Run
 from tilth.schema import Range, check_choice, check_int
 from tilth.tokenizer import Tokenizer
@@ -39,8 +46,10 @@ if TYPE_CHECKING:
 
     from tilth.model import TransformerLM
 
-Quantize = Literal["int8"]
+Quantize = Literal["bfloat16", "int8", "int4"]
 Backend = Literal["native", "torch"]
+BATCH_ROWS = 64
+"""Texts that are generated at once: one reading of the weights serves 64 tokens."""
 
 
 class PromptError(ValueError):
@@ -57,6 +66,7 @@ class LanguageModel:
         decoder: Returns a decoder of a number of sequences; all decoders share the weights.
         end_token: The special token that ends a document; generation stops at it.
         has_batches: Whether a decoder takes several sequences at once.
+        weights: Returns the weights in float32, for `trace`.
 
     """
 
@@ -65,6 +75,7 @@ class LanguageModel:
     decoder: Callable[[int], decoding.Decoder] = field(repr=False)
     end_token: str = END_TOKEN
     has_batches: bool = False
+    weights: Callable[[], Mapping[str, np.ndarray]] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.tokenizer.vocab_size > self.config.vocab_size:
@@ -87,8 +98,9 @@ class LanguageModel:
         """Return a native model of weights, given by their names in a checkpoint."""
         check_choice("quantize", quantize, (None, *get_args(Quantize)))
         count = checked_threads(threads)
-        network = make_network(config, weights, is_int8=quantize == "int8")
-        return cls(config, tokenizer, lambda rows: NativeDecoder(network, count), end_token)
+        network = make_network(config, weights, precision=quantize or "float32")
+        make = partial(NativeDecoder, network, count)
+        return cls(config, tokenizer, make, end_token, has_batches=True, weights=lambda: weights)
 
     @classmethod
     def from_model(
@@ -105,13 +117,13 @@ class LanguageModel:
         """
         from tilth.generation import torch_decoder as torch  # noqa: PLC0415
 
+        weights = partial(torch.numpy_weights, model)
         if not cached:
-            return cls(
-                model.config, tokenizer, lambda rows: torch.UncachedDecoder(model), end_token
-            )
+            make_one = lambda rows: torch.UncachedDecoder(model)  # noqa: E731
+            return cls(model.config, tokenizer, make_one, end_token, weights=weights)
         torch.check_memory(model.config, rows=1)
         make = partial(torch.TorchDecoder, model)
-        return cls(model.config, tokenizer, make, end_token, has_batches=True)
+        return cls(model.config, tokenizer, make, end_token, has_batches=True, weights=weights)
 
     @property
     def end_id(self) -> int | None:
@@ -168,28 +180,46 @@ class LanguageModel:
     ) -> list[str]:
         """Continue every prompt; return the new texts.
 
-        The options are those of `generate`, without `alternatives`; prompt i has sample index i. In
-        torch all prompts are read at once, in the native decoder one after the other.
+        The options are those of `generate`, without `alternatives`; prompt i has sample index i.
+        Up to 64 texts are generated at once; the next prompt takes the place of a complete text.
+        In the native decoder each text equals that of `generate`.
         """
         if isinstance(prompts, str):
             raise ValueError("generate_batch takes a list of prompts; for one, call generate.")
         chosen = GenerationOptions(**options, sample_index=0, alternatives=None)
+        # All before the first text, as a prompt may be too long.
         sequences = [
             self._continuation(prompt, replace(chosen, sample_index=index))
             for index, prompt in enumerate(prompts)
         ]
-        texts: list[str] = []
-        rows = max(1, len(prompts)) if self.has_batches else 1
-        for first in range(0, len(prompts), rows):
-            batch = sequences[first : first + rows]
-            builders = [decoding.TextBuilder(self.tokenizer, sequence) for sequence in batch]
-            parts: list[list[str]] = [[] for _ in batch]
-            decoded = decoding.decode(self.decoder(rows), batch, self.tokenizer.vocab_size)
-            for row, token_id, _ in decoded:
-                parts[row].append(builders[row].add(token_id))
-            for each, builder in zip(parts, builders, strict=True):
-                texts.append("".join(each) + builder.finish())
-        return texts
+        return [found.text for found in self._generate_texts(sequences, len(sequences))]
+
+    def generate_samples(
+        self,
+        prompts: Sequence[str | Sequence[int]],
+        samples: int = 1,
+        **options: Any,  # noqa: ANN401
+    ) -> Iterator[GeneratedText]:
+        """Continue every prompt `samples` times, in batches; yield the texts in order.
+
+        Sample i of each prompt equals `generate(prompt, sample_index=i)`. The options are those of
+        `generate`.
+        """
+        check_int("samples", samples)
+        chosen = GenerationOptions(**options, sample_index=0)
+        ids = [self.prompt_ids(each, allow_special=chosen.allow_special) for each in prompts]
+        sequences = (
+            self._continuation_of(each, replace(chosen, sample_index=index))
+            for each in ids
+            for index in range(samples)
+        )
+        return self._generate_texts(sequences, len(prompts) * samples)
+
+    def _generate_texts(
+        self, sequences: Iterable[decoding.Continuation], count: int
+    ) -> Iterator[GeneratedText]:
+        rows = min(max(1, count), BATCH_ROWS) if self.has_batches else 1
+        return decoding.generate_texts(self.decoder(rows), sequences, self.tokenizer, rows)
 
     def score(
         self, text: str, *, alternatives: int = 0, allow_special: bool = False
@@ -212,6 +242,29 @@ class LanguageModel:
         lengths = self.config.context_length, self.tokenizer.vocab_size
         scored = decoding.score_ids(self.decoder(1), [*before, *ids], *lengths, alternatives)
         return scored[len(before) - 1 :] if before else scored
+
+    def trace(
+        self, text: str, *, without: Sequence[str] = (), allow_special: bool = False
+    ) -> Trace:
+        """Compute a forward pass over a text in float32; return its intermediate values.
+
+        The text follows the end token, as in `score`. `trace.Trace` describes the values.
+
+        Args:
+            text: The text, at most a context long.
+            without: Parts to switch off: "layer.2", "layer.2.attention", "layer.2.feed_forward" or
+                "layer.2.head.1", counted from 0.
+            allow_special: Encode special tokens in the text as special tokens, not as text.
+
+        """
+        if self.weights is None:
+            raise ValueError("this model was made without its weights; load it with tilth.load.")
+        ids = self.prompt_ids(text, allow_special=allow_special)
+        follows_end = text and not self.begin_ids and self.end_id is not None
+        if follows_end and len(ids) < self.config.context_length:
+            ids = [self.end_id, *ids]
+        vocab_size = self.tokenizer.vocab_size
+        return trace(self.config, self.weights(), ids, without, vocab_size=vocab_size)
 
     def prompt_ids(self, prompt: str | Sequence[int], *, allow_special: bool = False) -> list[int]:
         """Return the ids of a prompt; an empty text is the end token, which begins a document."""
@@ -247,6 +300,11 @@ class LanguageModel:
         self, prompt: str | Sequence[int], options: GenerationOptions
     ) -> decoding.Continuation:
         ids = self.prompt_ids(prompt, allow_special=options.allow_special)
+        return self._continuation_of(ids, options)
+
+    def _continuation_of(
+        self, ids: Sequence[int], options: GenerationOptions
+    ) -> decoding.Continuation:
         context_length = self.config.context_length
         return decoding.Continuation(
             ids, options, context_length=context_length, end_id=self.end_id
@@ -270,7 +328,8 @@ def load(
         step: The checkpoint of this step. Default: the best one.
         device: "cpu", or a torch device such as "cuda".
         backend: "native" (the CPU) or "torch". Default: native on a CPU, torch elsewhere.
-        quantize: "int8" quantizes the matrices of the native backend. Default: float32.
+        quantize: Precision of the matrices of the native backend: "bfloat16", "int8", or "int4"
+            (feed-forwards; attention and output matrix int8). Default: float32.
         threads: Threads of the native backend. Default: all cores.
 
     """
@@ -303,7 +362,10 @@ def load(
                 quantize=quantize,
                 threads=threads,
             )
-        return make(files.tokenizer, end_token=files.end_token)
+        found = make(files.tokenizer, end_token=files.end_token)
+        # Read again for each trace: the packed weights of the decoder are all that stays in memory.
+        folder = weights_path.parent
+        return replace(found, weights=lambda: read_model(*open_source(folder))[1].weights)
     except ValueError as error:
         problem = f"cannot be used ({error})"
         hint = "choose another checkpoint with --step" if isinstance(source, Run) else "restore it"

@@ -1,4 +1,4 @@
-"""Decode on a CPU with the native core, in float32 or int8. No torch."""
+"""Decode on a CPU with the native core, in float32, bfloat16, int8 or int4. No torch."""
 
 from __future__ import annotations
 
@@ -20,24 +20,82 @@ CONFIG_NAMES = (
 )
 
 
-class NativeDecoder:
-    """A `Decoder` of one sequence; use it from one thread at a time."""
+MIN_SAVED_TOKENS = 32
+"""Reading a common prefix first costs a pass over the weights, as much as about 32 tokens."""
 
-    def __init__(self, network: _core.Network, threads: int) -> None:
-        self._decoder = _core.Decoder(network, threads)
+
+class NativeDecoder:
+    """A `Decoder` of several rows; use it from one thread at a time.
+
+    A row that begins with the ids of another row shares its cache. The bits of the logits do not
+    depend on that, nor on the other rows.
+    """
+
+    def __init__(self, network: _core.Network, threads: int, rows: int = 1) -> None:
+        self._decoder = _core.Decoder(network, threads, rows)
+        self._ids: list[list[int]] = [[] for _ in range(rows)]  # in the cache of each row
 
     def extend(self, ids: Sequence[Sequence[int]], every: bool = False) -> Logits:
-        """Append ids; return the logits after the last id, or after every id."""
-        (row,) = ids
-        return self._decoder.extend(row, every)[None]
+        """Append ids to each row; return the logits after the last id, or after every id."""
+        rest = list(ids) if every or len(ids) == 1 else self._share_prefixes(ids)
+        return self._read(rest, every)
 
     def truncate(self, row: int, length: int) -> None:
-        """Keep the first `length` ids only."""
-        self._decoder.truncate(length)
+        """Keep the first `length` ids of a row only."""
+        self._decoder.truncate(row, length)
+        del self._ids[row][length:]
+
+    def _read(self, ids: Sequence[Sequence[int]], every: bool = False) -> Logits:
+        logits = self._decoder.extend(ids, every)
+        for row, new in enumerate(ids):
+            self._ids[row] += new
+        return logits
+
+    def _share_prefixes(self, ids: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+        """Share caches between rows that begin alike; return the ids that are left to read."""
+        rest = list(ids)
+        # The last id is always read, as its logits are wanted.
+        begun = [row for row, known in enumerate(self._ids) if known]
+        fresh = [row for row, new in enumerate(ids) if len(new) > 1 and not self._ids[row]]
+        for row in list(fresh):
+            prefix = ids[row][:-1]
+            lengths = {other: common_length(self._ids[other], prefix) for other in begun}
+            source = max(lengths, key=lambda other: lengths[other], default=row)
+            if lengths.get(source, 0) >= MIN_SAVED_TOKENS:
+                self._share(source, row, lengths[source])
+                fresh.remove(row)
+        while len(fresh) > 1:
+            first, *others = fresh
+            lengths = {row: common_length(ids[first][:-1], ids[row][:-1]) for row in others}
+            longest = max(lengths.values())
+            alike = [row for row in others if lengths[row]]
+            if sum(lengths.values()) - longest >= MIN_SAVED_TOKENS:
+                self._read([ids[first][:longest] if i == first else [] for i in range(len(ids))])
+                for row in alike:
+                    self._share(first, row, lengths[row])
+            else:
+                alike = []
+            fresh = [row for row in others if row not in alike]
+        for row, known in enumerate(self._ids):
+            if row not in begun:
+                rest[row] = ids[row][len(known) :]
+        return rest
+
+    def _share(self, source: int, row: int, length: int) -> None:
+        self._decoder.share(source, row, length)
+        self._ids[row] = self._ids[source][:length]
+
+
+def common_length(a: Sequence[int], b: Sequence[int]) -> int:
+    """Return the number of ids that two sequences begin with in common."""
+    shorter = min(len(a), len(b))
+    if list(a[:shorter]) == list(b[:shorter]):
+        return shorter
+    return next(place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x != y)
 
 
 def make_network(
-    config: ModelConfig, weights: Mapping[str, np.ndarray], *, is_int8: bool = False
+    config: ModelConfig, weights: Mapping[str, np.ndarray], *, precision: str = "float32"
 ) -> _core.Network:
     """Pack weights for the processor; their names are those of a checkpoint."""
     arrays: dict[str, object] = {}
@@ -56,5 +114,5 @@ def make_network(
         is_tied=config.tie_embeddings,
         has_qk_norm=config.qk_norm,
         has_qkv_bias=config.qkv_bias,
-        is_int8=is_int8,
+        precision=precision,
     )

@@ -85,6 +85,11 @@ class UncachedDecoder:
         del self._ids[length:]
 
 
+def numpy_weights(model: TransformerLM) -> dict[str, np.ndarray]:
+    """Return the weights in float32."""
+    return {name: each.detach().float().cpu().numpy() for name, each in model.state_dict().items()}
+
+
 def check_memory(config: ModelConfig, rows: int) -> None:
     """Reject a cache and rotation tables larger than the memory: no weight bounds their size."""
     per_position = 8 * config.num_layers * config.num_kv_heads * config.d_head * rows

@@ -6,6 +6,7 @@ from tilth.lab.api import learning_rate as learning_rate
 from tilth.lab.api import load as load
 from tilth.lab.api import plan as plan
 from tilth.lab.api import plan_shape as plan_shape
+from tilth.lab.api import scaling as scaling
 from tilth.lab.api import sgd as sgd
 from tilth.lab.api import shape as shape
 from tilth.lab.api import tokenizers as tokenizers

@@ -31,12 +31,13 @@ from tilth.lab.questions.batch_size import BatchSize
 from tilth.lab.questions.corpora import Corpora
 from tilth.lab.questions.custom import Custom, read_custom
 from tilth.lab.questions.learning_rate import LearningRate
+from tilth.lab.questions.scaling import PREDICTED, Scaling
 from tilth.lab.questions.shape import Context, Depth, Vocabulary
 from tilth.lab.questions.tokenizers import compare_tokenizers
 from tilth.lab.texts import MOST_BYTES
 from tilth.report.lab_file import Lab, check_folder, load_lab, new_lab, save_lab
 
-KINDS = (LearningRate, BatchSize, Ablations, Corpora, Depth, Context, Vocabulary)
+KINDS = (LearningRate, BatchSize, Ablations, Corpora, Depth, Context, Vocabulary, Scaling)
 QUESTIONS: dict[str, type[Question]] = {"learning-rate": LearningRate}
 QUESTIONS |= {kind.name: kind for kind in KINDS}
 SHAPE = ("depth", "context", "vocabulary")
@@ -66,6 +67,8 @@ def plan(
     elif kind is Vocabulary:
         max_bytes = options.get("max_bytes", MOST_BYTES)
         make = partial(Vocabulary, seeds=seeds, folder=out, max_bytes=max_bytes)
+    elif kind is Scaling:
+        make = partial(Scaling, seeds=seeds, predict=options.get("predict", PREDICTED))
     return plan_question(make, kind.name, _one(folders), options, by_clock=kind.by_clock)
 
 
@@ -136,6 +139,11 @@ def corpora(data: Sequence[DataFolder], **options: Unpack[Options]) -> Lab:
 def shape(data: DataFolder, **options: Unpack[Options]) -> dict[str, Lab]:
     """Depth against width, context length, vocabulary size: a lab each, a third of the budget."""
     return {part.question.name: part.answer() for part in plan_shape(data, **options)}
+
+
+def scaling(data: DataFolder, **options: Unpack[Options]) -> Lab:
+    """Fit the loss as a function of model size and training tokens, and predict recipes."""
+    return plan("scaling", data, **options).answer()
 
 
 def custom(question: StrPath, data: DataFolder, **options: Unpack[Options]) -> Lab:

@@ -54,6 +54,7 @@ class Options(TypedDict, total=False):
     workers: Parallel trials, each on its share of the cores; default 1.
     changes: Values of the base config, by dotted name.
     max_bytes: Most bytes of text per split that `vocabulary` retokenizes; default 50 MB.
+    predict: Recipes whose loss `scaling` predicts, as NAME or NAME:TOKENS.
     command: The words of the command that runs it again, for `lab.json`.
     tell: Called with a progress line when a stage begins.
     """
@@ -69,6 +70,7 @@ class Options(TypedDict, total=False):
     workers: int
     changes: Mapping[str, Any]
     max_bytes: int
+    predict: Sequence[str]
     command: Sequence[str]
     tell: Tell
 

@@ -264,13 +264,18 @@ class MultiHeadSelfAttention(Module):
         if self.rope is not None:
             q, k = self.rope(q, token_positions), self.rope(k, token_positions)
         group = self.num_heads // self.num_kv_heads
-        if cache is None and group > 1:  # query heads 0 to group-1 share key/value head 0, etc.
+        # The flash kernel of a GPU reads a key/value head once for its whole group, but takes half
+        # precision only. On a CPU it saves nothing, and sums gradients in another order.
+        shares_heads = self.fast and q.device.type != "cpu" and q.dtype.itemsize == 2
+        if cache is None and group > 1 and not shares_heads:
+            # Query heads 0 to group-1 share key/value head 0, etc.
             k, v = k.repeat_interleave(group, dim=-3), v.repeat_interleave(group, dim=-3)
         if cache is not None:
             k, v = cache.update(k, v)
             mixed = fused_attention(q, k, v, attn_mask=cache.visible, enable_gqa=group > 1)
         elif self.fast:
-            mixed = fused_attention(q, k, v, is_causal=True)
+            shared = k.shape[-3] < q.shape[-3]
+            mixed = fused_attention(q, k, v, is_causal=True, enable_gqa=shared)
         else:
             seq = x.shape[-2]
             causal = torch.ones(seq, seq, dtype=torch.bool, device=x.device).tril()

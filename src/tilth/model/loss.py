@@ -23,8 +23,12 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
     from torch.autograd.function import FunctionCtx
 
-# 256 to 1024 took the same time within 5%, 128 about 10% more.
-CHUNK_TOKENS = 512
+CHUNK_TOKENS = {"cpu": 512, "cuda": 8192}
+"""Tokens per chunk by type of device; others as a CPU.
+
+On a CPU, 256 to 1024 took the same time within 5%, 128 about 10% more. On a GPU, a product of 512
+rows takes less time than its launch.
+"""
 
 
 def cross_entropy(
@@ -59,12 +63,13 @@ def chunked_cross_entropy(
     hidden: Float[Tensor, "*batch d_model"],
     output_weight: Float[Tensor, "vocab d_model"],
     targets: Int[Tensor, "*batch"],
-    chunk_tokens: int = CHUNK_TOKENS,
+    chunk_tokens: int | None = None,
 ) -> Float[Tensor, ""]:
     """Return `cross_entropy(hidden @ output_weight.T, targets)`, computed in chunks of tokens.
 
     The form for training: neither the full logits nor their gradient are ever in memory. It can be
     differentiated once. Under autocast its products use the autocast type, the rest float32.
+    `chunk_tokens` depends on the device by default.
 
     Shape:
         - hidden: (*, d_model).
@@ -72,6 +77,9 @@ def chunked_cross_entropy(
         - targets: (*), integers in [0, vocab).
         - Output: a scalar.
     """
+    device = hidden.device.type
+    if chunk_tokens is None:
+        chunk_tokens = CHUNK_TOKENS.get(device, CHUNK_TOKENS["cpu"])
     if chunk_tokens < 1:
         raise ValueError(f"chunk_tokens is {chunk_tokens}; it must be at least 1.")
     vocab_size, d_model = output_weight.shape
@@ -81,7 +89,6 @@ def chunked_cross_entropy(
             "give it as (vocab, d_model)."
         )
     _check(hidden.shape[:-1], vocab_size, targets)
-    device = hidden.device.type
     if torch.is_autocast_enabled(device):  # converts the matrix once, not for every chunk
         dtype = torch.get_autocast_dtype(device)
         hidden, output_weight = hidden.to(dtype), output_weight.to(dtype)

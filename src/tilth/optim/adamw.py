@@ -70,6 +70,7 @@ class AdamW(GroupOptimizer):
     """
 
     unsupported = ("amsgrad", "maximize")
+    applied: Tensor | None = None  # of `step_if`
 
     def __init__(
         self,
@@ -83,6 +84,18 @@ class AdamW(GroupOptimizer):
     ) -> None:
         options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, {**options, "fused": fused})
+
+    def step_if(self, applied: Tensor) -> None:
+        """Take a step if `applied`, a bool scalar on the device of the parameters, is true.
+
+        The fused kernels read it on the device: a GPU is not synchronized. Otherwise parameters and
+        state keep their values, also if gradients are not finite.
+        """
+        self.applied = applied
+        try:
+            self.step()
+        finally:
+            self.applied = None
 
     def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
         """Return the step count and the two moments."""
@@ -99,7 +112,7 @@ class AdamW(GroupOptimizer):
                 # The kernel reads the step count on its device; a plain step keeps it on the CPU.
                 state["step"] = state["step"].to(parameter.device, torch.float32)
                 fused[parameter.device, parameter.dtype].append((*tensors, state["step"]))
-            else:
+            elif self.applied is None or self.applied:
                 state["step"] += 1.0
                 adamw_update(*tensors, state["step"].item(), **options)
         beta1, beta2 = options.pop("betas")
@@ -107,7 +120,12 @@ class AdamW(GroupOptimizer):
         for alike in fused.values():
             parameters, gradients, means, squares, steps = map(list, zip(*alike, strict=True))
             torch._foreach_add_(steps, 1.0)
-            torch._fused_adamw_(parameters, gradients, means, squares, [], steps, **options)
+            skipped = None if self.applied is None else (~self.applied).float()
+            torch._fused_adamw_(
+                *(parameters, gradients, means, squares, [], steps), **options, found_inf=skipped
+            )
+            if skipped is not None:
+                torch._foreach_sub_(steps, [skipped] * len(steps))
 
 
 def decay_groups(model: Module, weight_decay: float) -> list[dict[str, Any]]:

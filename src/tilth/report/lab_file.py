@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from tilth.config.training import TrainingConfig
-from tilth.files import FileError, StrPath, load_manifest, refuse_link, save_manifest
+from tilth.files import (
+    FileError,
+    StrPath,
+    load_manifest,
+    refuse_invalid,
+    refuse_link,
+    save_manifest,
+)
 from tilth.schema import FileName, Pattern, Range, check, plain, read
 
 LAB, RUNS, LOCK = "lab.json", "runs", "lock"
@@ -151,11 +158,9 @@ def load_lab(folder: StrPath) -> Lab:
         hint = "name a directory that `tilth lab` wrote"
         raise FileError(folder, f"is not a lab directory (it has no {LAB})", hint)
     content = load_manifest(path, kind=KIND, version=VERSION)
-    try:
+    hint = "run the lab again, or restore a backup"
+    with refuse_invalid(path, "is not a valid lab file", hint):
         return read(Lab, content, "a lab")
-    except ValueError as error:
-        problem = f"is not a valid lab file ({str(error).rstrip('.')})"
-        raise FileError(path, problem, "run the lab again, or restore a backup") from error
 
 
 def new_lab(folder: StrPath, name: str) -> Path:

@@ -181,11 +181,8 @@ def _skipped(error: FileError) -> str:
 
 def _state_of(entry: ReportedRun) -> str:
     assert entry.run is not None
-    if entry.run.is_running:
-        return "running"
-    if entry.curves.ends_diverging:
-        return "diverged"
-    return "finished" if entry.run.is_finished else "stopped"
+    state = entry.run.state
+    return "diverged" if state != "running" and entry.curves.ends_diverging else state
 
 
 def _scale_colour(share: float) -> str:

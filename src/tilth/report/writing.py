@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from urllib.parse import unquote
 
-from tilth.files import atomic_write, check_target
+from tilth.files import check_target, write_atomically
 from tilth.report.html import page_of
 from tilth.report.markdown import markdown_of
 from tilth.report.pictures import axis_png, chart_png, curves_png
@@ -50,8 +50,7 @@ def save_report(report: Report, out: Path, *, overwrite: bool = False) -> list[P
         check_target(path, overwrite=overwrite)
     stale = _linked_pictures(markdown, out.stem) - files.keys()
     for path, content in files.items():
-        with atomic_write(path, overwrite=overwrite) as file:
-            file.write(content)
+        write_atomically(path, content, overwrite=overwrite)
     for path in stale:
         path.unlink(missing_ok=True)
     return list(files)

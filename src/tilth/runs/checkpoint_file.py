@@ -23,7 +23,7 @@ import safetensors.torch
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from tilth.files import FileError, StrPath, atomic_write, read_bytes
+from tilth.files import FileError, StrPath, read_bytes, write_atomically
 from tilth.runs.packing import pack, unpack
 from tilth.runs.state import TensorStore, load_state_dicts
 from tilth.runs.tensors import INVALID
@@ -47,9 +47,8 @@ def save_checkpoint(
     data = safetensors.torch.save(tensors.by_name, metadata)
     if hasattr(out, "write"):
         out.write(data)
-        return
-    with atomic_write(out, overwrite=True) as file:
-        file.write(data)
+    else:
+        write_atomically(out, data, overwrite=True)
 
 
 def load_checkpoint(

@@ -85,7 +85,7 @@ def _read(name: str, run: Run) -> RunSummary:
     last_active = (run.folder / (METRICS if records else MANIFEST)).stat().st_mtime
     return RunSummary(
         name,
-        state="running" if run.is_running else "finished" if run.is_finished else "stopped",
+        state=run.state,
         step=records[-1].step if records else 0,
         steps=run.config.steps,
         checkpoint_step=checkpoints[-1].step if checkpoints else None,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import tomli_w
@@ -25,11 +25,13 @@ from tilth.config.training import ResolvedConfig, TrainingConfig, differences
 from tilth.files import (
     FileError,
     StrPath,
+    checked,
     checksum,
     load_manifest,
     open_lock,
     open_regular,
     read_toml,
+    refuse_invalid,
     refuse_link,
     save_manifest,
     try_lock,
@@ -124,6 +126,11 @@ class Run:
                     raise
 
     @property
+    def state(self) -> Literal["running", "finished", "stopped"]:
+        """Whether a process trains it now, it reached its last step, or neither."""
+        return "running" if self.is_running else "finished" if self.is_finished else "stopped"
+
+    @property
     def is_finished(self) -> bool:
         """Whether there is a checkpoint of the last step."""
         return any(checkpoint.step >= self.config.steps for checkpoint in self.checkpoints())
@@ -216,13 +223,11 @@ def open_run(folder: StrPath) -> Run:
     if not (folder / CONFIG).is_file():
         hint = "name a folder that `tilth train` made"
         raise FileError(folder, f"is not a run (it has no {CONFIG})", hint)
-    manifest = load_manifest(folder / MANIFEST, kind=KIND, version=VERSION, schema=RunManifest)
+    content = load_manifest(folder / MANIFEST, kind=KIND, version=VERSION)
+    manifest = checked(RunManifest, content, folder / MANIFEST)
     values = read_toml(folder / CONFIG)
-    try:
+    with refuse_invalid(folder / CONFIG, "is not a training config", "correct or restore it"):
         config = TrainingConfig.from_dict(values)
-    except ValueError as error:
-        problem = f"is not a training config ({str(error).rstrip('.')})"
-        raise FileError(folder / CONFIG, problem, "correct or restore it") from error
     if config.steps is None:
         raise FileError(folder / CONFIG, "has no steps", "restore it")
     resolved = config.resolve(device="cpu", dtype="float32", compile=False, threads=1)

@@ -18,6 +18,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from tilth.config.threads import checked_threads
+from tilth.corpus.compression import open_listed
 from tilth.corpus.listing import compression_of, kind_of, list_sources
 from tilth.corpus.readers import Corpus
 from tilth.files import Progress, StrPath
@@ -136,7 +137,8 @@ def _counted(
     )
     separator = SEPARATOR if separator is None else separator
     corpus = Corpus(others, separator=separator, field=field, on_error=on_error) if others else None
-    files_bytes = sum(file.stat().st_size for file in files)
+    listed = [each for path in files if path.is_file() for each in list_sources(path)[0].files]
+    files_bytes = sum(file.size_bytes for file in listed)
     size_bytes = files_bytes + (corpus.size_bytes if corpus else 0)
     done_bytes: int | None = None  # None while the core reads files and counts the bytes
 
@@ -168,6 +170,9 @@ def _counted(
         )
         for piece, count in counts.items():
             trainer.add_piece(piece.encode(), count)
+    for file in listed:  # a file that was truncated meanwhile would count in part
+        with open_listed(file):
+            pass
     tell("count", size_bytes, size_bytes)
     return trainer
 

@@ -5,6 +5,7 @@ The same machine with the same number of threads repeats every bit.
 
 import functools
 import os
+import platform
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,13 +31,16 @@ def resolve_device(name: str | None) -> str:
 
 
 def resolve_dtype(dtype: Dtype | None, device: str) -> Dtype:
-    """Return the autocast type for a device, if it is supported there; else ValueError."""
+    """Return the autocast type for a device, if it is supported there; else ValueError.
+
+    None is float32 on a CPU; a long run times bfloat16 beside it (see `planning`).
+    """
     kind = torch.device(device).type
     if dtype is None:
         return "bfloat16" if kind == "cuda" and torch.cuda.is_bf16_supported() else "float32"
     if kind == "cpu" and dtype == "float16":
         raise ValueError("float16 is not supported on a CPU; use float32.")
-    if kind == "cpu" and dtype == "bfloat16" and not _cpu_has_bfloat16():
+    if kind == "cpu" and dtype == "bfloat16" and not cpu_has_bfloat16():
         raise ValueError(
             "this CPU has no instructions for bfloat16: it would take 29 times as long as float32; "
             "use float32."
@@ -46,18 +50,21 @@ def resolve_dtype(dtype: Dtype | None, device: str) -> Dtype:
     return dtype
 
 
-def _cpu_has_bfloat16() -> bool:
+def cpu_has_bfloat16() -> bool:
+    """Return whether the CPU has AVX-512 BF16, AMX or ARM BF16 instructions."""
     # Private functions: torch has no public ones for this.
     if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported():
         return True
-    return torch.backends.cpu.get_cpu_capability() not in {"DEFAULT", "AVX2", "AVX512"} and bool(
-        torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    )
+    # On x86 this is true for AVX-512 without BF16 too, where oneDNN converts to float32.
+    has_onednn = hasattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported")
+    is_arm = platform.machine().lower() in {"aarch64", "arm64"}
+    return is_arm and has_onednn and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 @contextmanager
 def machine_settings(machine: ResolvedMachine) -> Iterator[torch.device]:
     """Set threads, deterministic algorithms and precision of torch, and restore them."""
+    # Faster kernels may sum in another order each time: torch's attention and `index_add_` on CUDA.
     # cuBLAS reads this when it starts; without it, torch refuses its non-deterministic products.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     threads = torch.get_num_threads()
@@ -68,7 +75,7 @@ def machine_settings(machine: ResolvedMachine) -> Iterator[torch.device]:
     precision = torch.get_float32_matmul_precision()
     try:
         torch.set_num_threads(machine.threads)
-        torch.use_deterministic_algorithms(True)
+        torch.use_deterministic_algorithms(machine.deterministic)
         # It would fill new memory with NaN, to expose reads of it: the layers have none.
         memory.fill_uninitialized_memory = False
         device = torch.device(machine.device)

@@ -1,8 +1,8 @@
 """The cost of a training run, measured on this machine with the real model before it starts.
 
 A `Plan` resolves a `TrainingConfig`. A time budget becomes a number of steps, as a run that counted
-seconds could not be repeated. Whether to compile is measured: it takes most of a minute, and pays
-in long runs.
+seconds could not be repeated. In long runs, bfloat16 on a CPU and compilation are measured, and
+used if they pay; compiling takes most of a minute.
 """
 
 import bisect
@@ -22,6 +22,7 @@ from tilth.data import Data
 from tilth.formatting import format_duration
 from tilth.model import TransformerLM
 from tilth.training.machine import (
+    cpu_has_bfloat16,
     machine_settings,
     measured_peak,
     resolve_device,
@@ -38,8 +39,11 @@ from tilth.training.step import (
     update,
 )
 
-# Shorter runs do not try to compile: it takes most of a minute and saves an eighth of a step.
-COMPILED_FROM_SECONDS = 420.0
+# Shorter runs try neither: compiling takes most of a minute and saves an eighth of a step, and
+# short runs in float32 are comparable between machines.
+TRIED_FROM_SECONDS = 420.0
+# A step in bfloat16 must take less than this share of the step in float32, beyond noise.
+BFLOAT16_BELOW = 0.95
 TIMED_SECONDS = 3.0  # of steps that are timed
 PROCESS_BYTES = 300_000_000  # Python, torch and its threads
 
@@ -58,6 +62,7 @@ class Plan:
     peak_flops: float  # measured FLOP/s of a large matrix product
     seconds: float  # expected, with evaluations and samples
     utilisation: float  # FLOP/s of a step over peak_flops
+    measured: str = ""  # how the precision was chosen, for the summary
 
     def summary(self) -> str:
         """Return one line each for model, length, cost, machine and time."""
@@ -70,7 +75,7 @@ class Plan:
             f"{config.tokens_per_step:,} tokens\n"
             f"cost     {self.flops:.3g} FLOPs, {self.memory_bytes / 1e9:.2f} GB of memory\n"
             f"machine  {machine.device}, {machine.threads} threads, {machine.dtype}, "
-            f"{compiling}; peak {self.peak_flops / 1e9:,.0f} GFLOP/s\n"
+            f"{compiling}; peak {self.peak_flops / 1e9:,.0f} GFLOP/s{self.measured}\n"
             f"time     {format_duration(self.seconds)} expected: {self.step_seconds:.3g} s a step, "
             f"{self.utilisation:.0%} of the peak"
         )
@@ -85,12 +90,22 @@ def plan(config: TrainingConfig, data: Data) -> Plan:
         dtype=resolve_dtype(config.machine.dtype, device),
         compile=bool(config.machine.compile),
         threads=config.machine.threads or torch.get_num_threads(),
+        deterministic=config.machine.deterministic,
+        compile_mode=config.machine.compile_mode,
     )
     if config.steps is None and config.budget_seconds is None:
         raise ValueError("the config has neither steps nor budget_seconds; give one of them.")
     with machine_settings(machine):
+        ((_, step_seconds),) = _time_steps(config, [replace(machine, compile=False)], data)
+        measured = ""
+        whole = config.budget_seconds if config.steps is None else config.steps * step_seconds
+        assert whole is not None
+        is_long = whole >= TRIED_FROM_SECONDS
+        if is_long and config.machine.dtype is None:
+            machine, step_seconds, measured = _choose_dtype(config, machine, data, step_seconds)
+        if machine.compile or (is_long and config.machine.compile is None):
+            machine, step_seconds = _choose_compiler(config, machine, data, step_seconds)
         peak = measured_peak(torch.device(device), machine.dtype)
-        machine, step_seconds = _choose_compiler(config, machine, data)
 
     def resolve(steps: int) -> ResolvedConfig:
         return replace(config, steps=steps, machine=machine).resolve()
@@ -111,6 +126,7 @@ def plan(config: TrainingConfig, data: Data) -> Plan:
         config.optimizer.name,
         machine.dtype,
         num_microbatches=-(-config.batch_size // resolved.microbatch_size),
+        device=torch.device(device).type,
     )
     return Plan(
         resolved,
@@ -121,33 +137,38 @@ def plan(config: TrainingConfig, data: Data) -> Plan:
         peak,
         seconds_of(steps),
         flops / step_seconds / peak,
+        measured,
     )
 
 
 def _time_steps(
-    config: TrainingConfig, machine: ResolvedMachine, data: Data, *, use_compiler: bool
+    config: TrainingConfig, machines: list[ResolvedMachine], data: Data
 ) -> list[tuple[float, float]]:
     """Return the seconds of the first step and the median of the next, of a discarded model.
 
-    For the uncompiled model and, with `use_compiler`, for the compiled one: its first step includes
-    the compilation. The two take turns, as the speed of a machine may change.
+    One pair for each of `machines`, which differ in dtype and compile only; the first step of a
+    compiled one includes the compilation. They take turns, as the speed of a machine may change.
     """
+    device = machines[0].device
     with torch.random.fork_rng():
-        model = TransformerLM(config.model).to(machine.device)
-    losses = [make_loss(model, machine)]
-    if use_compiler:
-        losses.append(compiled(make_loss(model, machine), machine.device))
-    optimizer, scaler = make_optimizer(model, config.optimizer), make_scaler(machine)
-    batches = make_batches(config, data, machine.device)
-    seconds: list[list[float]] = [[] for _ in losses]
+        model = TransformerLM(config.model).to(device)
+    parts = []
+    for machine in machines:
+        loss_of = make_loss(model, machine)
+        optimizer = make_optimizer(model, config.optimizer, machine.dtype)
+        if machine.compile:
+            loss_of = compiled(loss_of, device, machine.compile_mode)
+        parts.append((loss_of, optimizer, make_scaler(machine)))
+    batches = make_batches(config, data, device)
+    seconds: list[list[float]] = [[] for _ in machines]
     for number in range(21):
         x, y = batches[number]
-        for own, loss_of in zip(seconds, losses, strict=True):
+        for own, (loss_of, optimizer, scaler) in zip(seconds, parts, strict=True):
             then = time.perf_counter()
             rows = config.microbatch_size or config.batch_size
-            loss = accumulate_gradients(loss_of, x, y, rows, scaler).item()
+            loss = accumulate_gradients(loss_of, x, y, rows, scaler)
             update(optimizer, loss, 0.0, config.optimizer.max_grad_norm, scaler)
-            synchronize(torch.device(machine.device))
+            synchronize(torch.device(device))
             own.append(time.perf_counter() - then)
         if sum(sum(own[1:]) for own in seconds) > TIMED_SECONDS:
             break
@@ -161,33 +182,46 @@ def check_compiler(machine: ResolvedMachine) -> None:
     compiled(lambda x, y: (x * number + y).sum(), machine.device)(ones, ones)
 
 
+def _choose_dtype(
+    config: TrainingConfig, machine: ResolvedMachine, data: Data, step_seconds: float
+) -> tuple[ResolvedMachine, float, str]:
+    """Choose bfloat16 on a CPU that has the instructions, if a step becomes shorter by it.
+
+    Both are timed uncompiled. Returns the machine, the seconds of an uncompiled step on it, and the
+    measurement in words.
+    """
+    if torch.device(machine.device).type != "cpu" or not cpu_has_bfloat16():
+        return machine, step_seconds, ""
+    narrow = replace(machine, dtype="bfloat16")
+    uncompiled = [replace(each, compile=False) for each in (machine, narrow)]
+    (_, wide_seconds), (_, narrow_seconds) = _time_steps(config, uncompiled, data)
+    times = f"; uncompiled step {narrow_seconds:.3g} s in bfloat16, {wide_seconds:.3g} s in float32"
+    if narrow_seconds < BFLOAT16_BELOW * wide_seconds:
+        return narrow, narrow_seconds, times
+    return machine, wide_seconds, times
+
+
 def _choose_compiler(
-    config: TrainingConfig, machine: ResolvedMachine, data: Data
+    config: TrainingConfig, machine: ResolvedMachine, data: Data, step_seconds: float
 ) -> tuple[ResolvedMachine, float]:
     """Decide whether to compile: if the config says so, or if the run becomes shorter by it.
 
-    Returns the machine and the seconds of a step on it.
+    `step_seconds` is the time of an uncompiled step. Returns the machine and the seconds of a step.
     """
-    ((_, step_seconds),) = _time_steps(config, machine, data, use_compiler=False)
-
-    def whole_seconds() -> float:
-        whole = config.budget_seconds if config.steps is None else config.steps * step_seconds
-        assert whole is not None
-        return whole
-
-    is_tried = config.machine.compile is None and torch.device(machine.device).type != "mps"
-    if not machine.compile and not (is_tried and whole_seconds() >= COMPILED_FROM_SECONDS):
-        return machine, step_seconds
     uncompiled = replace(machine, compile=False)
+    if not machine.compile and torch.device(machine.device).type == "mps":
+        return uncompiled, step_seconds
     try:
-        timed = _time_steps(config, machine, data, use_compiler=True)
+        timed = _time_steps(config, [uncompiled, replace(machine, compile=True)], data)
     except (ValueError, RuntimeError, OSError, ImportError) as error:
         reason = str(error).strip().splitlines()[0]
         log.warning("the model cannot be compiled (%s); it trains uncompiled.", reason)
         return uncompiled, step_seconds
     (_, step_seconds), (compiling, compiled_seconds) = timed
+    whole = config.budget_seconds if config.steps is None else config.steps * step_seconds
+    assert whole is not None
     # The time to compile is spent by now, but a resumed run may spend it again.
-    pays = compiling + whole_seconds() * compiled_seconds / step_seconds < whole_seconds()
+    pays = compiling + whole * compiled_seconds / step_seconds < whole
     is_compiled = pays or machine.compile
     log.warning(
         "compiling took %.0f s; a step takes %.3g s instead of %.3g s%s",

@@ -61,7 +61,8 @@ class Session:
         self._begin()
         self.loss_of = make_loss(self.model, config.machine)
         if config.machine.compile:
-            self.loss_of = compiled(self.loss_of, config.machine.device)
+            machine = config.machine
+            self.loss_of = compiled(self.loss_of, machine.device, machine.compile_mode)
         self.peak_flops = measured_peak(device, config.machine.dtype)
         self.recent_seconds: deque[float] = deque(maxlen=SPEED_STEPS)
         self.began = time.monotonic() - self.seconds_before
@@ -90,7 +91,7 @@ class Session:
         torch.manual_seed(config.seed)
         # Initialized on the CPU: every device starts from the same weights.
         self.model = TransformerLM(config.model).to(self.device)
-        self.optimizer = make_optimizer(self.model, config.optimizer)
+        self.optimizer = make_optimizer(self.model, config.optimizer, config.machine.dtype)
         self.scaler = make_scaler(config.machine)
         self.guard = Guard(config.max_skipped)
         self.step, self.seconds_before = 0, 0.0
@@ -123,11 +124,13 @@ class Session:
         self.step += 1
         then = time.perf_counter()
         lr = learning_rate(self.step, config)
-        loss = accumulate_gradients(self.loss_of, x, y, config.microbatch_size, self.scaler).item()
+        mean_loss = accumulate_gradients(self.loss_of, x, y, config.microbatch_size, self.scaler)
         norms = None
         if self._is_due(watch.norms_every):
             norms = measure_norms(self.model, x[:1], self.scaler.get_scale())
-        grad_norm = update(self.optimizer, loss, lr, config.optimizer.max_grad_norm, self.scaler)
+        max_norm = config.optimizer.max_grad_norm
+        norm = update(self.optimizer, mean_loss, lr, max_norm, self.scaler)
+        loss, grad_norm = torch.stack((mean_loss, norm)).tolist()  # the one wait for a GPU
         was_applied = self.guard.see(loss, grad_norm)
         self.recent_seconds.append(time.perf_counter() - then)
         is_last = self.step == config.steps

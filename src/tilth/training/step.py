@@ -5,7 +5,6 @@ The gradient does not depend on the microbatch size: each microbatch is weighted
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
@@ -13,11 +12,21 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tilth.config.training import OptimizerConfig, ResolvedConfig, ResolvedMachine, TrainingConfig
+from tilth.config.training import (
+    CompileMode,
+    Dtype,
+    OptimizerConfig,
+    ResolvedConfig,
+    ResolvedMachine,
+    TrainingConfig,
+)
 from tilth.data import Batches, Data
 from tilth.model import TransformerLM, chunked_cross_entropy
 from tilth.optim import AdamW, Muon, clip_gradients, decay_groups, muon_groups, schedule
+from tilth.optim.muon import FIXED, OPTIMAL, Coefficients
 from tilth.training.machine import DTYPES
+
+COEFFICIENTS: dict[str, Coefficients] = {"fixed": FIXED, "optimal": OPTIMAL}
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -34,11 +43,20 @@ def make_batches(config: TrainingConfig, data: Data, device: torch.device | str)
     )
 
 
-def make_optimizer(model: TransformerLM, config: OptimizerConfig) -> AdamW:
-    """Return the optimizer of a config; only matrices have weight decay."""
+def make_optimizer(
+    model: TransformerLM, config: OptimizerConfig, dtype: Dtype = "float32"
+) -> AdamW:
+    """Return the optimizer of a config; only matrices have weight decay.
+
+    The state is float32 for every autocast dtype. With bfloat16, Muon's iteration is in bfloat16.
+    """
     if config.name == "muon":
         groups = muon_groups(model, config.weight_decay)
-        return Muon(groups, config.lr, config.betas, config.eps, momentum=config.momentum)
+        muon = Muon(groups, config.lr, config.betas, config.eps, momentum=config.momentum)
+        muon.coefficients = COEFFICIENTS[config.muon_coefficients]
+        if dtype == "bfloat16":
+            muon.iteration_dtype = torch.bfloat16
+        return muon
     groups = decay_groups(model, config.weight_decay)
     return AdamW(groups, config.lr, config.betas, config.eps)
 
@@ -67,10 +85,16 @@ def make_loss(model: TransformerLM, machine: ResolvedMachine) -> LossOf:
     return loss_of
 
 
-def compiled(loss_of: LossOf, device: str) -> LossOf:
+def compiled(loss_of: LossOf, device: str, mode: CompileMode = "default") -> LossOf:
     """Compile a loss function; a failing compiler raises ValueError. Inductor lacks mps."""
-    backend = "aot_eager" if torch.device(device).type == "mps" else "inductor"
-    made: LossOf = torch.compile(loss_of, fullgraph=True, dynamic=False, backend=backend)
+    is_mps = torch.device(device).type == "mps"
+    made: LossOf = torch.compile(
+        loss_of,
+        fullgraph=True,
+        dynamic=False,
+        backend="aot_eager" if is_mps else "inductor",
+        mode=None if is_mps or mode == "default" else mode,
+    )
 
     def checked(x: Tensor, y: Tensor) -> Tensor:
         try:
@@ -121,18 +145,22 @@ def accumulate_gradients(
 
 
 def update(
-    optimizer: AdamW, loss: float, lr: float, max_grad_norm: float, scaler: torch.amp.GradScaler
-) -> float:
+    optimizer: AdamW, loss: Tensor, lr: float, max_grad_norm: float, scaler: torch.amp.GradScaler
+) -> Float[Tensor, ""]:
     """Clip the gradients, step, and clear them; return the global gradient norm before clipping.
 
-    The step is skipped if the loss or the norm is not finite.
+    The step is skipped if the loss or the norm is not finite. A GPU decides that itself: nothing
+    here waits for it, unless the type is float16, whose scaler does. Read loss and norm afterwards.
     """
     scaler.unscale_(optimizer)
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    norm = clip_gradients(parameters, max_grad_norm).item()
+    norm = clip_gradients(parameters, max_grad_norm)
     for group in optimizer.param_groups:
         group["lr"] = lr
-    if math.isfinite(loss) and math.isfinite(norm):
+    is_finite = loss.isfinite() & norm.isfinite()
+    if loss.device.type != "cpu" and not scaler.is_enabled():
+        optimizer.step_if(is_finite)
+    elif is_finite:
         scaler.step(optimizer)
     scaler.update()
     optimizer.zero_grad(set_to_none=True)

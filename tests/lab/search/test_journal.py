@@ -11,6 +11,7 @@ from tilth.files import FileError
 from tilth.lab.search.claims import CLAIMS
 from tilth.lab.search.journal import JOURNAL
 from tilth.lab.search.search import Search
+from tilth.runs.metrics import MAX_LOG_BYTES
 
 LR = "optimizer.lr=1e-4..1e-1"
 
@@ -79,6 +80,12 @@ def test_damaged_lines(base, folder, line):
     path = folder / JOURNAL
     path.write_text(f"{line}\n" + path.read_text())
     with pytest.raises(FileError, match=f"{JOURNAL} is not the journal of a search"):
+        list(Search(base, [LR], folder, trials=2).run())
+
+
+def test_a_sparse_journal_is_not_read(base, folder):
+    os.truncate(folder / JOURNAL, MAX_LOG_BYTES + 1)
+    with pytest.raises(FileError, match="more than the limit of 1,073,741,824"):
         list(Search(base, [LR], folder, trials=2).run())
 
 

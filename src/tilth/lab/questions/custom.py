@@ -25,7 +25,7 @@ from typing import Annotated, Any
 
 from tilth.config.overrides import changed
 from tilth.config.training import TrainingConfig
-from tilth.files import FileError, StrPath, read_toml
+from tilth.files import StrPath, read_toml, refuse_invalid
 from tilth.formatting import join_words
 from tilth.lab.question import SEEDS, Findings, Question
 from tilth.lab.trials import (
@@ -75,7 +75,7 @@ class CustomFile:
 def read_custom(path: StrPath) -> CustomFile:
     """Read a file, and check it as far as that needs no data."""
     values = read_toml(path)
-    try:
+    with refuse_invalid(path, "is not a question", "correct it"):
         if "name" in values:
             raise ValueError("'name' is not a key of a question; name the file.")
         # TOML makes nested tables of dotted names
@@ -84,9 +84,6 @@ def read_custom(path: StrPath) -> CustomFile:
         if isinstance(trials := values.get("trials"), list):
             values["trials"] = [_flat(trial) for trial in trials]
         return read(CustomFile, {"name": Path(path).stem, **values}, "a question")
-    except ValueError as error:
-        problem = f"is not a question ({str(error).rstrip('.')})"
-        raise FileError(path, problem, "correct it") from None
 
 
 def _flat(table: Any) -> Any:  # noqa: ANN401, checked later

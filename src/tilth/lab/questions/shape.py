@@ -7,11 +7,10 @@ Depth and vocabulary are compared at equal FLOPs, the context length at equal to
 from dataclasses import replace
 from pathlib import Path
 
-from tilth.accounting import training_flops
 from tilth.config.overrides import changed
 from tilth.config.training import TrainingConfig
 from tilth.data import open_data
-from tilth.lab.question import Findings, Sweep, Tell, at_equal_flops
+from tilth.lab.question import Findings, Sweep, Tell, at_equal_flops, step_flops
 from tilth.lab.texts import retokenize
 from tilth.lab.trials import PlannedTrial, Results, TrialGroup
 from tilth.schema import check_int
@@ -48,7 +47,7 @@ class Depth(ShapeSweep):
             layers: at_equal_flops(config, self.base)
             for layers, config in nearest.items()
             # Heads are whole, so very deep models cannot be narrow enough: they cost more.
-            if _cost(config) < 1.5 * _cost(self.base)
+            if step_flops(config) < 1.5 * step_flops(self.base)
         }
         return self.along_axis("layers-{0}", "{0} x {1.model.d_model}", configs)
 
@@ -69,11 +68,7 @@ def _deep(base: TrainingConfig, layers: int) -> TrainingConfig:
     widths = [heads * base.model.d_head for heads in range(1, 64)]
     shapes = [{"model.num_layers": layers, "model.d_model": width} for width in widths]
     configs = [changed(base, shape) for shape in shapes]
-    return min(configs, key=lambda config: abs(_cost(config) - _cost(base)))
-
-
-def _cost(config: TrainingConfig) -> int:
-    return training_flops(config.model, 1)
+    return min(configs, key=lambda config: abs(step_flops(config) - step_flops(base)))
 
 
 class Context(ShapeSweep):

@@ -10,10 +10,11 @@ import numpy as np
 
 from tilth.config.training import Count, MachineConfig
 from tilth.errors import import_extra
-from tilth.files import FileError, checked
+from tilth.files import FileError, checked, read_bytes
 from tilth.lab.search.claims import locked
 from tilth.lab.search.findings import SearchTrial
 from tilth.lab.search.space import Choice, Values, Varied
+from tilth.runs.metrics import MAX_LOG_BYTES
 
 JOURNAL, STUDY = "search.journal", "search"
 FEWEST_FINISHED = 5  # trials, before one can be worse than half of them
@@ -183,7 +184,7 @@ class _JournalLock:
 def _truncate_torn_line(path: Path) -> None:
     """Remove a line that a killed process or a full disk left torn: Optuna would fail on it."""
     with locked(path):
-        content = path.read_bytes()
+        content = read_bytes(path, MAX_LOG_BYTES)
         if content and not content.endswith(b"\n"):
             with path.open("r+b") as file:
                 file.truncate(content.rfind(b"\n") + 1)
