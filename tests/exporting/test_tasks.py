@@ -54,6 +54,7 @@ def test_scores_equal_those_of_the_model(model):
     for start in (1, 3, 2, len(ids) - 1):  # the cache is reused in every order
         total, _ = scorer.score(ids[:start], ids[start:])
         assert total == pytest.approx(sum(scored[start - 1 :]), abs=1e-4)
+        scorer.score([ids[0], 7, 8, 9, 10, 11], [12, 13])  # another context, longer than shared
 
 
 def test_long_contexts_keep_their_end(model):
