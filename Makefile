@@ -31,12 +31,13 @@ endif
 
 env: .venv/dev.stamp build/core/tests.stamp
 
+# setuptools builds the packages of lm_eval that have no wheels.
 .venv/tools.stamp: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "tilth needs Python 3.11 or newer: run make PYTHON=python3.11"; exit 1; }
 	@echo "Creating the environment .venv, once. torch alone is about 200 MB: this takes a minute or two."
 	$(PYTHON) -m venv .venv
-	$(BIN)/$(PIP) scikit-build-core nanobind cmake ninja
+	$(BIN)/$(PIP) scikit-build-core nanobind cmake ninja setuptools
 	@touch $@
 
 # Editable installs: Python files are used in place; a change to the C++ core triggers a rebuild.
