@@ -331,6 +331,18 @@ def flat(values: Mapping[str, Any], table: str = "") -> dict[str, Any]:
     return found
 
 
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Nest values by dotted name into tables; the inverse of `flat`."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        *tables, field_name = name.split(".")
+        inner = found
+        for table in tables:
+            inner = inner.setdefault(table, {})
+        inner[field_name] = value
+    return found
+
+
 def json_schema(kind: type[Any]) -> dict[str, Any]:
     """Return the JSON schema (draft 2020-12) of a dataclass, for editors. None is a missing key."""
     dialect = "https://json-schema.org/draft/2020-12/schema"

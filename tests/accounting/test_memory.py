@@ -115,7 +115,7 @@ def test_peak(changes, microbatch_size, optimizer, num_microbatches):
 
 
 @pytest.mark.skipif(
-    not machine._cpu_has_bfloat16(),
+    not machine.cpu_has_bfloat16(),
     reason="other CPUs copy to float32, and `train` refuses bfloat16 there",
 )
 @pytest.mark.parametrize(

@@ -261,7 +261,8 @@ def test_fast_path_is_as_accurate_as_the_definition(changes, dtype):
         # add up as a random walk to about 5 eps. Without norms the residual stream grows, and so
         # do they.
         assert error < (100 if model.config.norm == "none" else 20) * torch.finfo(dtype).eps
-        assert fast_error < 3 * error
+        # Sums with cancellation, as in gradients of biases: the definition may err by luck less.
+        assert fast_error < 3 * max(error, 2 * torch.finfo(dtype).eps)
 
 
 @both_paths

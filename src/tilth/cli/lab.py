@@ -139,7 +139,7 @@ def scaling(
 
     Examples:
         tilth lab scaling --data data/stories --budget 1h
-        tilth lab scaling --data data/stories --predict tinystories --predict tinystories:41M
+        tilth lab scaling --data data/stories --predict tinystories:41M
     """
     from tilth.lab import plan
 

@@ -29,17 +29,11 @@ def field_names() -> list[str]:
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
     """Return the config with the given values, by dotted name; dependent values are derived."""
     known = field_names()
-    values: dict[str, Any] = {}
-    for name, value in changes.items():
+    for name in changes:
         if name not in known:
             hint = suggestion(name, known)
             raise ValueError(f"there is no {name} in a training config; {hint}")
-        *tables, field = name.split(".")
-        inner = values
-        for table in tables:
-            inner = inner.setdefault(table, {})
-        inner[field] = value
-    return replace(config, **_merged(config, values))
+    return replace(config, **_merged(config, schema.nested(changes)))
 
 
 def _merged(old: object, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from tilth.config.training import Count, MachineConfig
+from tilth.config.training import Count, MachineConfig, TrainingConfig
 from tilth.errors import import_extra
 from tilth.files import FileError, checked, read_bytes
 from tilth.lab.search.claims import locked
 from tilth.lab.search.findings import SearchTrial
 from tilth.lab.search.space import Choice, Values, Varied
 from tilth.runs.metrics import MAX_LOG_BYTES
+from tilth.schema import nested
 
 JOURNAL, STUDY = "search.journal", "search"
 FEWEST_FINISHED = 5  # trials, before one can be worse than half of them
@@ -71,14 +72,18 @@ class Journal:
             problem = f"is not the journal of a search ({type(error).__name__}: {error})"
             raise FileError(self.path, problem, HINT) from error
 
-    def begun(self) -> tuple[dict[str, Any], SearchPlan] | None:
-        """Return the settings and the plan, if the search has begun."""
+    def begun(self) -> tuple[TrainingConfig, Any, SearchPlan] | None:
+        """Return the base config, the varied values and the plan, if the search has begun."""
         # Both are complete once the first trial exists.
         if not self.trials():
             return None
         study = checked(_Study, self._study.user_attrs, self.path)
         self._prune(study.plan.steps)
-        return study.asked, study.plan
+        asked = {"data": "", **study.asked}
+        vary = asked.pop("vary", None)
+        with self._reading():  # options that a search of an older version lacks take their defaults
+            config = TrainingConfig.from_dict(nested(asked))
+        return config, vary, study.plan
 
     def begin(self, asked: Values, plan: SearchPlan, first: Values) -> None:
         """Save the settings and the plan, and enqueue the first trial."""

@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import IO, Any
 
 from tilth.config.overrides import changed
-from tilth.config.training import TrainingConfig
+from tilth.config.training import TrainingConfig, differences
 from tilth.data import open_data
 from tilth.files import FileError, StrPath
 from tilth.formatting import format_duration, scientific
@@ -159,9 +159,10 @@ class Search:
         asked = {**flat(self.own.to_dict()), "vary": list(self.vary)}
         del asked["data"]  # it may have moved; the runs know its fingerprint
         if (found := journal.begun()) is not None:
-            then, plan = found
-            pairs = {n: (then.get(n), asked.get(n)) for n in sorted(then.keys() | asked.keys())}
-            changes = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+            old, vary, plan = found
+            changes = differences(old, self.own)
+            if vary != asked["vary"]:
+                changes["vary"] = vary, asked["vary"]
             refuse_changes(f"{self.folder} is a search with", changes)
             return plan
         plan = self.plan()
