@@ -125,7 +125,11 @@ Encoder::Encoder(const EncoderOptions& options)
   }
   // Ids follow the order of training, so low ids are frequent: add them to the table first.
   const std::vector<char> stay_whole = find_kept_tokens(options);
+  constexpr std::size_t ahead = 16;  // to overlap the cache misses
   for (std::uint32_t id = 0; id < places.size(); ++id) {
+    if (id + ahead < places.size() && places[id + ahead] != no_token) {
+      table_.prefetch(tokens[places[id + ahead]].bytes);
+    }
     if (places[id] == no_token) continue;
     const std::string_view bytes = tokens[places[id]].bytes;
     if (stay_whole[places[id]] != 0) {
