@@ -54,6 +54,7 @@ def model(folder):
 def client(folder):
     paths = [folder / "plain", folder / "chatty"]
     models = Models(paths, partial(load, threads=1), rows=4, queue=8)
-    app = make_app(models, limits=Limits(max_tokens=200, seconds=30.0))
+    limits = Limits(max_tokens=200, seconds=30.0)
+    app = make_app(models, limits=limits, has_pages=True)
     with TestClient(app, base_url=HOST, raise_server_exceptions=False) as client:
         yield client

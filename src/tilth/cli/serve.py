@@ -46,17 +46,12 @@ def serve(
         tilth serve runs/first
         tilth serve runs/first runs/second --port 9000 --slots 64 --quantize int8
     """
-    from tilth.errors import import_extra
-
-    for package in ("starlette", "uvicorn"):
-        import_extra(package, "A server")
+    check_server(port, slots)
     from tilth.generation import load
     from tilth.schema import AT_LEAST_1, POSITIVE, Range, check_float, check_int
     from tilth.studio import serve as serve_models
     from tilth.studio.completions import Limits
 
-    check_int("port", port, Range(at_least=0, at_most=65535))
-    check_int("slots", slots, Range(at_least=1, at_most=256))
     check_int("queue", queue, Range(at_least=0, at_most=100_000))
     check_int("max_tokens", max_tokens, AT_LEAST_1)
     check_float("max_seconds", max_seconds, POSITIVE)
@@ -74,3 +69,14 @@ def serve(
         limits=Limits(max_tokens, max_seconds),
         tell=say,
     )
+
+
+def check_server(port: int, slots: int) -> None:
+    """Check the options that `serve` and `studio` share, and that their extra is installed."""
+    from tilth.errors import import_extra
+    from tilth.schema import Range, check_int
+
+    for package in ("starlette", "uvicorn"):
+        import_extra(package, "A server")
+    check_int("port", port, Range(at_least=0, at_most=65535))
+    check_int("slots", slots, Range(at_least=1, at_most=256))

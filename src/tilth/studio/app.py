@@ -17,6 +17,7 @@ from tilth.studio.errors import RequestError
 from tilth.studio.metrics import Metrics
 from tilth.studio.models import Models
 from tilth.studio.openai import error_body
+from tilth.studio.pages import Pages, static_files
 from tilth.studio.security import LOOPBACK, Guard
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,7 @@ def make_app(
     hosts: Iterable[str] = LOOPBACK,
     token: str | None = None,
     limits: Limits | None = None,
+    has_pages: bool = False,
 ) -> Starlette:
     """Return the application that serves models.
 
@@ -38,6 +40,7 @@ def make_app(
         hosts: Host names under which the server is reached.
         token: The required bearer token; default: none.
         limits: Limits of a request.
+        has_pages: Whether to offer the pages of the studio besides the API.
 
     """
     metrics = Metrics()
@@ -83,8 +86,15 @@ def make_app(
 
         return Route(path, endpoint, methods=[method])
 
+    pages: list[Route] = []
+    if has_pages:
+        read, shown = Pages(handlers).handlers(), static_files()
+        pages += [counted(path, handler, "POST") for path, handler in read.items()]
+        pages += [counted(path, handler, "GET") for path, handler in shown.items()]
+
     return Starlette(
         routes=[
+            *pages,
             counted("/v1/models", list_models, "GET"),
             counted("/v1/models/{model_id}", get_model, "GET"),
             counted("/v1/completions", handlers.complete, "POST"),

@@ -71,7 +71,7 @@ class Completions:
     async def complete(self, request: Request) -> Response:
         """Answer `/v1/completions`."""
         asked = await _read(request, CompletionRequest)
-        model_id, engine = await self._engine(asked.model)
+        model_id, engine = await self.engine(asked.model)
         with invalid():
             prompts = [engine.model.prompt_ids(each) for each in asked.prompts()]
         echoes = [
@@ -93,12 +93,15 @@ class Completions:
                 tokenizer = engine.model.tokenizer
                 logprobs = openai.completion_logprobs(tokenizer, tokens, text.num_characters)
                 text.num_characters += sum(map(len, logprobs["tokens"]))
-            return {
+            said = {
                 "index": text.index,
                 "text": new,
                 "logprobs": logprobs,
                 "finish_reason": text.finish_reason,
             }
+            if asked.return_token_ids:
+                said["token_ids"] = [token.id for token in tokens]
+            return said
 
         def event(text: _Text, part: Part, *, is_first: bool) -> dict[str, Any]:
             if is_first:  # with the echoed prompt, whose tokens are there already
@@ -110,7 +113,11 @@ class Completions:
             asked,
             engine,
             texts,
-            self._options(asked, max_tokens, asked.logprobs),
+            self._options(
+                asked,
+                max_tokens,
+                0 if asked.logprobs is None and asked.return_token_ids else asked.logprobs,
+            ),
             openai.envelope("text_completion", model_id),
             whole=lambda text: choice(text, text.text, text.tokens),
             event=event,
@@ -119,7 +126,7 @@ class Completions:
     async def chat(self, request: Request) -> Response:
         """Answer `/v1/chat/completions`."""
         asked = await _read(request, ChatRequest)
-        model_id, engine = await self._engine(asked.model)
+        model_id, engine = await self.engine(asked.model)
         model = engine.model
         template = model.tokenizer.chat_template
         if template is None:
@@ -175,7 +182,8 @@ class Completions:
             event=event,
         )
 
-    async def _engine(self, name: str | None) -> tuple[str, Engine]:
+    async def engine(self, name: str | None) -> tuple[str, Engine]:
+        """Return the id and the engine of a model; load it if needed."""
         ids = self.models.ids
         model_id = ids[0] if name is None and len(ids) == 1 else name
         if model_id not in ids:
@@ -304,8 +312,8 @@ class Completions:
                     self.metrics.add(len(text.prompt_ids), job.num_tokens, job.first_token_seconds)
 
 
-async def _read(request: Request, kind: type[Any]) -> Any:  # noqa: ANN401, of that kind
-    """Read and validate a body; slow and long ones are refused."""
+async def read_body(request: Request) -> bytes:
+    """Read the body of a request; slow and long ones are refused."""
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):
@@ -315,8 +323,13 @@ async def _read(request: Request, kind: type[Any]) -> Any:  # noqa: ANN401, of t
                     raise RequestError(413, f"the body may have at most {MAX_BODY_BYTES:,} bytes.")
     except TimeoutError:
         raise RequestError(408, "the body took too long to arrive.") from None
+    return bytes(body)
+
+
+async def _read(request: Request, kind: type[Any]) -> Any:  # noqa: ANN401, of that kind
+    body = await read_body(request)
     with invalid():
-        return openai.read_request(kind, bytes(body))
+        return openai.read_request(kind, body)
 
 
 async def _collect(parts: AsyncGenerator[tuple[_Text, Part]]) -> None:

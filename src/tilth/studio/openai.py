@@ -105,6 +105,7 @@ class CompletionRequest(_Request):
     logprobs: Annotated[int, Range(at_least=0, at_most=MAX_LOGPROBS)] | None = None
     best_of: Annotated[int, Range(at_least=1)] | None = None
     suffix: Text | None = None
+    return_token_ids: bool | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -29,6 +29,7 @@ def serve(
     rows: int = 16,
     queue: int = 256,
     limits: Limits | None = None,
+    has_pages: bool = False,
     tell: Callable[[str], None] = print,
 ) -> None:
     """Serve models until Ctrl-C or SIGTERM.
@@ -43,6 +44,7 @@ def serve(
         rows: Sequences that each model decodes at once.
         queue: Requests that may wait for each model.
         limits: Limits of a request.
+        has_pages: Whether to offer the pages of the studio besides the API.
         tell: Receives the lines that say where the server listens.
 
     """
@@ -56,7 +58,7 @@ def serve(
     port = listener.getsockname()[1]
     shown = f"[{host}]" if ":" in host else host
     config = uvicorn.Config(
-        make_app(models, hosts=names, token=token, limits=limits),
+        make_app(models, hosts=names, token=token, limits=limits, has_pages=has_pages),
         http=_protocol(),
         ws="none",
         lifespan="on",
@@ -68,7 +70,7 @@ def serve(
         timeout_graceful_shutdown=5,
     )
     tell(f"models   {', '.join(models.ids)}")
-    tell(f"address  http://{shown}:{port}/v1")
+    tell(f"address  http://{shown}:{port}{'' if has_pages else '/v1'}")
     with listener:
         uvicorn.Server(config).run(sockets=[listener])
 
