@@ -118,6 +118,11 @@ def test_run_without_steps(tmp_path):
     assert names_in(tmp_path) == {"report.html", "report.md"}  # no curves
 
 
+def test_a_log_with_negative_losses(tmp_path):
+    make_run(tmp_path / "run", [record(1, -5.0, bits=2.0), record(2, -6.0)])
+    save_report(read_report([tmp_path / "run"]), tmp_path / "report.html")
+
+
 def test_curves_are_drawn(tmp_path):
     """The colours of both runs cover more than the legend, although a third run diverged."""
     make_run(tmp_path / "a", falling(40, 2.0), config_of(1e-3))
