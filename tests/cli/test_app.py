@@ -236,6 +236,7 @@ def test_terminal_text_is_escaped_and_rich_output_is_not():
             "tilth: out of memory (cannot allocate 64 bytes); take a smaller model",
         ),
         (ModuleNotFoundError("no", name="torch.nn"), 2, "tilth: this needs torch, which is not"),
+        (ImportError("no b", name="torch.a"), 2, "tilth: torch cannot be imported (no b); install"),
         (RuntimeError("Symlink loop from 'a'"), 2, "tilth: Symlink loop from 'a'; remove the"),
         (KeyError("config"), 70, "tilth: internal error (KeyError: 'config'); this is a bug"),
         (RecursionError("deep"), 70, "tilth: internal error (RecursionError: deep)"),
