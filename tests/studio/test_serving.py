@@ -1,7 +1,9 @@
 """A real server: the verb, OpenAI's client, clients that leave or stall, many at once."""
 
 import concurrent.futures
+import json
 import os
+import random
 import re
 import signal
 import socket
@@ -159,3 +161,65 @@ def test_other_addresses_need_a_token(folder):
         child.terminate()
         child.wait(20)
         child.stderr.close()
+
+
+LM_EVAL = """
+import json, sys
+import lm_eval.evaluator, lm_eval.tasks
+from lm_eval.tasks._yaml_loader import load_yaml
+from tilth.exporting.evaluation_harness import harness_model
+import tilth
+folder, exported, address, *files = sys.argv[1:]
+def run(model, **options):
+    return lm_eval.evaluator.simple_evaluate(
+        model=model, tasks=[load_yaml(f, resolve_func=True) for f in files], bootstrap_iters=100,
+        task_manager=lm_eval.tasks.TaskManager(include_defaults=False), **options)["results"]
+arguments = f"base_url={address}/completions,model=plain,tokenizer={exported},num_concurrent=2"
+theirs = run("local-completions", model_args=arguments + ",max_length=64")
+ours = run(harness_model(tilth.load(folder)))
+print("RESULT " + json.dumps([theirs, ours], default=str))
+"""
+CHOICE = """
+task: local_choice
+dataset_path: json
+dataset_kwargs: {{data_files: {{test: {folder}/choice.jsonl}}}}
+test_split: test
+output_type: multiple_choice
+doc_to_text: "{{{{question}}}}"
+doc_to_target: "{{{{answer}}}}"
+doc_to_choice: "{{{{choices}}}}"
+metric_list:
+  - {{metric: acc}}
+  - {{metric: acc_norm}}
+"""
+
+
+@pytest.mark.slow  # importing lm-eval and its libraries takes 15 s
+def test_lm_eval_gives_the_same_numbers_over_http(server, folder, tmp_path):
+    chance = random.Random(0)
+    words = ["the", "mouse", "ran", "home", "and", "was", "happy"]
+    with (tmp_path / "choice.jsonl").open("w") as file:
+        for _ in range(20):
+            choices = [" " + " ".join(chance.choices(words, k=2)) for _ in range(3)]
+            row = {"question": " ".join(chance.choices(words, k=4)), "choices": choices}
+            file.write(json.dumps({**row, "answer": chance.randrange(3)}) + "\n")
+    task = tmp_path / "choice.yaml"
+    task.write_text(CHOICE.format(folder=tmp_path))
+    exported = tmp_path / "exported"
+    assert tilth("export", folder / "plain", "--to", "hf", "--out", exported).returncode == 0
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+    environment |= {"HF_HOME": str(tmp_path / "home"), "OMP_NUM_THREADS": "1"}
+    words = [folder / "plain", exported, f"http://127.0.0.1:{server}/v1", task]
+    done = subprocess.run(
+        [sys.executable, "-c", LM_EVAL, *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    line = next(each for each in done.stdout.splitlines() if each.startswith("RESULT "))
+    theirs, ours = json.loads(line.removeprefix("RESULT "))
+    for name in ("acc,none", "acc_norm,none"):
+        assert theirs["local_choice"][name] == ours["local_choice"][name]

@@ -2,6 +2,7 @@
 
 import asyncio
 import ipaddress
+import logging
 import secrets
 import socket
 from collections.abc import Callable
@@ -69,6 +70,7 @@ def serve(
         timeout_keep_alive=30,
         timeout_graceful_shutdown=5,
     )
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # not a line per malformed request
     tell(f"models   {', '.join(models.ids)}")
     tell(f"address  http://{shown}:{port}{'' if has_pages else '/v1'}")
     with listener:
