@@ -289,6 +289,28 @@ def test_training_starts_from_an_exported_folder(run, exported, stories, tmp_pat
     assert "omit --model.d_ff" in refuse(*words[:5], tmp_path / "x", *words[6:], "--model.d-ff", 8)
 
 
+def test_command_of_the_card_trains_again(exported, stories, tmp_path):
+    """From the config in the card's folder, with and without --init: the same bits."""
+    shape = ("--model.d-model", 32, "--model.num-layers", 1, "--model.num-heads", 2)
+    words = ("--steps", 2, "--batch-size", 2, "--machine.threads", 1, "--machine.no-compile")
+    words += ("--watch.sample-every", 0, "--data", stories.folder)
+    for name, given in (("random", shape), ("tuned", ("--init", exported))):
+        run, out = tmp_path / name, tmp_path / f"{name}-hf"
+        succeed("train", "tiny", *words, *given, "--out", run)
+        succeed("export", run, "--to", "hf", "--out", out)
+        card = (out / "README.md").read_text()
+        line = next(line for line in card.splitlines() if line.startswith("tilth train"))
+        values = {"training_config.toml": out / "training_config.toml", "DATA": stories.folder}
+        values |= {"RUN": tmp_path / f"{name}-again", "MODEL": exported}
+        succeed(*(values.get(word, word) for word in line.split()[1:]))
+        one, two = (
+            folder / "checkpoints" / "step-000002" / "model.safetensors"
+            for folder in (run, tmp_path / f"{name}-again")
+        )
+        assert one.read_bytes() == two.read_bytes()
+        assert (f"from the weights of `{exported.name}`" in card) == (name == "tuned")
+
+
 def test_stopped_run_resumes_from_its_initial_weights(exported, stories, tmp_path):
     config = replace(
         package.recipes.tiny(stories, steps=3), model=package.load(exported).config, batch_size=2
