@@ -74,7 +74,9 @@ def test_step_of_the_checkpoint(run, tmp_path):
     found = package.load(tmp_path / "six").score("Once upon a time")
     assert found == package.load(run, step=6).score("Once upon a time")
     assert found != package.load(run, step=12).score("Once upon a time")
-    assert "| steps | 6 |" in (tmp_path / "six" / "README.md").read_text()
+    card = (tmp_path / "six" / "README.md").read_text()
+    assert "| steps | 6 |" in card
+    assert "The curves are of the whole run, of 12 steps." in card
     checkpoint = run / "checkpoints" / "step-000006"
     package.export(checkpoint, tmp_path / "again")
     one, two = (tmp_path / name / "model.safetensors" for name in ("six", "again"))

@@ -102,6 +102,8 @@ def _training(folder: Path, run: Run, weights_path: Path) -> list[str]:
     parts = ["## Training data\n\n" + _data_text(run), "## Training\n\n" + _table(rows)]
     if _write_curves(folder, run):
         parts.append(f"![Loss over steps and time]({CURVES})")
+        if step < records[-1].step:
+            parts.append(f"The curves are of the whole run, of {records[-1].step:,} steps.")
     parts.append(f"{begin}:\n\n```sh\n{command}\n```")
     return parts
 
