@@ -476,3 +476,23 @@ assert model.generate_batch(["Once", "a"], max_tokens=5)
 sys.exit("torch" in sys.modules)
 """
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_batched_scores_equal_those_of_one_text(make_model, load, tokenizer):
+    """Texts shorter and longer than the context of 24, and an empty one."""
+    torch_model = make_model()
+    model = load(torch_model)
+    texts = ["a cat sat", "", "x" * 23, "the dog " * 20, *(f"text {i}" for i in range(20))]
+    batch = model.score_batch(texts)
+    assert batch == [model.score(text) for text in texts]
+    with_torch = LanguageModel.from_model(torch_model, tokenizer)
+    for text, scored, reference in zip(texts, batch, with_torch.score_batch(texts), strict=True):
+        assert [token.id for token in scored] == [token.id for token in reference]
+        assert len(scored) == len(text.encode())
+        found = [token.log_probability for token in scored]
+        slow = [token.log_probability for token in model.score(text, alternatives=1)]
+        assert found == pytest.approx(slow, abs=1e-6)
+        assert found == pytest.approx([token.log_probability for token in reference], abs=1e-4)
+    assert model.score_batch([]) == []
+    with pytest.raises(ValueError, match="takes a list of texts"):
+        model.score_batch("text")

@@ -21,7 +21,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -30,13 +30,16 @@ from tilth.schema import AT_LEAST_1, Length, Range
 from tilth.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Float32
+    from jaxtyping import Float, Float32, Float64
 
     Logits = Float32[np.ndarray, "rows ids vocab_size"]
 
 PastContext = Literal["slide", "stop"]
 StopReason = Literal["end token", "limit", "stop string", "context"]
 SCORED_TOKENS = 64  # whose logits are in memory at once
+MAX_GROUP_TOKENS = 4096
+"""Tokens that are scored in one call: a reading of the weights serves 64, and the last may serve
+fewer. The caches of all are in memory."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,16 @@ class Decoder(Protocol):
 
     def truncate(self, row: int, length: int) -> None:
         """Keep the first `length` ids of a row only."""
+
+
+@runtime_checkable
+class ScoringDecoder(Decoder, Protocol):
+    """A decoder that computes log-probabilities itself, for several rows at once."""
+
+    def score(
+        self, ids: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], vocab_size: int
+    ) -> Float64[np.ndarray, "rows ids"]:
+        """Append ids to each row; return the log-probabilities of targets after its last ids."""
 
 
 class Continuation:
@@ -204,24 +217,80 @@ def scored_token(
     return ScoredToken(token_id, float(wide[token_id] - log_total), tuple(alternatives))
 
 
+class Window(NamedTuple):
+    """The ids that a decoder reads, and the ids after the last of them, which are scored."""
+
+    ids: Sequence[int]
+    targets: Sequence[int]
+
+
+def windows(ids: Sequence[int], context_length: int) -> Iterator[Window]:
+    """Yield windows in which every id but the first is a target once.
+
+    A target follows at least half a context, or all ids before it.
+
+    >>> [tuple(window) for window in windows([5, 6, 7, 8, 9], context_length=3)]
+    [([5, 6, 7], [6, 7, 8]), ([7, 8], [9])]
+    """
+    start, place = 0, 0
+    while place < len(ids) - 1:
+        end = min(start + context_length, len(ids) - 1)
+        yield Window(ids[start:end], ids[place + 1 : end + 1])
+        place = end
+        start += max(1, context_length - context_length // 2)
+
+
 def score_ids(
     decoder: Decoder, ids: Sequence[int], context_length: int, vocab_size: int, alternatives: int
 ) -> list[ScoredToken]:
-    """Score every id but the first, after at least half a context or after all ids before it."""
+    """Score every id but the first, with alternatives."""
     scored: list[ScoredToken] = []
-    start = 0  # of the window that the decoder reads
-    while (place := len(scored)) < len(ids) - 1:
+    for window in windows(ids, context_length):
         decoder.truncate(0, 0)
-        if place > start:
-            decoder.extend([ids[start:place]])
+        unscored = len(window.ids) - len(window.targets)
+        if unscored:
+            decoder.extend([window.ids[:unscored]])
         # In parts, as the logits of a whole context may be large.
-        end = min(start + context_length, len(ids) - 1)
-        for first in range(place, end, SCORED_TOKENS):
-            last = min(first + SCORED_TOKENS, end)
-            rows = decoder.extend([ids[first:last]], every=True)[0, :, :vocab_size]
-            for logits, token_id in zip(rows, ids[first + 1 : last + 1], strict=True):
+        for first in range(0, len(window.targets), SCORED_TOKENS):
+            targets = window.targets[first : first + SCORED_TOKENS]
+            read = window.ids[unscored + first : unscored + first + len(targets)]
+            rows = decoder.extend([read], every=True)[0, :, :vocab_size]
+            for logits, token_id in zip(rows, targets, strict=True):
                 scored.append(scored_token(logits, token_id, alternatives))
-        start += max(1, context_length - context_length // 2)
+    return scored
+
+
+def score_texts(
+    decoder: Decoder,
+    texts: Sequence[Sequence[int]],
+    context_length: int,
+    vocab_size: int,
+    rows: int = 1,
+) -> list[list[ScoredToken]]:
+    """Score every id but the first of each text, in a decoder of `rows` rows."""
+    if not isinstance(decoder, ScoringDecoder):
+        return [score_ids(decoder, ids, context_length, vocab_size, 0) for ids in texts]
+    scored: list[list[ScoredToken]] = [[] for _ in texts]
+    group: list[tuple[int, Window]] = []  # the text of each window
+
+    def score_group() -> None:
+        read = [window.ids for _, window in group] + [[]] * (rows - len(group))
+        targets = [window.targets for _, window in group] + [[]] * (rows - len(group))
+        for row in range(rows):
+            decoder.truncate(row, 0)
+        found = decoder.score(read, targets, vocab_size)
+        for (text, window), numbers in zip(group, found.tolist(), strict=False):
+            scored[text] += map(ScoredToken, window.targets, numbers)
+        group.clear()
+
+    for text, ids in enumerate(texts):
+        for window in windows(ids, context_length):
+            num_tokens = len(window.ids) + sum(len(each.ids) for _, each in group)
+            if len(group) == rows or (group and num_tokens > MAX_GROUP_TOKENS):
+                score_group()
+            group.append((text, window))
+    if group:
+        score_group()
     return scored
 
 
