@@ -55,6 +55,9 @@ class GenerationOptions(Sampling):
         allow_special: Encode special tokens in the prompt as special tokens, not as text.
         alternatives: Record the log-probability of each token and of this many likeliest tokens
             in its place, in `TextStream.scored_tokens`. Default: record nothing.
+        drafts: Read up to 8 tokens that followed the same three tokens before, together with the
+            last token, and keep those that are drawn. The text is the same: it pays where a text
+            repeats itself. Used for one text in the native decoder.
 
     """
 
@@ -64,6 +67,7 @@ class GenerationOptions(Sampling):
     past_context: PastContext = "slide"
     allow_special: bool = False
     alternatives: Annotated[int, Range(at_least=0)] | None = None
+    drafts: bool = False
 
 
 class Decoder(Protocol):
@@ -78,12 +82,37 @@ class Decoder(Protocol):
 
 @runtime_checkable
 class ScoringDecoder(Decoder, Protocol):
-    """A decoder that computes log-probabilities itself, for several rows at once."""
+    """A decoder that computes log-probabilities itself, for several rows at once.
+
+    The bits of its logits do not depend on how ids are split into calls, so drafts are exact.
+    """
 
     def score(
         self, ids: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], vocab_size: int
     ) -> Float64[np.ndarray, "rows ids"]:
         """Append ids to each row; return the log-probabilities of targets after its last ids."""
+
+
+class Drafter:
+    """Predicts the next ids of a context: those after the last occurrence of its last three ids.
+
+    >>> Drafter().draft([1, 2, 3, 4, 5, 1, 2, 3], at_most=2)
+    [4, 5]
+    """
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[int, ...], int] = {}  # the place after each three ids
+        self._known = 0  # ids whose places are known
+
+    def draft(self, context: Sequence[int], at_most: int) -> list[int]:
+        """Return at most 8 ids; the context has grown since the last call, or slid."""
+        if len(context) < self._known:
+            self._places, self._known = {}, 0
+        for end in range(max(3, self._known), len(context)):
+            self._places[tuple(context[end - 3 : end])] = end
+        self._known = len(context)
+        place = self._places.get(tuple(context[-3:]))
+        return [] if place is None else list(context[place : place + min(8, at_most)])
 
 
 class Continuation:
@@ -111,6 +140,19 @@ class Continuation:
         self.num_tokens = 0
         self.stop_reason: StopReason | None = None
         self._start, self._context_length, self._end_id = len(prompt), context_length, end_id
+        self._drafter = Drafter()
+
+    def draft(self) -> list[int]:
+        """Return the ids that may follow the context, as they followed its last ids before."""
+        if not self.options.drafts or len(self.unread) != 1:
+            return []
+        return self._drafter.draft(
+            self.context,
+            min(
+                self._context_length - len(self.context),
+                self.options.max_tokens - self.num_tokens - 1,
+            ),
+        )
 
     def choose(self, logits: Float32[np.ndarray, " vocab_size"]) -> int | None:
         """Choose the next token by the logits after the context; None for the end token."""
@@ -159,6 +201,7 @@ def decode(
     A model may have more logits than its tokenizer has ids: only ids below `vocab_size` are chosen.
     """
     waiting = iter(sequences)
+    takes_drafts = rows == 1 and isinstance(decoder, ScoringDecoder)
     running: dict[int, Continuation] = {}
     while True:
         for row in range(rows):
@@ -174,11 +217,35 @@ def decode(
         for row, sequence in running.items():
             if sequence.unread is sequence.context:  # a prompt, or the half that a slide has kept
                 decoder.truncate(row, 0)
+        if takes_drafts and (draft := running[0].draft()):
+            yield from _choose_drafted(decoder, running[0], draft, vocab_size)
+            continue
         logits = decoder.extend(unread)
         for row, sequence in running.items():
             scores = logits[row, 0, :vocab_size]
             if sequence.unread and (token_id := sequence.choose(scores)) is not None:
                 yield sequence, token_id, scores
+
+
+def _choose_drafted(
+    decoder: Decoder, sequence: Continuation, draft: Sequence[int], vocab_size: int
+) -> Iterator[tuple[Continuation, int, Float32[np.ndarray, " vocab_size"]]]:
+    """Read the last token and a draft; choose tokens while they are those of the draft.
+
+    The bits of the logits do not depend on how ids are split into calls, so the tokens are those
+    that are chosen without a draft.
+    """
+    length = len(sequence.context)  # of ids that are read, once the last token is
+    logits = decoder.extend([[*sequence.unread, *draft]], every=True)[0]
+    for place, scores in enumerate(logits[:, :vocab_size]):
+        token_id = sequence.choose(scores)
+        is_drafted = place < len(draft) and sequence.unread == [draft[place]]
+        if not is_drafted:
+            decoder.truncate(0, length + place)
+        if token_id is not None:
+            yield sequence, token_id, scores
+        if not is_drafted or not sequence.unread:
+            return
 
 
 # --- log-probabilities ----------------------------------------------------------------------------

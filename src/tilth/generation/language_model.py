@@ -155,6 +155,7 @@ class LanguageModel:
         past_context: PastContext = "slide",
         allow_special: bool = False,
         alternatives: int | None = None,
+        drafts: bool = False,
     ) -> TextStream:
         """Continue a prompt; return an iterator over the new text.
 
