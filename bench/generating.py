@@ -59,9 +59,9 @@ class Work:
 
     @property
     def prompt(self) -> list[int]:
-        """The ids of the prompt."""
-        vocab_size = SHAPES[self.shape].vocab_size
-        return [(11 + 7919 * i) % vocab_size for i in range(self.prompt_tokens)]
+        """The ids of the prompt; those of a text to score are letters, as there are no merges."""
+        first, count = (32, 90) if self.scored else (11, SHAPES[self.shape].vocab_size - 11)
+        return [first + 7919 * i % count for i in range(self.prompt_tokens)]
 
 
 ONE, EIGHT, MANY = "1 sequence, {}", "8 sequences", "64 sequences"

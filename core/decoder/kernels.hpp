@@ -109,6 +109,8 @@ extern const Kernels portable_kernels;
 #if defined(__x86_64__)
 extern const Kernels avx2_kernels;
 extern const Kernels avx512_kernels;
+#elif defined(__aarch64__) && defined(__linux__)
+extern const Kernels neon_dot_kernels;
 #endif
 
 }  // namespace tilth::decoder
