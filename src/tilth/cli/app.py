@@ -51,6 +51,8 @@ VERBS = (
     ("runs", "runs:runs", "List runs: state, losses, throughput."),
     ("evaluate", "evaluate:evaluate", "Evaluate a run: loss, perplexity, bits per byte."),
     ("generate", "generate:generate", "Generate text with a run."),
+    ("studio", "studio:studio", "Show models in a browser: tokens, texts, surprise, inside."),
+    ("serve", "serve:serve", "Serve models over HTTP, in OpenAI's shape."),
     ("export", "export:export", "Export a run for transformers, llama.cpp, Ollama or llama2.c."),
     ("import", "export:import_model", "Import a model of Hugging Face or llama2.c."),
     ("report", "report:report", "Write a report of runs and labs, as HTML and Markdown."),
