@@ -110,7 +110,7 @@ def _drive(prepared: "PreparedRun", out: Path) -> None:
     """Train, then print the last evaluation."""
     from tilth.cli.training_view import drive, training_view
 
-    view = training_view(prepared.config)
+    view = training_view(prepared.config, total=lambda: prepared.steps)
     record = drive(prepared, view, f"continue with `tilth resume {out}`")
     if record is not None and (found := record.evaluation) is not None:
         print(
