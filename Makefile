@@ -68,7 +68,7 @@ test-base:
 
 # Needs Debian's chromium, or the browser named by TILTH_CHROMIUM.
 test-browser: env
-	$(BIN)/$(PIP) playwright
+	$(BIN)/$(PIP) playwright axe-playwright-python
 	$(BIN)/python -m pytest -m browser tests/browser $(ARGS)
 
 lint: env

@@ -125,6 +125,16 @@ def test_a_key_may_be_named_like_a_verb(tmp_path):
     assert_one_sentence(done, "none.json")
 
 
+def test_arguments_are_not_json(tmp_path):
+    """cyclopts parses JSON in lists by default, also 2,000 brackets."""
+    (tmp_path / "a.txt").write_text("a story")
+    for path in ('["a.txt"]', "[" * 100 + "]" * 100, "[" * 2000):
+        assert_one_sentence(tilth("corpus", "info", path, cwd=tmp_path), path[:20])
+    (tmp_path / '["a.txt"]').write_text("two<|endoftext|>stories")
+    done = tilth("corpus", "info", '["a.txt"]', "--json", cwd=tmp_path)
+    assert '"documents": 2' in done.stdout
+
+
 @pytest.mark.parametrize(
     ("words", "option"),
     [
@@ -226,6 +236,8 @@ def test_terminal_text_is_escaped_and_rich_output_is_not():
             "tilth: out of memory (cannot allocate 64 bytes); take a smaller model",
         ),
         (ModuleNotFoundError("no", name="torch.nn"), 2, "tilth: this needs torch, which is not"),
+        (ImportError("no b", name="torch.a"), 2, "tilth: torch cannot be imported (no b); install"),
+        (RuntimeError("Symlink loop from 'a'"), 2, "tilth: Symlink loop from 'a'; remove the"),
         (KeyError("config"), 70, "tilth: internal error (KeyError: 'config'); this is a bug"),
         (RecursionError("deep"), 70, "tilth: internal error (RecursionError: deep)"),
     ],
