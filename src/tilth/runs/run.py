@@ -244,13 +244,24 @@ def check_same_config(run: Run, checkpoint: Checkpoint, state: CheckpointState) 
     then = checkpoint.config(state)
     is_extension = checkpoint.step == then.steps == run.config.optimizer.begin_step
     length = ("steps", "optimizer.begin_step", "optimizer.warmup_steps", "optimizer.decay_steps")
+    # A time budget decides the end late (see training/deadline.py). No step has depended on it.
+    is_constant = all(_is_constant_phase(config, checkpoint.step) for config in (then, run.config))
+    end = ("steps", "optimizer.decay_steps")
     for name, (old, new) in differences(then, run.config).items():
         may_change = name == "data" or name.startswith("watch.")
-        if not may_change and not (is_extension and name in length):
+        may_change |= (is_extension and name in length) or (is_constant and name in end)
+        if not may_change:
             raise ValueError(
                 f"{run.folder} was trained with {name} = {old}, and its config now says {new}; "
                 "restore it, or start a new run."
             )
+
+
+def _is_constant_phase(config: ResolvedConfig, step: int) -> bool:
+    """Return whether the learning rate up to `step` does not depend on the number of steps."""
+    optimizer = config.optimizer
+    is_stable = optimizer.schedule == "warmup-stable-decay"
+    return is_stable and step <= config.steps - optimizer.decay_steps
 
 
 def verify_run(run: Run) -> Iterator[tuple[str, str | None]]:
