@@ -1,5 +1,6 @@
 """`tilth lab`: experiments that explain training."""
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -231,19 +232,23 @@ def writeup(
 
     values = {"recipe": recipe, "batch_size": batch_size}
     given = {name: value for name, value in values.items() if value is not None}
-    written = write(
-        data or (),
-        out=out,
-        budget=budget,
-        only=only or (),
-        steps=steps,
-        max_bytes=max_bytes,
-        tell=say,
-        seed=seed,
-        workers=workers,
-        changes=changes(base),
-        **given,
-    )
+    try:
+        written = write(
+            data or (),
+            out=out,
+            budget=budget,
+            only=only or (),
+            steps=steps,
+            max_bytes=max_bytes,
+            tell=say,
+            seed=seed,
+            workers=workers,
+            changes=changes(base),
+            **given,
+        )
+    except (KeyboardInterrupt, SystemExit):  # a signal
+        say(f"tilth: stopped; continue with `{shlex.join(this_command())}`")
+        raise
     print(f"Wrote {', '.join(map(str, written[:2]))}")
 
 

@@ -81,7 +81,7 @@ def _made(setting: Setting) -> Made:
         f"A lower temperature writes text that the model finds likelier and that repeats more: "
         f"{low.bits:.2f} bits per byte and {low.repeated:.0%} repeated {NGRAM}-grams at 0.5, "
         f"{high.bits:.2f} and {high.repeated:.0%} at 1.5."
-        if low.bits < high.bits and low.repeated >= high.repeated
+        if low.bits < high.bits and low.repeated > high.repeated
         else f"Bits per byte and repeated {NGRAM}-grams are {low.bits:.2f} and {low.repeated:.0%} "
         f"at temperature 0.5, {high.bits:.2f} and {high.repeated:.0%} at 1.5."
     )
