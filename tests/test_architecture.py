@@ -60,6 +60,7 @@ WITHOUT_TORCH = {
     "accounting",
     "report",
     "exporting",
+    "studio",
 }
 MODULES_WITHOUT_TORCH = {
     "tilth.data.guarding",

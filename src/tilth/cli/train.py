@@ -9,7 +9,7 @@ from tilth.cli.options import DataFolder, RunFolder
 from tilth.cli.overrides import changes, overrides_of
 from tilth.cli.signals import say
 from tilth.config.model import ModelConfig
-from tilth.config.overrides import changed
+from tilth.config.overrides import changed, omitted
 from tilth.config.training import TrainingConfig
 from tilth.formatting import parse_duration
 
@@ -70,7 +70,7 @@ def train(
         )
     else:
         config = recipe_named(recipe)(opened, size=size, steps=steps, budget_seconds=seconds)
-    config = changed(config, given)
+    config = changed(config, {**omitted(given), **given})
     from tilth.training.initializing import with_shape_of
     from tilth.training.loop import prepare  # imports torch: after the config is checked
 
@@ -110,7 +110,7 @@ def _drive(prepared: "PreparedRun", out: Path) -> None:
     """Train, then print the last evaluation."""
     from tilth.cli.training_view import drive, training_view
 
-    view = training_view(prepared.config)
+    view = training_view(prepared.config, total=lambda: prepared.steps)
     record = drive(prepared, view, f"continue with `tilth resume {out}`")
     if record is not None and (found := record.evaluation) is not None:
         print(

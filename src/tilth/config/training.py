@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from tilth.config.limits import MAX_CONTEXT_LENGTH, MAX_COUNT, MAX_THREADS
 from tilth.config.model import ModelConfig, PlainValues
-from tilth.schema import POSITIVE, Range, Share, Unicode, check, flat
+from tilth.schema import POSITIVE, Range, Share, Unicode, check, flat, unwritten
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -72,6 +72,8 @@ class OptimizerConfig:
     """Momentum of Muon."""
     muon_coefficients: MuonCoefficients = "fixed"
     """Coefficients of Muon's iteration: five times the same, or four optimal ones."""
+    embedding_lr_factor: Positive = unwritten(1.0)  # noqa: RUF009
+    """Learning rate of the token embedding, over that of the other parameters."""
     max_grad_norm: Positive = 1.0
     """Clip the global gradient norm to this value."""
 

@@ -14,6 +14,7 @@ resolved config and the plan; its method `train` starts the training.
 import atexit
 import logging
 import os
+import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from dataclasses import astuple, dataclass, replace
@@ -30,6 +31,7 @@ from tilth.runs.checkpoints import CHECKPOINTS, LEFTOVER, Checkpoint, Checkpoint
 from tilth.runs.metrics import METRICS, SAMPLES, Log, StepRecord
 from tilth.runs.run import Run, check_new_folder, create_run, open_run
 from tilth.runs.state import CheckpointWriter
+from tilth.training.deadline import Deadline
 from tilth.training.initializing import read_initial
 from tilth.training.machine import machine_settings
 from tilth.training.planning import Plan, check_compiler, plan
@@ -52,6 +54,12 @@ class PreparedRun:
     make_run: Callable[[], Run]  # creates the run directory, or updates its config
     plan: Plan | None = None
     initial: ModelFiles | None = None  # the weights of a new run; default random
+    deadline: Deadline | None = None  # of a new run with a time budget
+
+    @property
+    def steps(self) -> int:
+        """Number of steps; a time budget may change it once during the training."""
+        return (self.config if self.deadline is None else self.deadline.config).steps
 
     def train(self) -> Steps:
         """Train from the newest checkpoint, or from step 0, to the last step."""
@@ -94,6 +102,7 @@ def prepare(
     `data` is the data folder of the config, if it is open already. The run is planned if the config
     leaves a value open, or with `measure`.
     """
+    began = time.monotonic()
     folder = Path(out)
     check_new_folder(folder)
     data = open_data(config.data) if data is None else data
@@ -116,9 +125,18 @@ def prepare(
     resolved = replace(resolved, data=str(data.folder.resolve()))
     # Absolute: the working directory may change before the first step.
     make_run = partial(
-        create_run, folder.absolute(), resolved, tokenizer, data.fingerprint, data.end_token
+        create_run,
+        folder.absolute(),
+        resolved,
+        tokenizer,
+        data.fingerprint,
+        data.end_token,
+        "" if init is None else Path(init).resolve().name,
     )
-    return PreparedRun(resolved, data, make_run, planned, initial)
+    deadline = None
+    if config.steps is None and config.budget_seconds is not None:
+        deadline = Deadline(began + config.budget_seconds, resolved)
+    return PreparedRun(resolved, data, make_run, planned, initial, deadline)
 
 
 def prepare_resume(folder: StrPath, *, data: StrPath | None = None) -> PreparedRun:
@@ -231,7 +249,8 @@ def _steps(prepared: PreparedRun) -> Steps:
             samples.sync()
             session.save(writer, record.evaluation)
 
-        for x, y in batches.read(session.step, config.steps):
+        deadline = prepared.deadline
+        for x, y in batches.read(session.step, None if deadline else config.steps):
             record = session.take_step(x, y)
             metrics.append(record.to_dict())
             session.check(writer)
@@ -242,6 +261,13 @@ def _steps(prepared: PreparedRun) -> Steps:
                 save(record)
             writer.check()
             sinks.write(record)
+            if deadline is not None and deadline.see(record):
+                session.run = session.run.save_config(deadline.config)
+                session.config = session.run.config
+                log.warning(
+                    "step %s: the learning rate decays until step %s, to keep the time budget.",
+                    *(f"{record.step:,}", f"{session.config.steps:,}"),
+                )
             try:
                 yield record
             except GeneratorExit:  # the caller has left the loop
@@ -250,3 +276,5 @@ def _steps(prepared: PreparedRun) -> Steps:
                         save(record)
                     writer.wait()
                 raise
+            if record.step == session.config.steps:
+                return
