@@ -339,7 +339,8 @@ std::size_t Encoder::first_part(std::string_view piece) const {
 }
 
 // Add the missed pieces of a block to the cache: those that are tokens, and short ones, which are
-// merged together. encode_missed() encodes the others.
+// merged together. encode_missed() encodes the others. Merging the parts of longer pieces together
+// too was slower: 0.90 to 0.97 of the speed on mixed scripts.
 void Encoder::add_missed(const char* const* bounds, std::span<const Pending> block,
                          Workspace& workspace) const {
   struct Missed {
