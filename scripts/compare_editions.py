@@ -41,6 +41,7 @@ ALLOWED: dict[tuple[str, str], str] = {
         "torch generates all samples in one batch, whose products round differently"
     ),
     ("bfloat16-muon", "*"): "Muon's iteration runs in bfloat16 if the autocast type is bfloat16",
+    ("lab-*", "*/lab.json:command"): "the new edition also gets the options of PINNED",
 }
 """(Pattern of a scenario, pattern of FILE or FILE:KEY) -> the reason for a difference."""
 
