@@ -42,7 +42,6 @@ ALLOWED: dict[tuple[str, str], str] = {
     ),
     ("lab-*", "*lab.json:command"): "the values of PINNED are part of the command",
     ("bfloat16-muon", "*"): "Muon's iteration runs in bfloat16 if the autocast type is bfloat16",
-    ("lab-*", "*/lab.json:command"): "the new edition also gets the options of PINNED",
 }
 """(Pattern of a scenario, pattern of FILE or FILE:KEY) -> the reason for a difference."""
 
