@@ -173,7 +173,7 @@ def test_large_settings_are_refused(name, tmp_path):
 def test_memory_of_int8_files(tmp_path):
     """The float32 weights are 3.8 times the file: no copy of them is in memory."""
     shape = {"context_length": 64, "d_model": 512, "num_layers": 1, "num_heads": 8}
-    model = model_of(ModelConfig(30_000, **shape, tie_embeddings=True))
+    model = model_of(ModelConfig(60_000, **shape, tie_embeddings=True))
     with (tmp_path / "m.bin").open("wb") as file:
         write_quantized(file, model)
     size_bytes = (tmp_path / "m.bin").stat().st_size
