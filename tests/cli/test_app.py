@@ -11,30 +11,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.command_line import tilth
+from tests.command_line import assert_one_sentence, program_without, tilth
 from tilth.cli.app import VERBS, EscapedTerminal, app, run
 
 TILTH = [sys.executable, "-m", "tilth"]
 
 
-def assert_one_sentence(done, *parts):
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith("tilth: ")
-    assert done.stderr.count("\n") == 1
-    for part in parts:
-        assert part in done.stderr
-
-
 @pytest.mark.alone
 @pytest.mark.parametrize("flag", ["--help", "--version"])
 def test_help_and_version_are_fast_without_torch(flag, once_within, cpu_seconds):
-    program = (
-        f"import sys; sys.argv = ['tilth', {flag!r}]\n"
-        "from tilth.cli import main\n"
-        "try: main()\n"
-        "finally: assert not {'torch', 'numpy'} & set(sys.modules)"
-    )
+    program = program_without({"torch", "numpy"}, flag)
     once_within(0.4, lambda: cpu_seconds(program))
 
 

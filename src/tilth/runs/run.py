@@ -64,6 +64,7 @@ class RunManifest:
     checksums: dict[str, str] = field(default_factory=dict)  # SHA-256 of files that never change
     versions: dict[str, str] = field(default_factory=dict)  # of packages, at the first step
     end_token: str = END_TOKEN
+    initial: str = ""  # name of the model whose weights it started from; "" for random weights
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,7 @@ def create_run(
     tokenizer: Tokenizer,
     data_fingerprint: str,
     end_token: str = END_TOKEN,
+    initial: str = "",
 ) -> Run:
     """Create a run directory without checkpoints; the folder appears complete or not at all."""
     check_new_folder(Path(folder))
@@ -189,6 +191,7 @@ def create_run(
                 "data_fingerprint": data_fingerprint,
                 "tokenizer_fingerprint": tokenizer.fingerprint,
                 "end_token": end_token,
+                "initial": initial,
                 "checksums": {TOKENIZER: checksum(partial / TOKENIZER)},
                 "versions": versions(),
             }

@@ -125,7 +125,13 @@ def prepare(
     resolved = replace(resolved, data=str(data.folder.resolve()))
     # Absolute: the working directory may change before the first step.
     make_run = partial(
-        create_run, folder.absolute(), resolved, tokenizer, data.fingerprint, data.end_token
+        create_run,
+        folder.absolute(),
+        resolved,
+        tokenizer,
+        data.fingerprint,
+        data.end_token,
+        "" if init is None else Path(init).resolve().name,
     )
     deadline = None
     if config.steps is None and config.budget_seconds is not None:

@@ -401,7 +401,7 @@ def _flat(value: object, key: str, name: str) -> list[object]:
         else:
             parts.append(part)
         if len(parts) > MAX_STEPS:
-            raise ValueError(f"{name} has more than {MAX_STEPS} parts; write it shorter")
+            raise ValueError(f"{name} has more than {MAX_STEPS} parts; give {MAX_STEPS} at most")
     return parts
 
 
