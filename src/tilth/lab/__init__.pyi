@@ -4,13 +4,13 @@ from tilth.lab.api import corpora as corpora
 from tilth.lab.api import custom as custom
 from tilth.lab.api import learning_rate as learning_rate
 from tilth.lab.api import load as load
-from tilth.lab.api import plan as plan
 from tilth.lab.api import plan_shape as plan_shape
 from tilth.lab.api import scaling as scaling
 from tilth.lab.api import sgd as sgd
 from tilth.lab.api import shape as shape
 from tilth.lab.api import tokenizers as tokenizers
 from tilth.lab.api import writeup as writeup
+from tilth.lab.asking import plan as plan
 from tilth.lab.planning import Plan as Plan
 from tilth.lab.question import Findings as Findings
 from tilth.lab.question import Question as Question

@@ -12,6 +12,8 @@ from tilth.accounting import HARDWARE, count_parameters, training_flops
 from tilth.config.recipes import D_HEAD, RECIPES
 from tilth.config.training import TrainingConfig
 from tilth.data import get_batch
+from tilth.lab.asking import plan
+from tilth.lab.planning import base_config
 from tilth.lab.questions.scaling import PREDICTED
 from tilth.lab.sections.section import Made, Part, Section, Setting, command_of, own_command
 from tilth.model import TransformerLM, cross_entropy
@@ -61,9 +63,6 @@ def answered(
     **own: Any,  # noqa: ANN401, options of a question
 ) -> Made:
     """Ask a question of the lab in its own folder; finished trials are read."""
-    # Here, as `tilth.lab.api` imports this package.
-    from tilth.lab.api import plan  # noqa: PLC0415
-
     options = setting.options_of(name, SHARES[name], **own)
     folders = [data.folder for data in setting.corpora][: None if question == "corpora" else 1]
     options["command"] = command_of(question, folders, options)
@@ -194,8 +193,6 @@ def _depth(setting: Setting) -> Made:
 
 
 def _base_of(setting: Setting) -> dict[str, Any]:
-    from tilth.lab.planning import base_config  # noqa: PLC0415, as in `answered`
-
     return base_config(setting.corpora[0].folder, setting.options).to_dict()
 
 
