@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "characters.hpp"
+#include "block_machine.hpp"
 
 // How the starts of pieces follow from the classes of characters. A block begins at a piece, so
 // nothing before it matters. A piece starts at
@@ -24,11 +24,6 @@
 namespace tilth::bpe {
 namespace {
 
-constexpr std::uint64_t bit(std::size_t i) { return std::uint64_t{1} << i; }
-constexpr std::uint64_t bits_below(std::size_t i) {
-  return i < 64 ? bit(i) - 1 : ~std::uint64_t{0};
-}
-
 // The bits of `runs` from each seed to the end of its run. Seeds are bits of `runs`.
 //
 // Lemma: a bit of a run is at or after a seed if and only if the sum clears it or it is a seed.
@@ -37,21 +32,6 @@ constexpr std::uint64_t bits_below(std::size_t i) {
 constexpr std::uint64_t flood(std::uint64_t seeds, std::uint64_t runs) {
   return runs & (~(runs + seeds) | seeds);
 }
-
-struct AnyMachine {
-  static ByteMasks classify(const char* bytes) { return classify_64_bytes(bytes); }
-};
-
-#if defined(__x86_64__)
-struct Avx2Machine {
-  TILTH_AVX2 static ByteMasks classify(const char* bytes) { return classify_64_bytes_avx2(bytes); }
-};
-struct Avx512Machine {
-  TILTH_AVX512 static ByteMasks classify(const char* bytes) {
-    return classify_64_bytes_avx512(bytes);
-  }
-};
-#endif
 
 // The length of the contraction at the apostrophe text[position], in any case, or 0. Requires four
 // readable bytes.
@@ -85,11 +65,7 @@ BlockPattern::BlockPattern(std::string_view pattern, SplitRules split_rules)
 }
 
 BlockSplitter::BlockSplitter(std::string_view text, const BlockPattern& pattern, int level)
-    : text_(text),
-      pattern_(&pattern),
-      level_(std::min(level, has_avx512() ? 2
-                             : has_avx2() ? 1
-                                          : 0)) {}
+    : text_(text), pattern_(&pattern), level_(machine_level(level)) {}
 
 template <typename Machine>
 [[gnu::always_inline]] inline std::uint64_t BlockSplitter::starts_in_block(
@@ -201,8 +177,6 @@ template <typename Machine>
   return starts & bits_below(limit) & ~bit(0);
 }
 
-// The number of pieces in a block is unpredictable, so ends are written eight at a time; the next
-// block overwrites the surplus.
 template <typename Machine>
 [[gnu::always_inline]] inline std::size_t BlockSplitter::next_ends_on(const char** ends,
                                                                       std::size_t capacity) {
@@ -210,18 +184,11 @@ template <typename Machine>
   while (position_ < text_.size() && count + 64 <= capacity) {
     if (position_ >= automaton_) {
       std::size_t undecided_end = 0;
-      std::uint64_t open = starts_in_block<Machine>(undecided_end);
-      if (open != 0) [[likely]] {
-        const char* const block = text_.data() + position_;
-        position_ += static_cast<std::size_t>(std::bit_width(open)) - 1;
-        const auto num_starts = static_cast<std::size_t>(std::popcount(open));
-        for (std::size_t written = 0; written < num_starts; written += 8) {
-          for (std::size_t i = 0; i < 8; ++i) {
-            ends[count + written + i] = block + std::countr_zero(open | bit(63));
-            open &= open - 1;
-          }
-        }
-        count += num_starts;
+      const std::uint64_t starts = starts_in_block<Machine>(undecided_end);
+      if (starts != 0) [[likely]] {
+        Machine::write_ends(text_.data() + position_, starts, ends + count);
+        position_ += static_cast<std::size_t>(std::bit_width(starts)) - 1;
+        count += static_cast<std::size_t>(std::popcount(starts));
         continue;
       }
       automaton_ = undecided_end;

@@ -17,7 +17,8 @@
 #include <immintrin.h>
 // For functions that are called only if the processor has these instructions.
 #define TILTH_AVX2 __attribute__((target("avx2,bmi,popcnt")))
-#define TILTH_AVX512 __attribute__((target("avx512f,avx512bw,avx2,bmi,bmi2,lzcnt,popcnt")))
+#define TILTH_AVX512 \
+  __attribute__((target("avx512f,avx512bw,avx512vbmi2,avx2,bmi,bmi2,lzcnt,popcnt")))
 #endif
 
 namespace tilth::bpe {
@@ -156,7 +157,8 @@ TILTH_AVX2 inline ByteMasks classify_64_bytes_avx2(const char* bytes) {
 
 inline bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("lzcnt");
+         __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("bmi2") &&
+         __builtin_cpu_supports("lzcnt");
 }
 
 // The same with one vector of 64 bytes.

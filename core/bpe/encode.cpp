@@ -125,7 +125,11 @@ Encoder::Encoder(const EncoderOptions& options)
   }
   // Ids follow the order of training, so low ids are frequent: add them to the table first.
   const std::vector<char> stay_whole = find_kept_tokens(options);
+  constexpr std::size_t ahead = 16;  // to overlap the cache misses
   for (std::uint32_t id = 0; id < places.size(); ++id) {
+    if (id + ahead < places.size() && places[id + ahead] != no_token) {
+      table_.prefetch(tokens[places[id + ahead]].bytes);
+    }
     if (places[id] == no_token) continue;
     const std::string_view bytes = tokens[places[id]].bytes;
     if (stay_whole[places[id]] != 0) {
@@ -335,7 +339,8 @@ std::size_t Encoder::first_part(std::string_view piece) const {
 }
 
 // Add the missed pieces of a block to the cache: those that are tokens, and short ones, which are
-// merged together. encode_missed() encodes the others.
+// merged together. encode_missed() encodes the others. Merging the parts of longer pieces together
+// too was slower: 0.90 to 0.97 of the speed on mixed scripts.
 void Encoder::add_missed(const char* const* bounds, std::span<const Pending> block,
                          Workspace& workspace) const {
   struct Missed {

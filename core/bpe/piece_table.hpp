@@ -128,6 +128,11 @@ class TokenTable {
   }
 
   void prefetch(std::uint64_t hash) const { __builtin_prefetch(slots_.data() + line_of(hash)); }
+  void prefetch(std::string_view token) const {
+    if (token.size() <= longest_token) {
+      prefetch(hash_key(make_key_at_end(token.data(), token.size())));
+    }
+  }
 
   std::uint32_t find(PieceKey key, std::uint64_t hash) const {
     const Slot* line = slots_.data() + line_of(hash);

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "characters.hpp"
+#include "block_machine.hpp"
 
 // The GPT-2 pattern as bit arithmetic. "Space" is any white space, "blank" is U+0020. A piece
 // starts at a character that is
@@ -20,11 +20,6 @@
 namespace tilth::bpe {
 namespace {
 
-constexpr std::uint64_t bit(std::size_t i) { return std::uint64_t{1} << i; }
-constexpr std::uint64_t bits_below(std::size_t i) {
-  return i < 64 ? bit(i) - 1 : ~std::uint64_t{0};
-}
-
 // Return the length of the contraction that starts at the apostrophe text[position], or 0.
 std::size_t contraction_length(std::string_view text, std::size_t position) {
   const std::string_view tail = text.substr(position + 1, 2);
@@ -34,20 +29,10 @@ std::size_t contraction_length(std::string_view text, std::size_t position) {
   return one_letter ? 2 : 0;
 }
 
-struct AnyMachine {
-  static ByteMasks classify(const char* bytes) { return classify_64_bytes(bytes); }
-};
-
-#if defined(__x86_64__)
-struct WideMachine {
-  TILTH_AVX2 static ByteMasks classify(const char* bytes) { return classify_64_bytes_avx2(bytes); }
-};
-#endif
-
 }  // namespace
 
-Gpt2Splitter::Gpt2Splitter(std::string_view text, bool wide)
-    : text_(text), wide_(wide && has_avx2()) {}
+Gpt2Splitter::Gpt2Splitter(std::string_view text, int level)
+    : text_(text), level_(machine_level(level)) {}
 
 template <typename Machine>
 [[gnu::always_inline]] inline void Gpt2Splitter::read_block_on() {
@@ -126,24 +111,15 @@ template <typename Machine>
              masks.blanks >> last & 1};
 }
 
-// The number of pieces in a block is unpredictable, so ends are written eight at a time; the next
-// block overwrites the surplus.
 template <typename Machine>
 [[gnu::always_inline]] inline std::size_t Gpt2Splitter::next_ends_on(const char** ends,
                                                                      std::size_t capacity) {
   std::size_t count = 0;
   while (position_ < text_.size() && count + 64 <= capacity) {
     read_block_on<Machine>();
-    const char* const block = text_.data() + block_;
-    std::uint64_t open = std::exchange(starts_, 0);
-    const auto num_starts = static_cast<std::size_t>(std::popcount(open));
-    for (std::size_t written = 0; written < num_starts; written += 8) {
-      for (std::size_t i = 0; i < 8; ++i) {
-        ends[count + written + i] = block + std::countr_zero(open | bit(63));
-        open &= open - 1;
-      }
-    }
-    count += num_starts;
+    const std::uint64_t starts = std::exchange(starts_, 0);
+    Machine::write_ends(text_.data() + block_, starts, ends + count);
+    count += static_cast<std::size_t>(std::popcount(starts));
   }
   // The last piece ends at the end of the text.
   if (position_ == text_.size() && count < capacity && piece_start_ < text_.size()) {
@@ -154,27 +130,38 @@ template <typename Machine>
 }
 
 #if defined(__x86_64__)
-TILTH_AVX2 void Gpt2Splitter::read_block_wide() { read_block_on<WideMachine>(); }
-TILTH_AVX2 std::size_t Gpt2Splitter::next_ends_wide(const char** ends, std::size_t capacity) {
-  return next_ends_on<WideMachine>(ends, capacity);
+TILTH_AVX2 void Gpt2Splitter::read_block_avx2() { read_block_on<Avx2Machine>(); }
+TILTH_AVX512 void Gpt2Splitter::read_block_avx512() { read_block_on<Avx512Machine>(); }
+TILTH_AVX2 std::size_t Gpt2Splitter::next_ends_avx2(const char** ends, std::size_t capacity) {
+  return next_ends_on<Avx2Machine>(ends, capacity);
+}
+TILTH_AVX512 std::size_t Gpt2Splitter::next_ends_avx512(const char** ends, std::size_t capacity) {
+  return next_ends_on<Avx512Machine>(ends, capacity);
 }
 #else
-void Gpt2Splitter::read_block_wide() { read_block_on<AnyMachine>(); }
-std::size_t Gpt2Splitter::next_ends_wide(const char** ends, std::size_t capacity) {
+void Gpt2Splitter::read_block_avx2() { read_block_on<AnyMachine>(); }
+void Gpt2Splitter::read_block_avx512() { read_block_on<AnyMachine>(); }
+std::size_t Gpt2Splitter::next_ends_avx2(const char** ends, std::size_t capacity) {
+  return next_ends_on<AnyMachine>(ends, capacity);
+}
+std::size_t Gpt2Splitter::next_ends_avx512(const char** ends, std::size_t capacity) {
   return next_ends_on<AnyMachine>(ends, capacity);
 }
 #endif
 
 void Gpt2Splitter::read_block() {
-  if (wide_) {
-    read_block_wide();
+  if (level_ == 2) {
+    read_block_avx512();
+  } else if (level_ == 1) {
+    read_block_avx2();
   } else {
     read_block_on<AnyMachine>();
   }
 }
 
 std::size_t Gpt2Splitter::next_ends(const char** ends, std::size_t capacity) {
-  return wide_ ? next_ends_wide(ends, capacity) : next_ends_on<AnyMachine>(ends, capacity);
+  if (level_ == 2) return next_ends_avx512(ends, capacity);
+  return level_ == 1 ? next_ends_avx2(ends, capacity) : next_ends_on<AnyMachine>(ends, capacity);
 }
 
 }  // namespace tilth::bpe

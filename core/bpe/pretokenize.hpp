@@ -24,8 +24,8 @@ inline constexpr std::size_t pieces_between_checks = std::size_t{1} << 16;
 
 class Gpt2Splitter {
  public:
-  // `wide` allows AVX2 if the processor has it.
-  explicit Gpt2Splitter(std::string_view text, bool wide = true);
+  // `level` limits the vector instructions: 0 portable, 1 AVX2, 2 AVX-512.
+  explicit Gpt2Splitter(std::string_view text, int level = 2);
 
   // Write the ends of the next pieces to `ends`, which has a capacity of at least 64, and return
   // their number: 0 at the end of the text. Faster than next(); do not mix the two.
@@ -53,13 +53,15 @@ class Gpt2Splitter {
   // Find the starts of pieces in the next 60 or so bytes, and move position_ past them.
   void read_block();
 
-  // Each is compiled twice: for the baseline processor and for AVX2.
+  // Each is compiled for every machine of block_machine.hpp.
   template <typename Machine>
   void read_block_on();
   template <typename Machine>
   std::size_t next_ends_on(const char** ends, std::size_t capacity);
-  void read_block_wide();
-  std::size_t next_ends_wide(const char** ends, std::size_t capacity);
+  void read_block_avx2();
+  void read_block_avx512();
+  std::size_t next_ends_avx2(const char** ends, std::size_t capacity);
+  std::size_t next_ends_avx512(const char** ends, std::size_t capacity);
 
   // The class of the byte before position_, in bit 0 of each; all zero at the start of the text.
   struct Before {
@@ -72,7 +74,7 @@ class Gpt2Splitter {
   std::uint64_t starts_ = 0;     // bit i: a piece starts at block_ + i
   std::size_t position_ = 0;     // the text before it is done; a character starts here
   Before before_;
-  bool wide_;
+  int level_;
 };
 
 // The text as one piece, for text that is already split.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "code_points.hpp"
+#include "hexadecimal.hpp"
 #include "unicode_tables.hpp"
 
 // How a pattern becomes an automaton.
@@ -334,19 +335,9 @@ class Parser {
   }
 
   std::uint32_t hexadecimal(std::size_t most_digits, bool is_braced) {
-    std::uint32_t value = 0;
-    std::size_t num_digits = 0;
-    for (; num_digits < most_digits && !is_done(); ++num_digits, ++position_) {
-      const char digit = pattern_[position_];
-      const char lower = static_cast<char>(digit | 0x20);
-      if (digit >= '0' && digit <= '9') {
-        value = 16 * value + static_cast<std::uint32_t>(digit - '0');
-      } else if (lower >= 'a' && lower <= 'f') {
-        value = 16 * value + static_cast<std::uint32_t>(lower - 'a' + 10);
-      } else {
-        break;
-      }
-    }
+    const std::size_t first = position_;
+    const std::uint32_t value = read_hexadecimal(pattern_, position_, most_digits);
+    const std::size_t num_digits = position_ - first;
     const bool is_complete = is_braced ? num_digits > 0 && take("}") : num_digits == most_digits;
     if (!is_complete || value > last_code_point) fail("has a malformed escape");
     return value;

@@ -46,8 +46,19 @@ class VocabularyTable {
   void reserve(std::size_t num_tokens);
   // Append a token; false if its id or its bytes are taken or out of range.
   bool add(std::uint32_t id, std::string_view bytes);
-  // Append a merge by the bytes of its parts; false if a token is missing or the pair is repeated.
-  bool add_merge(std::string_view left, std::string_view right);
+  // The same for many tokens: some are indexed later, in groups, which overlaps the cache misses.
+  // Taken bytes give false in a later call. After the last token, call finish_tokens().
+  bool append(std::uint32_t id, std::string_view bytes);
+  bool finish_tokens();
+
+  // A token, and the length of the left part from which it is merged.
+  struct MergedToken {
+    std::string_view bytes;
+    std::size_t left_size;
+  };
+  static constexpr std::size_t group_size = 64;
+  // Append up to group_size merges; false if a token is missing or a pair is repeated.
+  bool add_merges(std::span<const MergedToken> merges);
   // Recover the merges from the order of the tokens, which must be that of their ranks. False if a
   // byte is not a token, or if it takes too long: for long tokens that no two tokens make.
   bool recover_merges();
@@ -56,7 +67,10 @@ class VocabularyTable {
   // The last two parts of a token when its bytes are merged by the ranks of all tokens.
   std::optional<std::pair<Symbol, Symbol>> search_last_two(std::string_view bytes) const;
   void grow_index(std::size_t slots);
-  void insert(std::uint32_t token);
+  bool insert(std::uint32_t token, std::uint64_t hash);
+  std::uint32_t find(std::string_view bytes, std::uint64_t hash) const;
+  std::size_t place_of(std::uint64_t pair) const;
+  std::size_t first_place_of(std::uint64_t pair) const;
 
   // Tokens are views of blocks, which never move.
   std::vector<Array<char>> blocks_;
@@ -65,7 +79,7 @@ class VocabularyTable {
   std::vector<bool> ids_;             // which ids are taken
   std::vector<std::uint64_t> index_;  // hash table: the upper half of the hash, token index + 1
   std::vector<std::uint64_t> pairs_;  // hash table: the token indices of merged pairs
-  std::string joined_;
+  std::size_t num_indexed_ = 0;       // tokens
   std::uint32_t last_result_ = none;
   std::optional<MergeRules> rules_;
 };

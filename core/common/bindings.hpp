@@ -1,4 +1,4 @@
-// Helpers shared by the two bindings.cpp. No other file of the core includes Python headers.
+// Helpers shared by the bindings of all folders. No other file of the core includes Python headers.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -58,8 +58,8 @@ void check_split(const std::string& text) {
     start = match_end(text, start);
     ends.push_back(start);
   }
-  for (const bool wide : {false, true}) {
-    Gpt2Splitter splitter(text, wide);
+  for (const int level : {0, 1, 2}) {
+    Gpt2Splitter splitter(text, level);
     std::size_t start = 0;
     for (const std::size_t end : ends) {
       CHECK_EQUAL(splitter.next(), std::string_view(text).substr(start, end - start));
@@ -68,7 +68,7 @@ void check_split(const std::string& text) {
     CHECK_EQUAL(splitter.next().size(), 0u);
     CHECK_EQUAL(splitter.next().size(), 0u);
     for (const std::size_t capacity : {64u, 100u, 256u}) {
-      CHECK_EQUAL(all_ends(Gpt2Splitter(text, wide), text, capacity) == ends, true);
+      CHECK_EQUAL(all_ends(Gpt2Splitter(text, level), text, capacity) == ends, true);
     }
   }
 }

@@ -1,8 +1,8 @@
 r"""The specification of the tokenizer in pure Python: slow and simple.
 
 Tests compare the native core with this module, and this module with the `regex` package, tiktoken
-and Hugging Face. Read it from top to bottom to learn byte-level BPE; call `tilth.tokenizer` for
-speed.
+and Hugging Face. It has no normalizers: tests compare those with `unicodedata`. Read it from top to
+bottom to learn byte-level BPE; call `tilth.tokenizer` for speed.
 
 >>> split("it's  so")
 ['it', "'s", ' ', ' so']

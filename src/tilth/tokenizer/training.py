@@ -62,6 +62,9 @@ def train_tokenizer(
     UTF-8 counts as U+FFFD. `tilth.corpus.Corpus` reads all other files into documents, according to
     `separator`, `field` and `on_error`; plain text too if `separator` is not a special token.
 
+    The text is not normalized, and the new tokenizer has no normalizer: normalize the corpus first,
+    then add one with `Vocabulary`.
+
     `counts`, instead of a corpus, are those of `count_pieces`, or a file of them. They have the
     special tokens and the pattern. The tokenizer is that of the corpus.
 
