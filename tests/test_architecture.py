@@ -64,6 +64,7 @@ WITHOUT_TORCH = {
     "exporting",
 }
 MODULES_WITHOUT_TORCH = {
+    "tilth.data.encoding",
     "tilth.data.guarding",
     "tilth.data.nanogpt",
     "tilth.data.splitmix64",

@@ -245,7 +245,10 @@ def _raise_error_of(job: Any) -> None:  # noqa: ANN401, submitit's
     try:
         job.result()
     except FailedJobError as error:
-        reason = str(error).strip().splitlines()[-1]
+        # The traceback is between two lines of dashes.
+        _, *traceback = str(error).split("-" * 20)
+        lines = [line for line in "".join(traceback[:1]).strip("-\n").splitlines() if line]
+        reason = lines[-1] if lines else type(error).__name__
         raise OSError(f"Job {job.job_id} failed ({reason}); see {job.paths.stderr}.") from None
     except UncompletedJobError:
         problem = f"Job {job.job_id} ended without a result; see {job.paths.stderr}"

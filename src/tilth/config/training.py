@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from tilth.config.limits import MAX_CONTEXT_LENGTH, MAX_COUNT, MAX_THREADS
 from tilth.config.model import ModelConfig, PlainValues
-from tilth.schema import POSITIVE, Range, Share, Unicode, check, flat
+from tilth.schema import POSITIVE, Range, Share, Unicode, check, flat, unwritten
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -137,6 +137,20 @@ class WatchConfig:
 
 
 @dataclass(frozen=True)
+class ParallelConfig:
+    """Training in several processes that torchrun started."""
+
+    exact: bool = unwritten(False)
+    """Repeat every bit at any number of ranks: add gradients of whole microbatches in order."""
+
+    def __post_init__(self) -> None:
+        check(self, "parallel")
+
+
+PARALLEL = ParallelConfig()
+
+
+@dataclass(frozen=True)
 class TrainingConfig(PlainValues):
     """A training run. Its fields are the keys of `config.toml` and the flags of `tilth train`."""
 
@@ -165,6 +179,7 @@ class TrainingConfig(PlainValues):
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     machine: MachineConfig = field(default_factory=MachineConfig)
     watch: WatchConfig = field(default_factory=WatchConfig)
+    parallel: ParallelConfig = field(default=PARALLEL, metadata={unwritten: True})
 
     def __post_init__(self) -> None:
         if isinstance(self.data, PathLike):

@@ -17,12 +17,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
 from tilth.corpus import Corpus, Position
 from tilth.corpus.cutting import cut, size_bytes
+from tilth.data.encoding import Job, Part, encode_block
 from tilth.data.partial import PartialArrays, State, task_file
 from tilth.data.token_files import (
     SPLITS,
@@ -38,9 +39,6 @@ from tilth.executors import Executor, run_tasks
 from tilth.files import FileError, atomic_write, checksum_of, open_regular
 from tilth.schema import Sha256, check_int, plain
 from tilth.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from tilth.data.tokenizing import Job
 
 Kind = Literal["ids", "ends"]
 KINDS: tuple[Kind, ...] = ("ids", "ends")
@@ -93,7 +91,7 @@ class Marker:
 # --- the calling process --------------------------------------------------------------------------
 
 
-def run_all(job: "Job", partial: Path, executor: Executor, number: int | None) -> list[Task]:
+def run_all(job: Job, partial: Path, executor: Executor, number: int | None) -> list[Task]:
     """Run the tasks of a job that are not done yet; return all, in the order of the corpus."""
     tasks = _tasks_of(job, partial, executor, number)
     missing = [task for task in tasks if load_marker(task) is None]
@@ -109,7 +107,7 @@ def run_all(job: "Job", partial: Path, executor: Executor, number: int | None) -
     return tasks
 
 
-def _tasks_of(job: "Job", partial: Path, executor: Executor, number: int | None) -> list[Task]:
+def _tasks_of(job: Job, partial: Path, executor: Executor, number: int | None) -> list[Task]:
     if number is None:
         number = max(-(-job.size_bytes // TASK_BYTES), executor.num_workers)
     check_int("tasks", number)
@@ -131,12 +129,12 @@ def _tasks_of(job: "Job", partial: Path, executor: Executor, number: int | None)
     return tasks
 
 
-def identity_of(job: "Job") -> str:
+def identity_of(job: Job) -> str:
     """Return a checksum of what determines the arrays."""
     return checksum_of(job.work().identity)
 
 
-def join(job: "Job", tasks: list[Task], arrays: PartialArrays) -> None:
+def join(job: Job, tasks: list[Task], arrays: PartialArrays) -> None:
     """Append the arrays of finished tasks in the order of the corpus."""
     warned = 0
     for task in tasks:
@@ -211,10 +209,8 @@ def load_marker(task: Task) -> Marker | None:
 
 
 @lru_cache(maxsize=1)
-def task_job(spec: Spec) -> "Job":
+def task_job(spec: Spec) -> Job:
     """Open the corpus and the tokenizer of a task; check that they are those of the caller."""
-    from tilth.data.tokenizing import Job, Part  # noqa: PLC0415, it imports this module
-
     tokenizer = Tokenizer.load(spec.folder / TOKENIZER)
     separator, field, on_error = spec.reading
     parts = [
@@ -234,8 +230,6 @@ atexit.register(task_job.cache_clear)
 
 def tokenize_task(task: Task) -> None:
     """Run a task, unless it is done: write its arrays, then its marker."""
-    from tilth.data.tokenizing import encode_block  # noqa: PLC0415, it imports this module
-
     job = task_job(task.spec)
     if load_marker(task) is not None:
         return
