@@ -206,7 +206,8 @@ def test_a_killed_rank_ends_all_within_a_minute(stories, tmp_path):
     assert time.monotonic() - then < 60
     assert code != 0
     assert "tilth: another process of this training ended or cannot be reached" in stderr
-    assert "Traceback" not in stderr.split("torch.distributed")[0]
+    assert "src/tilth" not in stderr  # torchrun prints its own traceback
+    assert "Exception" not in stderr
 
 
 @pytest.mark.slow

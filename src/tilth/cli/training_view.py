@@ -57,19 +57,23 @@ def drive(
     The first signal ends the loop, which saves a checkpoint, then the process. The second acts at
     once.
     """
-    from tilth.training.distributed import open_ranks
+    from tilth.training.distributed import LostRankError, open_ranks
 
     steps, record, is_stopped = prepared.config.steps, None, False
     ranks = open_ranks()
-    with first_signal() as signals, view as show, closing(prepared.train()) as records:
-        for record in records:
-            try:
-                show(record)
-            except OSError:  # stderr is closed: keep training
-                silence_stderr()
-            if ranks.any(bool(signals)):  # a signal to one rank stops all after the same step
-                is_stopped = True
-                break
+    try:
+        with first_signal() as signals, view as show, closing(prepared.train()) as records:
+            for record in records:
+                try:
+                    show(record)
+                except OSError:  # stderr is closed: keep training
+                    silence_stderr()
+                if ranks.any(bool(signals)):  # a signal to one rank stops all after the same step
+                    is_stopped = True
+                    break
+    except LostRankError:  # torchrun sends SIGTERM now, and this process ends already
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise
     if is_stopped and record is not None and record.step < steps:
         if ranks.is_first:
             say(f"tilth: stopped after step {record.step:,} of {steps:,}, which is saved; {hint}")
