@@ -68,7 +68,7 @@ test-base:
 
 # Needs Debian's chromium, or the browser named by TILTH_CHROMIUM.
 test-browser: env
-	$(BIN)/$(PIP) playwright
+	$(BIN)/$(PIP) playwright axe-playwright-python
 	$(BIN)/python -m pytest -m browser tests/browser $(ARGS)
 
 lint: env
@@ -119,7 +119,7 @@ sanitize: env
 	$(BIN)/cmake --build build/sanitized-modules
 	LD_PRELOAD=$(PRELOAD) ASAN_OPTIONS=detect_leaks=0 TILTH_MODULES=build/sanitized-modules \
 	    $(BIN)/python -m pytest -p tests.sanitized_modules -m "not alone and not slow" \
-	    tests/tokenizer/test_core.py tests/generation/test_decoder.py
+	    tests/tokenizer/test_core.py tests/generation/test_native_decoder.py
 
 # --- benchmarks: peers are installed in a separate environment -------------------------------------
 

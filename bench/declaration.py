@@ -48,6 +48,8 @@ class Contender:
     """Reason why the answer may differ from ours; empty: it must be equal."""
     note: str = ""
     """Shown in its row, such as the type of its input."""
+    workloads: tuple[str, ...] = ()
+    """Names of the workloads that it runs on; empty: all."""
     result_bytes: Callable[[Any], int] | None = None
     """Result of `run` -> its size. Then `growth_bytes` is measured: the peak memory of `run`
     beyond the memory before it and the result. Linux only."""
@@ -88,6 +90,11 @@ Workload = Path | Skipped
 def peers_of(target: Target) -> tuple[str, ...]:
     """Return the names of the peers of a target."""
     return (target.peer,) if isinstance(target.peer, str) else target.peer
+
+
+def names_of(target: Target | Limit) -> tuple[str, ...]:
+    """Return the names of the contenders that a target needs in a workload."""
+    return (target.contender,) if isinstance(target, Limit) else peers_of(target)
 
 
 def megabytes(workload: Path) -> float:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import vocabularies, workloads
-from bench.declaration import Benchmark, Contender, Limit, Skipped, Target, peers_of
+from bench.declaration import Benchmark, Contender, Limit, Skipped, Target, names_of, peers_of
 from bench.report import seconds
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -115,12 +115,18 @@ def enter(contender: Contender) -> Entry:
         return Entry(contender, "", failure=f"the package {contender.package} is not installed")
 
 
-def race(benchmark: Benchmark, workload: Path, runs: int | None, tell: Tell) -> list[Entry]:
-    """Run every contender once per round; each round starts with the next contender.
+def race(
+    benchmark: Benchmark, name: str, workload: Path, runs: int | None, tell: Tell
+) -> list[Entry]:
+    """Run the contenders of a workload once per round; each round starts with the next contender.
 
     So a drift of the machine (heat, other load) affects all contenders equally.
     """
-    entries = [enter(contender) for contender in benchmark.contenders]
+    entries = [
+        enter(contender)
+        for contender in benchmark.contenders
+        if not contender.workloads or name in contender.workloads
+    ]
     rounds, number = runs or USUAL_RUNS, 0
     while number < rounds:
         first = number % len(entries)
@@ -296,8 +302,9 @@ def measure(benchmark: Benchmark, runs: int | None, tell: Tell) -> dict[str, Any
             report["workloads"].append(skipped)
             continue
         tell(f"workload {name}")
-        entries = race(benchmark, workload, runs, tell)
+        entries = race(benchmark, name, workload, runs, tell)
         compare_answers(benchmark, workload, entries)
+        present = {entry.contender.name for entry in entries}
         work = benchmark.work(workload)
         content = hashlib.sha256(workload.read_bytes()).hexdigest() if workload.is_file() else None
         report["workloads"].append(
@@ -310,7 +317,7 @@ def measure(benchmark: Benchmark, runs: int | None, tell: Tell) -> dict[str, Any
                 "targets": [
                     judge(target, entries)
                     for target in benchmark.targets
-                    if target.workload in ("", name)
+                    if target.workload in ("", name) and present.issuperset(names_of(target))
                 ],
             }
         )

@@ -12,6 +12,8 @@ counted.
 nanoGPT gets the best of three learning rates, found with the first seed. Each run is written to a
 separate file in `--out`, and existing files are not repeated, so an interrupted comparison
 continues. The table is printed from these files; `--picture` draws their curves (needs matplotlib).
+
+`--dtype bfloat16` trains both under autocast; final values are computed in float32.
 """
 
 import argparse
@@ -21,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -42,6 +45,7 @@ from tilth.training.evaluation import evaluate, evaluate_run
 from tilth.training.loop import train
 from tilth.training.step import (
     accumulate_gradients,
+    autocast_of,
     compiled,
     make_loss,
     make_optimizer,
@@ -58,6 +62,7 @@ PARAMETERS_WITHIN = 0.05
 
 OURS, PEER = "tilth small", "nanoGPT"
 Step = Callable[[int], None]
+Autocast = Callable[[], AbstractContextManager[object]]
 
 
 def main() -> int:
@@ -73,6 +78,9 @@ def main() -> int:
     parser.add_argument(
         "--threads", type=int, default=CORES, help=f"threads of torch; default {CORES}"
     )
+    parser.add_argument(
+        "--dtype", choices=["float32", "bfloat16"], default="float32", help="of both models"
+    )
     parser.add_argument("--eager", action="store_true", help="do not compile")
     parser.add_argument("--only", choices=["tilth", "nanogpt"], help="one of the two models")
     parser.add_argument("--out", type=Path, default=Path("bench/results/time_to_quality"))
@@ -84,7 +92,8 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
 
     data = open_data(options.data)
-    config = our_config(data, seed=0, threads=options.threads, use_compiler=False, steps=1)
+    machine = MachineConfig("cpu", options.dtype, compile=False, threads=options.threads)
+    config = our_config(data, machine, seed=0, steps=1)
     plans = once(
         options.out / "plans.json", partial(calibrate, config, data, options.minutes, options.eager)
     )
@@ -93,12 +102,12 @@ def main() -> int:
     runs = []
     if options.only != "nanogpt":
         for seed in range(options.seeds):
-            run = partial(train_ours, data, plans[OURS], seed, options.threads)
+            run = partial(train_ours, data, plans[OURS], seed, machine)
             runs.append(once(options.out / f"tilth_seed{seed}.json", run))
     if options.only != "tilth":
         for seed in range(options.seeds):
             for lr in peer_rates(runs):
-                run = partial(train_peer, data, plans[PEER], seed, lr)
+                run = partial(train_peer, data, plans[PEER], seed, machine, lr)
                 runs.append(once(options.out / f"nanogpt_lr{lr:g}_seed{seed}.json", run))
     print_table(plans, runs)
     if options.picture is not None:
@@ -113,7 +122,8 @@ def asked(config: ResolvedConfig, data: Data, minutes: float) -> dict[str, Any]:
     """Return the settings that all runs of a folder share."""
     kept = config.to_dict()
     recipe = {name: kept[name] for name in ("model", "optimizer", "batch_size", "order")}
-    return {"minutes": minutes, "data": data.fingerprint, **recipe}
+    dtype = config.machine.dtype
+    return {"minutes": minutes, "data": data.fingerprint, "dtype": dtype, **recipe}
 
 
 def calibrate(config: ResolvedConfig, data: Data, minutes: float, eager: bool) -> dict[str, Any]:
@@ -163,7 +173,8 @@ def our_stepper(config: ResolvedConfig, data: Data, use_compiler: bool) -> Step:
     loss_of = make_loss(model, config.machine)
     if use_compiler:
         loss_of = compiled(loss_of, "cpu")
-    optimizer, scaler = make_optimizer(model, config.optimizer), make_scaler(config.machine)
+    optimizer = make_optimizer(model, config.optimizer, config.machine.dtype)
+    scaler = make_scaler(config.machine)
     batches = batches_of(config, data)
 
     def step(number: int) -> None:
@@ -177,7 +188,7 @@ def our_stepper(config: ResolvedConfig, data: Data, use_compiler: bool) -> Step:
 def peer_stepper(config: ResolvedConfig, data: Data, use_compiler: bool) -> Step:
     """Return a function that takes one step of nanoGPT's training."""
     model = NanoGPT(config.model)
-    take = peer_step(model, use_compiler)
+    take = peer_step(model, use_compiler, autocast_of(config.machine))
     batches = batches_of(config, data)
     return lambda number: take(*batches[number], 1e-3)
 
@@ -190,11 +201,8 @@ def count(model: nn.Module) -> int:
 # --- the runs -------------------------------------------------------------------------------------
 
 
-def our_config(
-    data: Data, *, seed: int, threads: int, use_compiler: bool, steps: int
-) -> ResolvedConfig:
+def our_config(data: Data, machine: MachineConfig, *, seed: int, steps: int) -> ResolvedConfig:
     """Return the recipe with the measured settings."""
-    machine = MachineConfig("cpu", "float32", use_compiler, threads)
     every = max(1, steps // CURVE_POINTS)
     watch = WatchConfig(every, CURVE_TOKENS, save_every=0, norms_every=0, sample_every=0)
     config = small(data, steps=steps)
@@ -207,11 +215,12 @@ def batches_of(config: ResolvedConfig, data: Data) -> Batches:
     return Batches(data.train, config.batch_size, context, config.seed, config.order)
 
 
-def train_ours(data: Data, plan: dict[str, Any], seed: int, threads: int) -> dict[str, Any]:
+def train_ours(
+    data: Data, plan: dict[str, Any], seed: int, machine: MachineConfig
+) -> dict[str, Any]:
     """Train the recipe through the public API."""
-    config = our_config(
-        data, seed=seed, threads=threads, use_compiler=plan["compile"], steps=plan["steps"]
-    )
+    machine = replace(machine, compile=plan["compile"])
+    config = our_config(data, machine, seed=seed, steps=plan["steps"])
     curve = []
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
@@ -223,26 +232,41 @@ def train_ours(data: Data, plan: dict[str, Any], seed: int, threads: int) -> dic
     return finished(OURS, plan, seed, config.optimizer.lr, curve, final.bits_per_byte, final.loss)
 
 
-def train_peer(data: Data, plan: dict[str, Any], seed: int, lr: float) -> dict[str, Any]:
+def train_peer(
+    data: Data, plan: dict[str, Any], seed: int, machine: MachineConfig, lr: float
+) -> dict[str, Any]:
     """Train nanoGPT on the same batches."""
     steps = plan["steps"]
-    config = our_config(data, seed=seed, threads=1, use_compiler=False, steps=steps)
+    config = our_config(data, machine, seed=seed, steps=steps)
+    autocast = autocast_of(config.machine)
     torch.manual_seed(seed)
     model, tokenizer, curve = NanoGPT(config.model), data.tokenizer(), []
-    take = peer_step(model, plan["compile"])
+    take = peer_step(model, plan["compile"], autocast)
     for number, (x, y) in enumerate(batches_of(config, data).read(0, steps), start=1):
         take(x, y, cosine_schedule(number, lr, lr / 10, max(1, steps // 20), steps))
         if number % config.watch.evaluate_every == 0 or number == steps:
-            found = evaluate(model, data.valid, tokenizer, max_tokens=CURVE_TOKENS)  # type: ignore[arg-type]
+            found = evaluate(
+                model,  # type: ignore[arg-type]
+                *(data.valid, tokenizer),
+                max_tokens=CURVE_TOKENS,
+                autocast=autocast,
+            )
             curve.append((number, found.bits_per_byte))
             tell(f"{PEER}, lr {lr:g}, seed {seed}: {curve[-1]}")
     final = evaluate(model, data.valid, tokenizer)  # type: ignore[arg-type]
     return finished(PEER, plan, seed, lr, curve, final.bits_per_byte, final.loss)
 
 
-def peer_step(model: NanoGPT, use_compiler: bool) -> Callable[[Tensor, Tensor, float], None]:
+def peer_step(
+    model: NanoGPT, use_compiler: bool, autocast: Autocast
+) -> Callable[[Tensor, Tensor, float], None]:
     """Return nanoGPT's update: weight decay for matrices, none for biases and norms."""
-    loss_of = torch.compile(model.loss) if use_compiler else model.loss
+
+    def mean_loss(x: Tensor, y: Tensor) -> Tensor:
+        with autocast():
+            return model.loss(x, y)
+
+    loss_of = torch.compile(mean_loss) if use_compiler else mean_loss
     matrices = [parameter for parameter in model.parameters() if parameter.ndim == 2]
     others = [parameter for parameter in model.parameters() if parameter.ndim != 2]
     groups: list[dict[str, Any]] = [{"params": matrices}, {"params": others, "weight_decay": 0.0}]

@@ -156,11 +156,14 @@ _LIST = [
     ),
     _train("constant", "--optimizer.schedule constant --optimizer.momentum 0.8"),
     _train("large-lr", "--optimizer.lr 2 --optimizer.name adamw", steps=12),
-    Scenario(
-        "bfloat16",
-        _train("bfloat16", "--machine.dtype bfloat16").commands,
-        ("data",),
-        may_fail=True,
+    *(
+        Scenario(
+            name,
+            _train(name, f"--machine.dtype bfloat16 --optimizer.name {optimizer}").commands,
+            ("data",),
+            may_fail=True,
+        )
+        for name, optimizer in (("bfloat16", "adamw"), ("bfloat16-muon", "muon"))
     ),
     # Killing and resuming.
     _train("long", "--watch.save-every 20 --watch.evaluate-every 50", steps=300),

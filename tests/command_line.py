@@ -39,3 +39,23 @@ def tilth(*words, cwd=None, text=True, **options):
     if text:
         said = [each.decode("utf-8") for each in said]
     return subprocess.CompletedProcess(words, code, *said)
+
+
+def program_without(modules, *words):
+    """Return a Python program that runs `tilth WORDS` and fails if it imports these modules."""
+    return (
+        f"import sys; sys.argv = {['tilth', *map(str, words)]!r}\n"
+        "from tilth.cli import main\n"
+        "try: main()\n"
+        f"finally: assert not {set(modules)!r} & set(sys.modules)"
+    )
+
+
+def assert_one_sentence(done, *parts):
+    """Assert that a command ended with one sentence on stderr, which has these parts."""
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("tilth: ")
+    assert done.stderr.count("\n") == 1
+    for part in parts:
+        assert part in done.stderr

@@ -62,6 +62,7 @@ WITHOUT_TORCH = {
     "accounting",
     "report",
     "exporting",
+    "studio",
 }
 MODULES_WITHOUT_TORCH = {
     "tilth.data.encoding",

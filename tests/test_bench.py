@@ -466,7 +466,7 @@ def test_slow_runs_are_repeated_three_times(tmp_path, monkeypatch):
     for slowest, asked, expected in ((59.0, None, 5), (61.0, None, 3), (61.0, 7, 7)):
         fake_run = {"wall_seconds": slowest, "answer": 0}
         monkeypatch.setattr(harness, "run_once", lambda *_, run=fake_run: dict(run))
-        entries = harness.race(benchmark, tmp_path, asked, lambda line: None)
+        entries = harness.race(benchmark, "all", tmp_path, asked, lambda line: None)
         assert [len(entry.runs) for entry in entries] == [expected] * 2
 
 

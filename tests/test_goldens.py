@@ -42,7 +42,7 @@ ACCOUNTS = (
     "tinystories --hardware rtx4090 --dtype bfloat16",
     "tinystories-cpu --vocab-size 5000",
     "openwebtext --num-microbatches 8",
-    "leaderboard --steps 20000",
+    "leaderboard --steps 20000 --num-layers 8 --d-model 512",
     "gpt2-small --tie-embeddings --qk-norm --num-kv-heads 4",
     "gpt2-small --ffn silu --norm post --position none --d-ff 3000",
     "gpt2-medium --norm none --rope-theta 500000 --num-layers 6 --shares",

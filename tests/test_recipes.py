@@ -9,7 +9,7 @@ import tomli_w
 
 import tilth
 from tilth.config import ResolvedConfig, TrainingConfig
-from tilth.config.recipes import D_HEAD
+from tilth.config.recipes import D_HEAD, EMBEDDING_LR
 from tilth.files import FileError
 from tilth.recipes import RECIPES
 
@@ -76,6 +76,14 @@ def test_size_sets_layers_width_and_learning_rate(data, name):
         assert abs(model.d_model / size - usual.model.d_model / recipe.recipe.size) <= D_HEAD / size
     lrs = [recipe(data, size=size).optimizer.lr for size in range(1, 9)]
     assert lrs == sorted(set(lrs), reverse=True), "the wider, the smaller the steps"
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_rate_of_the_embedding_is_the_same_at_every_size(data, name):
+    for size in (1, 2, 4, 8):
+        optimizer = RECIPES[name](data, size=size).optimizer
+        rate = optimizer.lr * optimizer.embedding_lr_factor
+        assert rate == pytest.approx(EMBEDDING_LR, rel=1e-3)
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -34,6 +34,7 @@ using Weight = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 template <typename Score>
 using Scores = nb::ndarray<const Score, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Rows = nb::ndarray<nb::numpy, float, nb::ndim<3>>;
+using Numbers = nb::ndarray<nb::numpy, double, nb::ndim<2>>;
 
 Norm norm_of(std::string_view name) {
   if (name == "pre") return Norm::pre;
@@ -150,6 +151,23 @@ class GuardedDecoder {
     return numpy_of<Rows>(std::move(logits), {ids.size(), height, width});
   }
 
+  Numbers score(const std::vector<std::vector<std::uint32_t>>& ids,
+                const std::vector<std::vector<std::uint32_t>>& targets, std::size_t vocab_size) {
+    const Busy busy(is_busy_, busy_message);
+    const std::vector<Decoder::Ids> spans(ids.begin(), ids.end());
+    const std::vector<Decoder::Ids> wanted(targets.begin(), targets.end());
+    decoder_.check(spans);
+    std::size_t most = 0;
+    for (const auto& row : ids) most = std::max(most, row.size());
+    if (most == 0) throw nb::value_error("there are no token ids to read");
+    auto found = tilth::Array<double>::zeros(tilth::checked_multiply(ids.size(), most));
+    {
+      const nb::gil_scoped_release released;
+      decoder_.score(spans, wanted, vocab_size, {found.data(), found.size()}, check_signals);
+    }
+    return numpy_of<Numbers>(std::move(found), {ids.size(), most});
+  }
+
   void truncate(std::size_t row, std::size_t length) {
     const Busy busy(is_busy_, busy_message);
     decoder_.truncate(row, length);
@@ -199,6 +217,8 @@ NB_MODULE(_core, m) {
            "network"_a, "threads"_a, "rows"_a = nb::int_(1), "kernels"_a = "")
       .def("extend", &GuardedDecoder::extend, "ids"_a, "every"_a = false,
            "Append ids to each row; return the logits after the last id, or after every id.")
+      .def("score", &GuardedDecoder::score, "ids"_a, "targets"_a, "vocab_size"_a,
+           "Append ids to each row; return the log-probabilities of targets after its last ids.")
       .def("truncate", &GuardedDecoder::truncate, "row"_a, "length"_a,
            "Keep the first `length` ids of a row only.")
       .def("share", &GuardedDecoder::share, "source"_a, "row"_a, "length"_a,

@@ -45,19 +45,19 @@ Decoder::Decoder(std::shared_ptr<const Network> network, std::size_t num_threads
     quantized_ = Array<std::int8_t>::zeros(checked_multiply(tokens_per_block, widest));
     scales_ = Array<float>::zeros(tokens_per_block * (widest / block_columns));
   }
+  worker_scratch_ = Array<float>::zeros(
+      checked_multiply(team_.num_threads(), max_queries, padded(shape_.d_head)));
   Interruption none({});
   reserve(std::min(first_positions, shape_.context_length), none);
 }
 
-// Grow the rotation tables and scratch memory to at least `positions`, by doubling. An exception
+// Grow the rotation tables to at least `positions`, by doubling. An exception
 // leaves them unchanged.
 void Decoder::reserve(std::size_t positions, Interruption& interruption) {
   if (positions <= capacity_) return;
   const std::size_t most = padded(shape_.context_length, positions_per_block);
   const std::size_t wanted = padded(std::max(positions, 2 * capacity_), positions_per_block);
   const std::size_t capacity = std::min(wanted, most), half = shape_.d_head / 2;
-  const std::size_t scratch_size = checked_add(capacity, padded(shape_.d_head));
-  auto scratch = Array<float>::zeros(checked_multiply(team_.num_threads(), scratch_size));
   Array<float> cosines, sines;
   if (shape_.has_rope()) {
     cosines = Array<float>::zeros(checked_multiply(capacity, half));
@@ -73,7 +73,6 @@ void Decoder::reserve(std::size_t positions, Interruption& interruption) {
       interruption.poll();
     }
   }
-  worker_scratch_ = std::move(scratch);
   cosines_ = std::move(cosines);
   sines_ = std::move(sines);
   capacity_ = capacity;
@@ -128,40 +127,100 @@ void Decoder::check(std::span<const Ids> ids) const {
 void Decoder::extend(std::span<const Ids> ids, Logits wanted, std::span<float> logits,
                      const InterruptCheck& check_interrupt) {
   check(ids);
-  std::size_t most = 0, longest = 0;
-  for (std::size_t row = 0; row < ids.size(); ++row) {
-    most = std::max(most, ids[row].size());
-    longest = std::max(longest, caches_[row].length() + ids[row].size());
-  }
-  const std::size_t per_row = wanted == Logits::every ? most : 1;
+  const std::size_t most = longest(ids), per_row = wanted == Logits::every ? most : 1;
   if (logits.size() != checked_multiply(shape_.vocab_size, ids.size(), per_row)) {
     throw std::invalid_argument("logits must have one row of numbers for each row, or each id");
   }
   Interruption interruption(check_interrupt);
-  reserve(longest, interruption);
+  const auto logits_of = [&](std::size_t row, std::size_t i, std::size_t) {
+    const bool is_wanted = wanted == Logits::every || i + 1 == ids[row].size();
+    const std::size_t place = row * per_row + (wanted == Logits::every ? i : 0);
+    return is_wanted ? logits.data() + place * shape_.vocab_size : nullptr;
+  };
+  read(ids, interruption, logits_of, [](std::span<const Token>) {});
+}
+
+void Decoder::score(std::span<const Ids> ids, std::span<const Ids> targets, std::size_t vocab_size,
+                    std::span<double> log_probabilities, const InterruptCheck& check_interrupt) {
+  check(ids);
+  if (vocab_size < 1 || vocab_size > shape_.vocab_size) {
+    throw std::invalid_argument("the vocabulary has " + std::to_string(vocab_size) + " of " +
+                                std::to_string(shape_.vocab_size) + " ids");
+  }
+  const std::size_t most = longest(ids);
+  if (targets.size() != ids.size() ||
+      log_probabilities.size() != checked_multiply(ids.size(), most)) {
+    throw std::invalid_argument("give targets for each row, and a number for each");
+  }
+  for (std::size_t row = 0; row < ids.size(); ++row) {
+    if (targets[row].size() > ids[row].size()) {
+      throw std::invalid_argument("a row has more targets than ids");
+    }
+    for (const std::uint32_t id : targets[row]) {
+      if (id < vocab_size) continue;
+      throw std::invalid_argument("target " + std::to_string(id) +
+                                  " is not within the vocabulary of " + std::to_string(vocab_size));
+    }
+  }
+  Interruption interruption(check_interrupt);
+  auto logits = Array<float>::zeros(checked_multiply(tokens_per_block, shape_.vocab_size));
   std::vector<std::size_t> lengths;
   for (const Cache& cache : caches_) lengths.push_back(cache.length());
+  // The last ids of a row are those with targets.
+  const auto first_of = [&](std::size_t row) { return ids[row].size() - targets[row].size(); };
+  const auto logits_of = [&](std::size_t row, std::size_t i, std::size_t token) {
+    return i < first_of(row) ? nullptr : logits.data() + token * shape_.vocab_size;
+  };
+  read(ids, interruption, logits_of, [&](std::span<const Token> tokens) {
+    team_.run(tokens.size(), [&](std::size_t t, std::size_t) {
+      const Token& token = tokens[t];
+      if (token.logits == nullptr) return;
+      const std::size_t i = token.position - lengths[token.row] - first_of(token.row);
+      log_probabilities[token.row * most + i] =
+          static_cast<double>(token.logits[targets[token.row][i]]) -
+          kernels_.log_sum_exp(token.logits, vocab_size);
+    });
+  });
+}
+
+std::size_t Decoder::longest(std::span<const Ids> ids) {
+  std::size_t most = 0;
+  for (const Ids& row : ids) most = std::max(most, row.size());
+  return most;
+}
+
+// Read the ids in blocks of tokens. logits_of(row, i, token) is the place for the logits after id
+// i of a row, which is a token of its block; null if they are not wanted. Call finish(tokens) after
+// each block. An exception leaves the sequences unchanged.
+template <typename LogitsOf, typename Finish>
+void Decoder::read(std::span<const Ids> ids, Interruption& interruption, const LogitsOf& logits_of,
+                   const Finish& finish) {
+  std::vector<std::size_t> lengths;
+  std::size_t positions = 0;
+  for (std::size_t row = 0; row < ids.size(); ++row) {
+    lengths.push_back(caches_[row].length());
+    positions = std::max(positions, lengths[row] + ids[row].size());
+  }
+  reserve(positions, interruption);
   try {
     std::vector<Token> tokens;
     tokens.reserve(tokens_per_block);
-    const auto read = [&] {
+    const auto read_tokens = [&] {
       read_block(tokens, interruption);
+      finish(std::span<const Token>(tokens));
       for (const Token& token : tokens) caches_[token.row].append(1);
       tokens.clear();
     };
     for (std::size_t row = 0; row < ids.size(); ++row) {
       for (std::size_t i = 0; i < ids[row].size(); ++i) {
-        const bool is_wanted = wanted == Logits::every || i + 1 == ids[row].size();
-        const std::size_t place = row * per_row + (wanted == Logits::every ? i : 0);
-        tokens.push_back(
-            {.id = ids[row][i],
-             .row = row,
-             .position = lengths[row] + i,
-             .logits = is_wanted ? logits.data() + place * shape_.vocab_size : nullptr});
-        if (tokens.size() == tokens_per_block) read();
+        tokens.push_back({.id = ids[row][i],
+                          .row = row,
+                          .position = lengths[row] + i,
+                          .logits = logits_of(row, i, tokens.size())});
+        if (tokens.size() == tokens_per_block) read_tokens();
       }
     }
-    if (!tokens.empty()) read();
+    if (!tokens.empty()) read_tokens();
   } catch (...) {
     for (std::size_t row = 0; row < ids.size(); ++row) caches_[row].truncate(lengths[row]);
     throw;
@@ -206,7 +265,7 @@ void Decoder::attend(const Layer& layer, std::size_t layer_index, std::span<cons
     place_heads(layer, layer_index, tokens[t], heads_[t]);
   });
   const std::size_t d_head = shape_.d_head, group = shape_.num_heads / shape_.num_kv_heads;
-  // All tokens of a row and head in one job, so its keys and values stay in the processor's cache.
+  // All queries of a row for the same keys in one job, so that these stay in the processor's cache.
   std::vector<std::size_t> starts;  // of the tokens of each row
   double positions = 0;
   for (std::size_t t = 0; t < num_tokens; ++t) {
@@ -216,19 +275,27 @@ void Decoder::attend(const Layer& layer, std::size_t layer_index, std::span<cons
   const std::size_t num_rows = starts.size();
   starts.push_back(num_tokens);
   const double operations =
-      4.0 * positions * static_cast<double>(d_head) / static_cast<double>(num_rows);
-  run(num_rows * shape_.num_heads, operations, interruption,
+      4.0 * positions * static_cast<double>(d_head * group) / static_cast<double>(num_rows);
+  run(num_rows * shape_.num_kv_heads, operations, interruption,
       [&](std::size_t job, std::size_t worker) {
-        const std::size_t row = job / shape_.num_heads, head = job % shape_.num_heads;
-        float* scores = worker_scratch_.data() + worker * (capacity_ + padded(d_head));
-        float* mixture = scores + capacity_;
+        const std::size_t row = job / shape_.num_kv_heads, kv_head = job % shape_.num_kv_heads;
         const Cache& cache = caches_[tokens[starts[row]].row];
+        float* scratch = worker_scratch_.data() + worker * max_queries * padded(d_head);
+        Query queries[max_queries];
+        std::size_t count = 0;
+        const auto attend_all = [&] {
+          kernels_.attend(queries, count, cache.blocks(), cache.offset(layer_index, kv_head),
+                          d_head, scratch);
+          count = 0;
+        };
         for (std::size_t t = starts[row]; t < starts[row + 1]; ++t) {
-          kernels_.attend(heads_[t] + head * d_head, cache.blocks(),
-                          cache.offset(layer_index, head / group), tokens[t].position + 1, d_head,
-                          scores, mixture);
-          std::copy_n(mixture, d_head, mixed_[t] + head * d_head);
+          for (std::size_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+            queries[count++] = {heads_[t] + head * d_head, tokens[t].position + 1,
+                                mixed_[t] + head * d_head};
+            if (count == max_queries) attend_all();
+          }
         }
+        if (count > 0) attend_all();
       });
   multiply(layer.output, mixed_, num_tokens, added_, interruption);
   add_to_stream(layer.ln1, num_tokens);

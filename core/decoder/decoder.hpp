@@ -61,6 +61,12 @@ class Decoder {
   void extend(std::span<const Ids> ids, Logits wanted, std::span<float> logits,
               const InterruptCheck& check = {});
 
+  // Append ids to each row; write the log-probabilities of targets, (rows, most ids of a row). Row
+  // r has at most as many targets as ids: target i follows id i of its last ids. Only the first
+  // vocab_size logits count. Exact to 1e-6. Throws as extend does.
+  void score(std::span<const Ids> ids, std::span<const Ids> targets, std::size_t vocab_size,
+             std::span<double> log_probabilities, const InterruptCheck& check = {});
+
   // Throws std::invalid_argument unless there is one list for each row, and the ids are within the
   // vocabulary and fit into the context.
   void check(std::span<const Ids> ids) const;
@@ -86,6 +92,10 @@ class Decoder {
     Array<float> numbers;
   };
 
+  static std::size_t longest(std::span<const Ids> ids);
+  template <typename LogitsOf, typename Finish>
+  void read(std::span<const Ids> ids, Interruption& interruption, const LogitsOf& logits_of,
+            const Finish& finish);
   void reserve(std::size_t positions, Interruption& interruption);
   void read_block(std::span<const Token> tokens, Interruption& interruption);
   void attend(const Layer& layer, std::size_t layer_index, std::span<const Token> tokens,
@@ -109,7 +119,7 @@ class Decoder {
   const Shape& shape_;
   Team team_;
   std::vector<Cache> caches_;     // of each row
-  std::size_t capacity_ = 0;      // in positions, of the tables and the scratch memory
+  std::size_t capacity_ = 0;      // in positions, of the tables
   Array<float> cosines_, sines_;  // (capacity_, d_head / 2)
   Rows stream_, normalized_, heads_, mixed_, added_, hidden_;
   Array<float> worker_scratch_;

@@ -9,6 +9,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "kernels.hpp"
+
 namespace tilth::decoder {
 namespace {
 
@@ -95,16 +97,32 @@ End end_of(std::span<const float> weights, const Filters& filters) {
   return ranking.fewest([&](std::size_t, double mass) { return mass >= share; });
 }
 
+// e^((scores - largest) / temperature); 0 for NaN.
+std::vector<float> weights_of(std::span<const double> scores, double largest, double temperature) {
+  std::vector<float> weights(scores.size());
+  std::transform(scores.begin(), scores.end(), weights.begin(), [&](double score) {
+    // exp is 0 below -104. This order of arguments turns NaN into -200.
+    return std::exp(static_cast<float>(std::max(-200.0, (score - largest) / temperature)));
+  });
+  return weights;
+}
+
+std::vector<float> weights_of(std::span<const float> scores, double largest, double temperature) {
+  if (temperature < 1e-6) {  // its inverse may overflow
+    const std::vector<double> wide(scores.begin(), scores.end());
+    return weights_of(wide, largest, temperature);
+  }
+  std::vector<float> weights(scores.size());
+  best_kernels().exponentials(scores.data(), static_cast<float>(largest),
+                              static_cast<float>(1.0 / temperature), scores.size(), weights.data());
+  return weights;
+}
+
 template <typename Score>
 std::size_t draw_from(std::span<const Score> scores, double largest, const Filters& filters,
                       double unit) {
   if (scores.empty()) throw std::invalid_argument("there are no scores to draw from");
-  std::vector<float> weights(scores.size());
-  std::transform(scores.begin(), scores.end(), weights.begin(), [&](Score score) {
-    const double exponent = (static_cast<double>(score) - largest) / filters.temperature;
-    // exp is 0 below -104. This order of arguments turns NaN into -200.
-    return std::exp(static_cast<float>(std::max(-200.0, exponent)));
-  });
+  std::vector<float> weights = weights_of(scores, largest, filters.temperature);
   End end = end_of(weights, filters);
   double mass = 0.0;
   for (float& weight : weights) {

@@ -33,6 +33,14 @@ constexpr std::size_t padded(std::size_t size, std::size_t multiple = block_colu
   return (size + multiple - 1) / multiple * multiple;
 }
 
+// The query of a head for its first num_positions positions; out has d_head numbers.
+struct Query {
+  const float* query;
+  std::size_t num_positions;
+  float* out;
+};
+constexpr std::size_t max_queries = 64;
+
 struct Kernels {
   const char* name;
 
@@ -74,12 +82,21 @@ struct Kernels {
   // which means 1.
   void (*silu)(const float* gate, const float* value, std::size_t size, float* out);
 
-  // out = softmax(query . keys) . values for one head. blocks[i] + offset has the keys of 64
-  // positions, transposed: key[position][d] is at d * 64 + position, so 8 positions are scored at
-  // once. Their values follow by position, padded to a multiple of 8. `scores` and `out` have the
-  // capacity of whole blocks and whole vectors.
-  void (*attend)(const float* query, const float* const* blocks, std::size_t offset,
-                 std::size_t num_positions, std::size_t d_head, float* scores, float* out);
+  // out = e^((scores - largest) * factor); 0 below e^-87 and for NaN.
+  void (*exponentials)(const float* scores, float largest, float factor, std::size_t size,
+                       float* out);
+
+  // log(sum(e^scores)) of at least one finite number, to 1e-6.
+  double (*log_sum_exp)(const float* scores, std::size_t size);
+
+  // out = softmax(query . keys) . values for at most max_queries queries of heads with the same
+  // keys, by ascending number of positions. blocks[i] + offset has the keys of 64 positions,
+  // transposed: key[position][d] is at d * 64 + position. Their values follow by position, padded
+  // to a multiple of 8. The softmax is computed block by block, so that all queries use a block
+  // while it is in the processor's cache. The bits of a query do not depend on the other queries.
+  // `scratch` has max_queries * padded(d_head) numbers.
+  void (*attend)(const Query* queries, std::size_t num_queries, const float* const* blocks,
+                 std::size_t offset, std::size_t d_head, float* scratch);
 };
 
 // The fastest kernels of this processor.
@@ -92,6 +109,8 @@ extern const Kernels portable_kernels;
 #if defined(__x86_64__)
 extern const Kernels avx2_kernels;
 extern const Kernels avx512_kernels;
+#elif defined(__aarch64__) && defined(__linux__)
+extern const Kernels neon_dot_kernels;
 #endif
 
 }  // namespace tilth::decoder

@@ -4,9 +4,9 @@
 
 namespace tilth::decoder {
 
-const Kernels avx512_kernels = {"avx512",     product<float>, product<std::uint16_t>,
-                                product_int8, product_int4,   quantize,
-                                rms_norm,     silu,           attend};
+const Kernels avx512_kernels = {
+    "avx512", product<float>, product<std::uint16_t>, product_int8, product_int4, quantize,
+    rms_norm, silu,           exponentials,           log_sum_exp,  attend};
 
 }  // namespace tilth::decoder
 #endif

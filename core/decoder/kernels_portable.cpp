@@ -8,8 +8,8 @@ namespace tilth::decoder {
 #define TILTH_NAME "portable"
 #endif
 
-const Kernels portable_kernels = {TILTH_NAME,   product<float>, product<std::uint16_t>,
-                                  product_int8, product_int4,   quantize,
-                                  rms_norm,     silu,           attend};
+const Kernels portable_kernels = {
+    TILTH_NAME, product<float>, product<std::uint16_t>, product_int8, product_int4, quantize,
+    rms_norm,   silu,           exponentials,           log_sum_exp,  attend};
 
 }  // namespace tilth::decoder

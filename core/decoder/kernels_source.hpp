@@ -453,59 +453,194 @@ void silu(const float* gate, const float* value, std::size_t size, float* out) {
   }
 }
 
-void attend(const float* query, const float* const* blocks, std::size_t offset,
-            std::size_t num_positions, std::size_t d_head, float* scores, float* out) {
-  const std::size_t num_blocks = (num_positions + positions_per_block - 1) / positions_per_block;
-  for (std::size_t block = 0; block < num_blocks; ++block) {
-    const float* keys = blocks[block] + offset;
-    Floats score[positions_per_block / lanes] = {};
-    for (std::size_t d = 0; d < d_head; ++d) {
-      const Floats factor = all(query[d]);
-      for (std::size_t i = 0; i < positions_per_block / lanes; ++i) {
-        score[i] += load(keys + i * lanes) * factor;
-      }
-      keys += positions_per_block;
-    }
-    for (std::size_t i = 0; i < positions_per_block / lanes; ++i) {
-      store(scores + block * positions_per_block + i * lanes, score[i]);
-    }
-  }
-  // Mask the positions after the last: their weights are e^-87, and the largest weight is 1.
-  const std::size_t whole = (num_positions + lanes - 1) / lanes * lanes;
-  for (std::size_t i = num_positions; i < whole; ++i) scores[i] = -3.0e38f;
-  Floats most = load(scores);
-  for (std::size_t i = lanes; i < whole; i += lanes) most = larger(most, load(scores + i));
-  float largest = most[0];
-  for (std::size_t lane = 1; lane < lanes; ++lane) {
+// out = e^((scores - largest) * factor) for `size` numbers; 0 below e^-87 and for NaN.
+void exponentials(const float* scores, float largest, float factor, std::size_t size, float* out) {
+  const auto weights_of = [&](Floats part) __attribute__((always_inline)) {
+    const Floats exponent = (part - all(largest)) * all(factor);
+    return exponent > all(-87.0f) ? exp(exponent) : all(0.0f);
+  };
+  std::size_t i = 0;
+  for (; i + lanes <= size; i += lanes) store(out + i, weights_of(load(scores + i)));
+  float rest[lanes] = {};
+  for (std::size_t lane = 0; i + lane < size; ++lane) rest[lane] = scores[i + lane];
+  store(rest, weights_of(load(rest)));
+  for (std::size_t lane = 0; i + lane < size; ++lane) out[i + lane] = rest[lane];
+}
+
+double log_sum_exp(const float* scores, std::size_t size) {
+  constexpr std::size_t part_size = 1024;  // numbers that are added in float32
+  float largest = scores[0];
+  Floats most = all(largest);
+  std::size_t i = 0;
+  for (; i + lanes <= size; i += lanes) most = larger(most, load(scores + i));
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
     largest = most[lane] > largest ? most[lane] : largest;
   }
-  Floats total = all(0.0f);
-  for (std::size_t i = 0; i < whole; i += lanes) {
-    const Floats weight = exp(load(scores + i) - all(largest));
-    store(scores + i, weight);
-    total += weight;
+  for (; i < size; ++i) largest = scores[i] > largest ? scores[i] : largest;
+  double total = 0.0;
+  float part[part_size];
+  for (std::size_t first = 0; first < size; first += part_size) {
+    const std::size_t count = size - first < part_size ? size - first : part_size;
+    exponentials(scores + first, largest, 1.0f, count, part);
+    for (std::size_t k = count; k < padded(count, lanes); ++k) part[k] = 0.0f;
+    Floats sums = all(0.0f);
+    for (std::size_t k = 0; k < count; k += lanes) sums += load(part + k);
+    total += static_cast<double>(sum(sums));
   }
-  const Floats inverse = all(1.0f / sum(total));
-  const std::size_t width = (d_head + lanes - 1) / lanes * lanes;
-  std::size_t d = 0;
-  const auto mix = [&]<std::size_t vectors>() __attribute__((always_inline)) {
-    Floats mixed[vectors] = {};
-    for (std::size_t block = 0; block < num_blocks; ++block) {
-      const float* values = blocks[block] + offset + positions_per_block * d_head;
-      const std::size_t first = block * positions_per_block, left = num_positions - first;
-      const std::size_t count = left < positions_per_block ? left : positions_per_block;
-      for (std::size_t i = 0; i < count; ++i) {
-        const Floats weight = all(scores[first + i]);
-        for (std::size_t k = 0; k < vectors; ++k) {
-          mixed[k] += load(values + i * width + d + k * lanes) * weight;
-        }
+  return static_cast<double>(largest) + __builtin_log(total);
+}
+
+#if defined(__AVX512F__)
+typedef Wide Vector;
+typedef float UnalignedVector __attribute__((vector_size(64), aligned(4), may_alias));
+constexpr std::size_t queries_at_once = 4;  // 16 of 32 registers are accumulators
+#else
+typedef Floats Vector;
+typedef UnalignedFloats UnalignedVector;
+constexpr std::size_t queries_at_once = 2;
+#endif
+constexpr std::size_t vector_size = sizeof(Vector) / sizeof(float);
+
+TILTH_INLINE Vector load_vector(const float* from) {
+  return *reinterpret_cast<const UnalignedVector*>(from);
+}
+TILTH_INLINE void store_vector(float* to, Vector x) { *reinterpret_cast<UnalignedVector*>(to) = x; }
+
+// The softmax of a query so far.
+struct Progress {
+  float largest = -3.0e38f;
+  Floats total = {};
+};
+
+// The scores of `count` queries with the 64 keys of a block. Each score is a sum in the order of d.
+template <std::size_t count>
+TILTH_INLINE void score(const Query* queries, const float* keys, std::size_t d_head,
+                        float (*scores)[positions_per_block]) {
+  constexpr std::size_t vectors = 4;
+  for (std::size_t first = 0; first < positions_per_block; first += vectors * vector_size) {
+    Vector total[count][vectors] = {};
+    for (std::size_t d = 0; d < d_head; ++d) {
+      Vector part[vectors];
+      for (std::size_t k = 0; k < vectors; ++k) {
+        part[k] = load_vector(keys + d * positions_per_block + first + k * vector_size);
+      }
+      for (std::size_t q = 0; q < count; ++q) {
+        const float factor = queries[q].query[d];
+        for (std::size_t k = 0; k < vectors; ++k) total[q][k] += part[k] * factor;
       }
     }
-    for (std::size_t k = 0; k < vectors; ++k) store(out + d + k * lanes, mixed[k] * inverse);
-    d += vectors * lanes;
-  };
-  while (d + 4 * lanes <= width) mix.template operator()<4>();
-  while (d < width) mix.template operator()<1>();
+    for (std::size_t q = 0; q < count; ++q) {
+      for (std::size_t k = 0; k < vectors; ++k) {
+        store_vector(scores[q] + first + k * vector_size, total[q][k]);
+      }
+    }
+  }
+}
+
+// mixed = mixed * factor + weights . values, for `count` queries and num_positions values.
+template <std::size_t count, typename Part, std::size_t vectors>
+TILTH_INLINE void mix(const float (*weights)[positions_per_block], const float* factors,
+                      const float* values, std::size_t num_positions, std::size_t width,
+                      std::size_t d, float* const* mixed) {
+  constexpr std::size_t size = sizeof(Part) / sizeof(float);
+  typedef float Unaligned __attribute__((vector_size(sizeof(Part)), aligned(4), may_alias));
+  Part total[count][vectors];
+  for (std::size_t q = 0; q < count; ++q) {
+    for (std::size_t k = 0; k < vectors; ++k) {
+      total[q][k] = *reinterpret_cast<const Unaligned*>(mixed[q] + d + k * size) * factors[q];
+    }
+  }
+  for (std::size_t i = 0; i < num_positions; ++i) {
+    Part part[vectors];
+    for (std::size_t k = 0; k < vectors; ++k) {
+      part[k] = *reinterpret_cast<const Unaligned*>(values + i * width + d + k * size);
+    }
+    for (std::size_t q = 0; q < count; ++q) {
+      for (std::size_t k = 0; k < vectors; ++k) total[q][k] += part[k] * weights[q][i];
+    }
+  }
+  for (std::size_t q = 0; q < count; ++q) {
+    for (std::size_t k = 0; k < vectors; ++k) {
+      *reinterpret_cast<Unaligned*>(mixed[q] + d + k * size) = total[q][k];
+    }
+  }
+}
+
+// Add a block of keys and values to `count` queries, which all see the first num_positions of it.
+template <std::size_t count>
+TILTH_INLINE void add_block(const Query* queries, const float* keys, std::size_t num_positions,
+                            std::size_t d_head, std::size_t width, Progress* progress,
+                            float* mixed) {
+  alignas(64) float scores[count][positions_per_block];
+  float factors[count];
+  float* rows[count];
+  score<count>(queries, keys, d_head, scores);
+  for (std::size_t q = 0; q < count; ++q) {
+    rows[q] = mixed + q * width;
+    for (std::size_t i = num_positions; i < positions_per_block; ++i) scores[q][i] = -3.0e38f;
+    Floats most = load(scores[q]);
+    for (std::size_t i = lanes; i < positions_per_block; i += lanes) {
+      most = larger(most, load(scores[q] + i));
+    }
+    float largest = progress[q].largest;
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      largest = most[lane] > largest ? most[lane] : largest;
+    }
+    factors[q] = exp(all(progress[q].largest - largest))[0];
+    progress[q].largest = largest;
+    Floats total = progress[q].total * all(factors[q]);
+    for (std::size_t i = 0; i < positions_per_block; i += lanes) {
+      const Floats weight = exp(load(scores[q] + i) - all(largest));
+      store(scores[q] + i, weight);
+    }
+    for (std::size_t i = num_positions; i < positions_per_block; ++i) scores[q][i] = 0.0f;
+    for (std::size_t i = 0; i < positions_per_block; i += lanes) total += load(scores[q] + i);
+    progress[q].total = total;
+  }
+  const float* values = keys + positions_per_block * d_head;
+  std::size_t d = 0;
+  for (; d + 2 * vector_size <= width; d += 2 * vector_size) {
+    mix<count, Vector, 2>(scores, factors, values, num_positions, width, d, rows);
+  }
+  for (; d < width; d += lanes) {
+    // One query at a time, so this code is small: few widths are not a multiple of 32.
+    for (std::size_t q = 0; q < count; ++q) {
+      mix<1, Floats, 1>(scores + q, factors + q, values, num_positions, width, d, rows + q);
+    }
+  }
+}
+
+void attend(const Query* queries, std::size_t num_queries, const float* const* blocks,
+            std::size_t offset, std::size_t d_head, float* scratch) {
+  const std::size_t width = (d_head + lanes - 1) / lanes * lanes;
+  Progress progress[max_queries];
+  for (std::size_t i = 0; i < num_queries * width; ++i) scratch[i] = 0.0f;
+  std::size_t begin = 0;  // of the queries that see the block
+  for (std::size_t first = 0; first < queries[num_queries - 1].num_positions;
+       first += positions_per_block) {
+    const float* keys = blocks[first / positions_per_block] + offset;
+    const auto seen = [&](std::size_t q) {
+      const std::size_t left = queries[q].num_positions - first;
+      return left < positions_per_block ? left : positions_per_block;
+    };
+    while (queries[begin].num_positions <= first) ++begin;
+    for (std::size_t q = begin; q < num_queries;) {
+      const std::size_t last = q + queries_at_once - 1;
+      // The numbers of positions ascend.
+      if (last < num_queries && seen(q) == seen(last)) {
+        add_block<queries_at_once>(queries + q, keys, seen(q), d_head, width, progress + q,
+                                   scratch + q * width);
+        q += queries_at_once;
+      } else {
+        add_block<1>(queries + q, keys, seen(q), d_head, width, progress + q, scratch + q * width);
+        ++q;
+      }
+    }
+  }
+  for (std::size_t q = 0; q < num_queries; ++q) {
+    const float inverse = 1.0f / sum(progress[q].total);
+    for (std::size_t d = 0; d < d_head; ++d) queries[q].out[d] = scratch[q * width + d] * inverse;
+  }
 }
 
 }  // namespace

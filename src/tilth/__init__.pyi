@@ -10,6 +10,7 @@ from tilth.data import get_batch as get_batch
 from tilth.data import open_data as open_data
 from tilth.data import tokenize as tokenize
 from tilth.data import verify_data as verify_data
+from tilth.exporting import evaluate_tasks as evaluate_tasks
 from tilth.exporting import export as export
 from tilth.exporting import import_model as import_model
 from tilth.generation import LanguageModel as LanguageModel

@@ -13,6 +13,7 @@ from typing import Any
 EXTRAS = {"torch": "train", "regex": "patterns", "pyarrow": "parquet", "zstandard": "zstd"}
 EXTRAS |= dict.fromkeys(("plotly", "matplotlib", "jinja2"), "report")
 EXTRAS |= {"huggingface_hub": "fetch", "optuna": "search", "submitit": "cluster", "ray": "ray"}
+EXTRAS |= dict.fromkeys(("starlette", "uvicorn"), "studio")
 EXTRAS |= {"gguf": "export", "lm_eval": "evaluate"}
 """The extra of tilth that installs each package."""
 
@@ -38,11 +39,13 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def missing_extra(error: BaseException) -> str | None:
-    """Return the error message for a missing extra of tilth, or None for other errors."""
+    """Return the error message for an extra that is missing or broken, or None."""
     package = (getattr(error, "name", None) or "").partition(".")[0]
     if isinstance(error, ModuleNotFoundError) and package in EXTRAS:
         extra = EXTRAS[package]
         return f"this needs {package}, which is not installed; pip install 'tilth[{extra}]'."
+    if isinstance(error, ImportError) and package in EXTRAS:
+        return f"{package} cannot be imported ({error}); install it again, or free some memory."
     return None
 
 

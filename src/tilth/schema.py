@@ -131,7 +131,10 @@ Sha256 = Annotated[str, Pattern("[0-9a-f]{64}", "a SHA-256 in hexadecimal digits
 FileName = Annotated[
     str,
     Length(at_least=1, at_most=255),
-    Pattern(r"(?!\.\.?\Z)[^/\0]*", "the name of a file", "a path cannot leave the folder"),
+    # A line end in a name would break the sentence of an error.
+    Pattern(
+        r"(?!\.\.?\Z)[^/\x00-\x1f\x7f]*", "the name of a file", "a path cannot leave the folder"
+    ),
 ]
 
 

@@ -1,12 +1,5 @@
-"""One thread: with tiny tensors, two threads spend their time synchronising."""
+"""One torch thread."""
 
-import pytest
-import torch
+from tests.torch_threads import one_thread
 
-
-@pytest.fixture(autouse=True, scope="package")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+__all__ = ["one_thread"]

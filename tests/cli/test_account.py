@@ -9,7 +9,7 @@ from dataclasses import fields
 import pytest
 import tomli_w
 
-from tests.command_line import tilth
+from tests.command_line import program_without, tilth
 from tests.command_line import tilth as run_tilth
 from tilth.config import RECIPES, ModelConfig, TrainingConfig
 from tilth.config.overrides import changed
@@ -175,10 +175,5 @@ def test_account_describes_the_model_that_train_builds(changes):
 
 
 def test_without_torch():
-    program = (
-        "import sys; sys.argv = ['tilth', 'account', 'gpt2-xl', '--hardware', 'a100']\n"
-        "from tilth.cli import main\n"
-        "try: main()\n"
-        "finally: assert 'torch' not in sys.modules"
-    )
+    program = program_without({"torch"}, "account", "gpt2-xl", "--hardware", "a100")
     subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)

@@ -11,30 +11,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.command_line import tilth
+from tests.command_line import assert_one_sentence, program_without, tilth
 from tilth.cli.app import VERBS, EscapedTerminal, app, run
 
 TILTH = [sys.executable, "-m", "tilth"]
 
 
-def assert_one_sentence(done, *parts):
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith("tilth: ")
-    assert done.stderr.count("\n") == 1
-    for part in parts:
-        assert part in done.stderr
-
-
 @pytest.mark.alone
 @pytest.mark.parametrize("flag", ["--help", "--version"])
 def test_help_and_version_are_fast_without_torch(flag, once_within, cpu_seconds):
-    program = (
-        f"import sys; sys.argv = ['tilth', {flag!r}]\n"
-        "from tilth.cli import main\n"
-        "try: main()\n"
-        "finally: assert not {'torch', 'numpy'} & set(sys.modules)"
-    )
+    program = program_without({"torch", "numpy"}, flag)
     once_within(0.4, lambda: cpu_seconds(program))
 
 
@@ -123,6 +109,16 @@ def test_a_key_may_be_named_like_a_verb(tmp_path):
     (tmp_path / "a.txt").write_text("words")
     done = tilth("tokenize", "a.txt", "--out", "data", "--config", str(config), cwd=tmp_path)
     assert_one_sentence(done, "none.json")
+
+
+def test_arguments_are_not_json(tmp_path):
+    """cyclopts parses JSON in lists by default, also 2,000 brackets."""
+    (tmp_path / "a.txt").write_text("a story")
+    for path in ('["a.txt"]', "[" * 100 + "]" * 100, "[" * 2000):
+        assert_one_sentence(tilth("corpus", "info", path, cwd=tmp_path), path[:20])
+    (tmp_path / '["a.txt"]').write_text("two<|endoftext|>stories")
+    done = tilth("corpus", "info", '["a.txt"]', "--json", cwd=tmp_path)
+    assert '"documents": 2' in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -226,6 +222,8 @@ def test_terminal_text_is_escaped_and_rich_output_is_not():
             "tilth: out of memory (cannot allocate 64 bytes); take a smaller model",
         ),
         (ModuleNotFoundError("no", name="torch.nn"), 2, "tilth: this needs torch, which is not"),
+        (ImportError("no b", name="torch.a"), 2, "tilth: torch cannot be imported (no b); install"),
+        (RuntimeError("Symlink loop from 'a'"), 2, "tilth: Symlink loop from 'a'; remove the"),
         (KeyError("config"), 70, "tilth: internal error (KeyError: 'config'); this is a bug"),
         (RecursionError("deep"), 70, "tilth: internal error (RecursionError: deep)"),
     ],

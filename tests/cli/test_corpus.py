@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests.command_line import assert_one_sentence, program_without
 from tests.command_line import tilth as run_tilth
 from tilth.formatting import parse_bytes
 
@@ -89,13 +90,7 @@ def test_info_of_an_empty_corpus(tmp_path):
     ],
 )
 def test_errors_are_one_sentence(folder, words, parts):
-    done = tilth(*words, cwd=folder)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith("tilth: ")
-    assert done.stderr.count("\n") == 1
-    for part in parts:
-        assert part in done.stderr
+    assert_one_sentence(tilth(*words, cwd=folder), *parts)
 
 
 def test_fetch_without_a_network(tmp_path):
@@ -123,12 +118,7 @@ def test_stories(tmp_path):
 
 
 def test_without_torch_or_numpy(folder):
-    program = (
-        "import sys\nfrom tilth.cli import main\n"
-        f"sys.argv = ['tilth', 'corpus', 'info', {str(folder)!r}]\n"
-        "try: main()\n"
-        "finally: assert not {'torch', 'numpy', 'pyarrow'} & set(sys.modules)"
-    )
+    program = program_without({"torch", "numpy", "pyarrow"}, "corpus", "info", folder)
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 
 

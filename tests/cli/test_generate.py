@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from tests.command_line import program_without
 from tests.command_line import tilth as run_tilth
 from tilth.config import ModelConfig
 from tilth.config.training import OptimizerConfig, TrainingConfig
@@ -253,12 +254,7 @@ def test_a_folder_that_is_not_a_run(tmp_path):
 
 
 def test_first_token_within_a_second_without_torch(run, once_within, cpu_seconds):
-    program = (
-        f"import sys; sys.argv = ['tilth', 'generate', {str(run.folder)!r}, '--max-tokens', '1']\n"
-        "from tilth.cli import main\n"
-        "try: main()\n"
-        "finally: assert 'torch' not in sys.modules"
-    )
+    program = program_without({"torch"}, "generate", run.folder, "--max-tokens", 1)
     once_within(1, lambda: cpu_seconds(program))
 
 

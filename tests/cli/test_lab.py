@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.command_line import tilth
+from tests.command_line import program_without, tilth
 from tilth.cli.app import app
 from tilth.cli.lab_view import watch
 from tilth.lab.questions.sgd import descend
@@ -60,12 +60,7 @@ def test_sgd_errors_are_one_sentence():
 
 
 def test_help_is_without_torch():
-    program = (
-        "import sys; sys.argv = ['tilth', 'lab', '--help']\n"
-        "from tilth.cli import main\n"
-        "try: main()\n"
-        "finally: assert 'torch' not in sys.modules"
-    )
+    program = program_without({"torch"}, "lab", "--help")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert b"sgd" in done.stdout
 

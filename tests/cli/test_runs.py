@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from tests.command_line import program_without
 from tilth.cli.runs import runs
 from tilth.config.model import ModelConfig
 from tilth.config.training import TrainingConfig
@@ -198,12 +199,7 @@ def test_control_characters_in_names_are_escaped(tmp_path, lines_of):
 
 def test_as_a_command_without_torch(tmp_path):
     make_run(tmp_path / "a", RECORDS, checkpoints=[3])
-    program = (
-        f"import sys; sys.argv = ['tilth', 'runs', {str(tmp_path)!r}, '--json']\n"
-        "from tilth.cli import main\n"
-        "try: main()\n"
-        "finally: assert 'torch' not in sys.modules"
-    )
+    program = program_without({"torch"}, "runs", tmp_path, "--json")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["runs"][0]["checkpoint_step"] == 3

@@ -89,6 +89,18 @@ def test_the_saved_config_repeats_the_run(trained, tmp_path):
     assert first == again
 
 
+def test_the_saved_config_repeats_a_run_whose_recipe_has_changed(trained, tmp_path):
+    """The file leaves out the usual value of a later field, and the recipe has another one."""
+    out, _, _ = trained
+    values = tomllib.loads((out / "config.toml").read_text())
+    assert values["optimizer"].pop("embedding_lr_factor") != 1.0
+    old = tmp_path / "old.toml"
+    old.write_text(tomli_w.dumps(values))
+    code, _, stderr = run("train", "--config", old, "--out", tmp_path / "again")
+    assert code == 0, stderr
+    assert open_run(tmp_path / "again").config.optimizer.embedding_lr_factor == 1.0
+
+
 def test_evaluate(trained):
     out, stdout, _ = trained
     code, printed, stderr = run("evaluate", out, "--max-tokens", 100, "--json")

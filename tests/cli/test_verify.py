@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tests.command_line import program_without
 from tilth.cli.verify import verify
 from tilth.config.model import ModelConfig
 from tilth.config.training import TrainingConfig
@@ -72,12 +73,7 @@ def test_a_folder_that_is_neither_a_run_nor_data(tmp_path):
 
 
 def test_as_a_command_without_torch(run):
-    program = (
-        f"import sys; sys.argv = ['tilth', 'verify', {str(run.folder)!r}]\n"
-        "from tilth.cli import main\n"
-        "try: main()\n"
-        "finally: assert 'torch' not in sys.modules"
-    )
+    program = program_without({"torch"}, "verify", run.folder)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     (run.folder / "metrics.jsonl").write_bytes(b"x\n")

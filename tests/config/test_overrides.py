@@ -3,7 +3,7 @@
 import pytest
 
 from tilth.config import ModelConfig, RopeScaling, TrainingConfig
-from tilth.config.overrides import changed, field_names
+from tilth.config.overrides import changed, field_names, omitted
 
 MODEL = ModelConfig(500, context_length=32, d_model=96, num_layers=2, num_heads=3)
 CONFIG = TrainingConfig("data", MODEL, steps=100)
@@ -87,3 +87,11 @@ def test_every_name_can_be_changed_to_its_own_value():
             flat[name] = value
     assert flat.keys() <= set(field_names())
     assert changed(CONFIG, flat) == CONFIG
+
+
+def test_the_file_of_a_run_says_what_it_leaves_out():
+    """A recipe may have another value than an old run, whose file does not name it."""
+    run = {f"optimizer.{name}": value for name, value in CONFIG.to_dict()["optimizer"].items()}
+    assert omitted(run) == {"optimizer.embedding_lr_factor": 1.0}
+    assert omitted({**run, "optimizer.embedding_lr_factor": 3.0}) == {}
+    assert omitted({"optimizer.lr": 1e-3}) == {}

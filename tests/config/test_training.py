@@ -66,6 +66,15 @@ def refusal(table, name, value):
     return sentence
 
 
+def test_later_fields_are_written_only_if_they_are_given():
+    """Files of runs without them keep their bytes."""
+    later = {"embedding_lr_factor": 3.0}
+    assert not later.keys() & make().to_dict()["optimizer"].keys()
+    config = make(optimizer=OptimizerConfig(**later))
+    assert later.items() <= config.to_dict()["optimizer"].items()
+    assert TrainingConfig.from_dict(config.to_dict()) == config
+
+
 def test_the_fields_are_known_to_these_tests():
     assert ("optimizer", "lr") in NUMBERS
     assert ("", "budget_seconds") in NUMBERS
@@ -76,7 +85,7 @@ def test_the_fields_are_known_to_these_tests():
         ("machine", "device"),
         ("watch", "sample_prompt"),
     ]
-    assert len(NUMBERS) == 9
+    assert len(NUMBERS) == 10
     assert len(COUNTS) == 16
 
 

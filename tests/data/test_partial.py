@@ -80,6 +80,13 @@ def test_a_partial_folder_with_files_of_the_user(tokenizer, corpus, tmp_path, na
     assert contents(own) == dict.fromkeys(names, b"precious")
 
 
+def test_a_broken_link_in_place_of_the_folder(tokenizer, corpus, tmp_path):
+    (tmp_path / "data").symlink_to("absent")
+    with pytest.raises(FileError, match="data is a broken link; remove it"):
+        tokenize(corpus, tokenizer, tmp_path / "data")
+    assert not (tmp_path / "absent").exists()
+
+
 @pytest.mark.parametrize("name", ["lock", "train.npy", "journal.json", "tokenizer.json"])
 def test_links_in_the_partial_folder_are_not_followed(tokenizer, corpus, tmp_path, name):
     (tmp_path / "thesis.txt").write_text("precious")

@@ -72,6 +72,18 @@ print("RESULT " + json.dumps([theirs, ours], default=str))
 """
 
 
+# As lm-eval after 0.4.13 finds plugins: entry points of the group are placeholders in its registry.
+PLUGIN = """
+from importlib.metadata import entry_points
+import lm_eval.models
+from lm_eval.api.registry import model_registry
+(point,) = entry_points(group="lm_eval.models", name="tilth")
+model_registry.register(point.name, target=point)
+from lm_eval.__main__ import cli_evaluate
+cli_evaluate()
+"""
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tasks")
@@ -143,6 +155,10 @@ def test_task_file_by_the_verb_and_by_lm_eval(run, files, tmp_path):
     done = run_python("-m", "tilth.exporting.evaluation_harness", *words, home=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "local_choice" in done.stdout
+    table = [line for line in done.stdout.splitlines() if line.startswith("|")]
+    done = run_python("-c", PLUGIN, *words, home=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert [line for line in done.stdout.splitlines() if line.startswith("|")] == table
     bad = Path(tmp_path / "bad.yaml")
     bad.write_text("task: [")
     done = run_python("-m", "tilth", "evaluate", run, "--tasks", bad, home=tmp_path)
@@ -156,6 +172,10 @@ def test_built_in_tasks_by_the_verb(run, exported):
     rows = json.loads(done.stdout)["tasks"]
     assert [row["task"] for row in rows] == ["continuation", "agreement", "cloze"]
     assert rows == evaluate_tasks(package.load(run), ["all"], limit=6)
+    assert rows == package.evaluate_tasks(exported, limit=6)
+    assert package.evaluate_tasks(run, "cloze", limit=6) == rows[2:]
+    with pytest.raises(ValueError, match="limit must be at least 1"):
+        package.evaluate_tasks(run, "cloze", limit=0)
     done = tilth("evaluate", run, "--tasks", "cloze", "--limit", 6)
     assert "50.0%" in done.stdout
 

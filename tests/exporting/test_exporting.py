@@ -3,14 +3,19 @@
 import hashlib
 import json
 import os
+import random
+import shutil
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
+import gguf
 import numpy as np
 import pytest
+import transformers
 
 import tilth as package
 from tests.command_line import tilth
@@ -69,7 +74,9 @@ def test_step_of_the_checkpoint(run, tmp_path):
     found = package.load(tmp_path / "six").score("Once upon a time")
     assert found == package.load(run, step=6).score("Once upon a time")
     assert found != package.load(run, step=12).score("Once upon a time")
-    assert "| steps | 6 |" in (tmp_path / "six" / "README.md").read_text()
+    card = (tmp_path / "six" / "README.md").read_text()
+    assert "| steps | 6 |" in card
+    assert "The curves are of the whole run, of 12 steps." in card
     checkpoint = run / "checkpoints" / "step-000006"
     package.export(checkpoint, tmp_path / "again")
     one, two = (tmp_path / name / "model.safetensors" for name in ("six", "again"))
@@ -102,6 +109,73 @@ def test_export_and_import_keep_the_bits(run, exported, tmp_path):
     assert one.read_bytes() == two.read_bytes()
     assert greedy(tmp_path / "again") == greedy(run)
     assert "is whole" in succeed("verify", tmp_path / "again")
+
+
+def test_chat_template_is_kept(exported, tmp_path):
+    """From a folder of transformers, through an import, into every format."""
+    template = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
+    theirs = transformers.AutoTokenizer.from_pretrained(exported)
+    theirs.chat_template = template
+    shutil.copytree(exported, tmp_path / "theirs")
+    theirs.save_pretrained(tmp_path / "theirs")
+    package.import_model(tmp_path / "theirs", tmp_path / "own")
+    package.export(tmp_path / "own", tmp_path / "again")
+    package.export(tmp_path / "own", tmp_path / "m.gguf", to="gguf")
+    messages = [{"role": "user", "content": "hi"}]
+    for name in ("own", "again"):
+        found = transformers.AutoTokenizer.from_pretrained(tmp_path / name)
+        assert found.apply_chat_template(messages, tokenize=False) == "[user] hi\n"
+    field = gguf.GGUFReader(tmp_path / "m.gguf").fields["tokenizer.chat_template"]
+    assert field.contents() == template
+
+
+def test_killed_export_leaves_nothing_half_written(run, tmp_path):
+    """SIGKILL at any moment: the folder is complete or absent, and the next export succeeds."""
+    program = "import sys, tilth; tilth.export(sys.argv[1], sys.argv[2], to=sys.argv[3])"
+    chance = random.Random(0)
+    outs = {"hf": tmp_path / "hf", "gguf": tmp_path / "gguf" / "m.gguf"}
+    killed = 0
+    for place in range(10):
+        to = ("hf", "gguf")[place % 2]
+        process = subprocess.Popen(
+            [sys.executable, "-c", SLOW + program, str(run), str(outs[to]), to],
+            stdout=subprocess.PIPE,
+        )
+        process.stdout.readline()  # writing has begun
+        time.sleep(chance.uniform(0, 0.3))
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        if to == "hf" and outs[to].exists():
+            assert "is whole" in succeed("verify", outs[to])
+            shutil.rmtree(outs[to])
+        elif outs[to].exists():
+            gguf.GGUFReader(outs[to])
+            shutil.rmtree(outs[to].parent)
+        else:
+            killed += 1
+    assert killed >= 3
+    for to, out in outs.items():
+        if out.parent != tmp_path:
+            shutil.rmtree(out.parent, ignore_errors=True)
+        package.export(run, out, to=to)
+    names = sorted(path.name for path in tmp_path.rglob("*"))
+    assert not [name for name in names if name.startswith(".") or "partial" in name]
+
+
+# Each write takes 10 ms, so that a signal meets one.
+SLOW = """
+import os, time
+write, is_begun = os.fsync, False
+def slow(*words):
+    global is_begun
+    if not is_begun:
+        print("begun", flush=True)
+        is_begun = True
+    time.sleep(0.03)
+    return write(*words)
+os.fsync = slow
+"""
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -215,6 +289,28 @@ def test_training_starts_from_an_exported_folder(run, exported, stories, tmp_pat
     assert open_run(tmp_path / "other").config.model.context_length == 32
     assert "decides the shape" in refuse(*words[:5], tmp_path / "x", *words[6:], "--size", 3)
     assert "omit --model.d_ff" in refuse(*words[:5], tmp_path / "x", *words[6:], "--model.d-ff", 8)
+
+
+def test_command_of_the_card_trains_again(exported, stories, tmp_path):
+    """From the config in the card's folder, with and without --init: the same bits."""
+    shape = ("--model.d-model", 32, "--model.num-layers", 1, "--model.num-heads", 2)
+    words = ("--steps", 2, "--batch-size", 2, "--machine.threads", 1, "--machine.no-compile")
+    words += ("--watch.sample-every", 0, "--data", stories.folder)
+    for name, given in (("random", shape), ("tuned", ("--init", exported))):
+        run, out = tmp_path / name, tmp_path / f"{name}-hf"
+        succeed("train", "tiny", *words, *given, "--out", run)
+        succeed("export", run, "--to", "hf", "--out", out)
+        card = (out / "README.md").read_text()
+        line = next(line for line in card.splitlines() if line.startswith("tilth train"))
+        values = {"training_config.toml": out / "training_config.toml", "DATA": stories.folder}
+        values |= {"RUN": tmp_path / f"{name}-again", "MODEL": exported}
+        succeed(*(values.get(word, word) for word in line.split()[1:]))
+        one, two = (
+            folder / "checkpoints" / "step-000002" / "model.safetensors"
+            for folder in (run, tmp_path / f"{name}-again")
+        )
+        assert one.read_bytes() == two.read_bytes()
+        assert (f"from the weights of `{exported.name}`" in card) == (name == "tuned")
 
 
 def test_stopped_run_resumes_from_its_initial_weights(exported, stories, tmp_path):

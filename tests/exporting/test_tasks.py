@@ -29,8 +29,12 @@ def test_items_are_distinct_and_answers_balanced(task):
     assert len({item.context + item.choices[item.answer] for item in items}) >= 180
     assert all(len({*item.choices}) == len(item.choices) for item in items)
     counts = Counter(item.answer for item in items)
-    expected = len(items) / len(items[0].choices)
-    assert all(abs(counts[i] - expected) < 4 * expected**0.5 for i in range(len(items[0].choices)))
+    size = len(items[0].choices)
+    assert counts == {i: len(items) / size for i in range(size)}
+    assert items_of(task, 21) == items[:21]
+    assert (
+        len({tuple(item.answer for item in items[i : i + size]) for i in range(0, 200, size)}) > 1
+    )
 
 
 def test_choosing_one_form_always_is_chance():
@@ -55,6 +59,39 @@ def test_scores_equal_those_of_the_model(model):
         total, _ = scorer.score(ids[:start], ids[start:])
         assert total == pytest.approx(sum(scored[start - 1 :]), abs=1e-4)
         scorer.score([ids[0], 7, 8, 9, 10, 11], [12, 13])  # another context, longer than shared
+
+
+def test_batches_score_as_single_requests(model):
+    rng = np.random.default_rng(1)
+    length = model.config.context_length
+    prefix = rng.integers(0, 256, 40).tolist()
+    requests = []
+    for lengths in ((0, 5), (1, 1), (20, 3), (2 * length, 4), (5, length + 9), (0, 1), (3, 70)):
+        one, two = (rng.integers(0, 256, count).tolist() for count in lengths)
+        requests.append(([*prefix, *one], two))
+    requests.append(([7], [8, 9]))
+    single = ContinuationScorer(model)
+    expected = [single.score(*request) for request in requests]
+    batches = ContinuationScorer(model, 3)
+    for _ in range(2):  # the second time, the first row has ids already
+        found = batches.score_batch(requests)
+        assert [total for total, _ in found] == pytest.approx([each for each, _ in expected])
+        assert [greedy for _, greedy in found] == [greedy for _, greedy in expected]
+
+
+def test_large_logits_are_computed_in_parts(model, monkeypatch):
+    ids = np.random.default_rng(2).integers(0, 256, 50).tolist()
+    requests = [(ids[:4], ids[4:]), (ids[:9], ids[9:12])]
+    expected = ContinuationScorer(model, 2).score_batch(requests)
+    monkeypatch.setattr("tilth.exporting.tasks.MAX_LOGITS", 14 * model.config.vocab_size)
+    found = ContinuationScorer(model, 2).score_batch(requests)
+    assert [total for total, _ in found] == pytest.approx([total for total, _ in expected])
+
+
+def test_torch_scores_alike(run):
+    own, torch = (tilth.load(run, backend=backend) for backend in ("native", "torch"))
+    one, two = (run_task(each, "cloze", limit=8) for each in (own, torch))
+    assert one == two
 
 
 def test_long_contexts_keep_their_end(model):

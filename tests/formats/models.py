@@ -88,6 +88,9 @@ class LlamaCpp:
         params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
         params.warmup = False
         self._server = xllamacpp.Server(params)
+        # A server that is deleted before its loop has begun waits for that loop forever; /tokenize
+        # is answered without the loop, /completion is not.
+        self.greedy([0], 1)
 
     def _ask(self, path, **content):
         url = self._server.listening_address + path

@@ -143,6 +143,15 @@ def test_tokens_that_reveal_a_difference_are_refused(crossing):
     cl100k = Tokenizer(tokens, [(b"\n", b" ")], [END], pattern="cl100k")
     with pytest.raises(ValueError, match="crosses it, so ids would differ"):
         check_model(config_of("untied"), cl100k)
+    # The contraction of a long s: a piece that ends in it, or one with the letters after it.
+    for before in (b"", b"'"):
+        tokens = {i: bytes([i]) for i in range(256)} | {256: b"\xc5\xbf", 257: b"'\xc5\xbf"}
+        tokens[258] = before + b"\xc5\xbft"
+        merges = [(b"\xc5", b"\xbf"), (b"'", b"\xc5\xbf"), (before + b"\xc5\xbf", b"t")]
+        for pattern in ("cl100k", "llama3", "qwen2"):
+            with pytest.raises(ValueError, match=r"contraction 'ſ \(long s\), and the token"):
+                check_model(config_of("untied"), Tokenizer(tokens, merges, [END], pattern=pattern))
+        check_model(config_of("untied"), Tokenizer(tokens, merges, [END], pattern="gpt2"))
     # b"ab" + b"c" is never reached: b"b" + b"c" comes first.
     tokens = {i: bytes([i]) for i in range(256)} | {256: b"bc", 257: b"ab", 258: b"abc"}
     merges = [(b"b", b"c"), (b"a", b"b"), (b"ab", b"c")]
@@ -152,6 +161,28 @@ def test_tokens_that_reveal_a_difference_are_refused(crossing):
     nfc = Tokenizer.from_vocabulary(replace(tokenizer_of().vocabulary, normalizers=("NFC",)))
     with pytest.raises(ValueError, match=r"NFC, which llama\.cpp does not apply"):
         check_model(config_of("untied"), nfc)
+
+
+def test_long_s_differs_where_a_token_crosses_it(tmp_path, monkeypatch):
+    """The reason of the refusal: llama.cpp compares contractions with ASCII letters."""
+    tokens = {i: bytes([i]) for i in range(256)} | {256: b"\xc5\xbf", 257: b"\xc5\xbft"}
+    merges = [(b"\xc5", b"\xbf"), (b"\xc5\xbf", b"t")]
+    for crossing, is_equal in ((False, True), (True, False)):
+        count = 1 + crossing
+        some = {i: token for i, token in tokens.items() if i < 256 + count}
+        tokenizer = Tokenizer(some, merges[:count], [END], pattern="qwen2")
+        with monkeypatch.context() as patch:
+            patch.setattr("tilth.formats.gguf._crosses_long_s", lambda _: None)
+            llama = LlamaCpp(write(tmp_path / f"{crossing}.gguf", tiny(tokenizer)))
+        assert (llama.encode("'ſt") == tokenizer.encode("'ſt")) == is_equal
+        assert llama.encode(" ſt'st") == tokenizer.encode(" ſt'st")
+
+
+def test_equal_spellings_are_refused():
+    tokens = {i: bytes([i]) for i in range(256)} | {256: END.encode(), 257: "Ġ".encode()}
+    tokenizer = Tokenizer(tokens, [], {END: 256, "Ġ": 257})
+    with pytest.raises(ValueError, match="two tokens are written 'Ġ' in GGUF"):
+        check_model(config_of("untied"), tokenizer)
 
 
 def test_widths_that_do_not_fit_blocks_are_refused():
@@ -177,3 +208,11 @@ def test_modelfile():
     text = modelfile("m.gguf", temperature=0.8, top_p=0.95, end_token=END)
     assert text.startswith("FROM ./m.gguf\n")
     assert "PARAMETER temperature 0.8\n" in text
+    assert f'PARAMETER stop "{END}"\n' in text
+    for token in ('a"b', "a\nb"):
+        text = modelfile("m.gguf", temperature=1, top_p=1, end_token=token)
+        assert text.endswith(f'PARAMETER stop """{token}"""\n')
+    with pytest.raises(ValueError, match="cannot quote the end token"):
+        modelfile("m.gguf", temperature=1, top_p=1, end_token='"""')
+    with pytest.raises(ValueError, match="cannot name"):
+        modelfile("m\nPARAMETER.gguf", temperature=1, top_p=1, end_token=END)

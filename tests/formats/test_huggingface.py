@@ -1,6 +1,7 @@
 """Hugging Face folders: transformers is the reference, in both directions."""
 
 import json
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -230,13 +231,40 @@ def test_index_cannot_leave_the_folder(tmp_path):
     write_folder(tmp_path, model_of(config_of("untied")))
     (tmp_path / "model.safetensors").rename(tmp_path.parent / "outside.safetensors")
     index = tmp_path / "model.safetensors.index.json"
-    for name in ("../outside.safetensors", "/etc/passwd", "..", ""):
+    for name in ("../outside.safetensors", "/etc/passwd", "..", "", "a\nb"):
         index.write_text(json.dumps({"weight_map": {"lm_head.weight": name}}))
         with pytest.raises(FileError, match=r"weight_map\.lm_head\.weight"):
             open_model_folder(tmp_path).weights()
     index.write_text(json.dumps({"weight_map": {"a": "missing.safetensors"}}))
     with pytest.raises(FileError, match=r"missing\.safetensors is missing"):
         open_model_folder(tmp_path).weights()
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json"]
+)
+def test_pipes_and_broken_links_are_refused(name, tmp_path):
+    """A reader of a pipe would wait forever."""
+    write_folder(tmp_path, model_of(config_of("untied")))
+    if "index" in name:
+        (tmp_path / "model.safetensors").unlink()
+    for make in (os.mkfifo, lambda path: path.symlink_to(path), lambda path: path.mkdir()):
+        (tmp_path / name).unlink(missing_ok=True)
+        make(tmp_path / name)
+        with pytest.raises(ValueError, match=str(tmp_path)) as caught:
+            open_model_folder(tmp_path).files()
+        assert "\n" not in str(caught.value)
+
+
+def test_links_of_a_cache_are_followed(tmp_path):
+    """The cache of the hub has a folder of links to files elsewhere."""
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "snapshot").mkdir()
+    model = model_of(config_of("untied"))
+    write_folder(tmp_path / "blobs", model)
+    for path in (tmp_path / "blobs").iterdir():
+        (tmp_path / "snapshot" / path.name).symlink_to(path)
+    assert open_model_folder(tmp_path / "snapshot").files().config == model.config
 
 
 def test_pickle_is_never_opened(tmp_path):

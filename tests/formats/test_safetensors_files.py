@@ -15,6 +15,7 @@ from tests.formats.models import config_of, model_of
 from tilth.config import ModelConfig
 from tilth.files import FileError
 from tilth.formats.huggingface import open_model_folder, write_folder
+from tilth.formats.llama2c import write_quantized
 from tilth.formats.safetensors_files import (
     merged_headers,
     read_header,
@@ -80,6 +81,7 @@ CRAFTED = {
     "empty": b"",
     "short": b"\x01",
     "huge header": crafted({}, length=2**63),
+    "large header": crafted(b"{" + b" " * (1 << 20) + b"}"),
     "header beyond the file": crafted({}, length=100),
     "not JSON": crafted(b"{nope"),
     "not an object": crafted(b"[]"),
@@ -156,6 +158,27 @@ def test_memory_is_at_most_four_times_the_file(tmp_path):
     size_bytes = (tmp_path / "model.safetensors").stat().st_size
     assert size_bytes > 20e6
     assert memory_of(tmp_path) < 4 * size_bytes
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors.index.json"])
+def test_large_settings_are_refused(name, tmp_path):
+    """Lists within lists take 20 times the memory of their text."""
+    write_folder(tmp_path, model_of(config_of("untied")))
+    (tmp_path / "model.safetensors").unlink()
+    (tmp_path / name).write_bytes(b'{"a": [' + b"[]," * (5 << 20) + b"[]]}")
+    with pytest.raises(FileError, match="more than the limit of 4,194,304"):
+        open_model_folder(tmp_path).files()
+
+
+def test_memory_of_int8_files(tmp_path):
+    """The float32 weights are 3.8 times the file: no copy of them is in memory."""
+    shape = {"context_length": 64, "d_model": 512, "num_layers": 1, "num_heads": 8}
+    model = model_of(ModelConfig(30_000, **shape, tie_embeddings=True))
+    with (tmp_path / "m.bin").open("wb") as file:
+        write_quantized(file, model)
+    size_bytes = (tmp_path / "m.bin").stat().st_size
+    assert size_bytes > 16e6
+    assert memory_of(tmp_path / "m.bin") < 4 * size_bytes
 
 
 def test_mutated_folders_give_one_sentence(tmp_path):

@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.model.conftest import CONFIG, make_model, one_thread
+from tests.model.conftest import CONFIG, make_model
+from tests.torch_threads import one_thread
 from tilth.config.training import OptimizerConfig, TrainingConfig
 from tilth.generation import LanguageModel
 from tilth.runs.run import create_run

@@ -16,7 +16,8 @@ import pytest
 import torch
 
 from tilth.files import FileError
-from tilth.generation import GenerationOptions, LanguageModel
+from tilth.generation import GenerationOptions, LanguageModel, _core
+from tilth.generation.decoding import Drafter
 from tilth.generation.language_model import load as load_model
 from tilth.runs.run import open_run
 from tilth.tokenizer import Tokenizer
@@ -476,3 +477,77 @@ assert model.generate_batch(["Once", "a"], max_tokens=5)
 sys.exit("torch" in sys.modules)
 """
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_batched_scores_equal_those_of_one_text(make_model, load, tokenizer):
+    """Texts shorter and longer than the context of 24, and an empty one."""
+    torch_model = make_model()
+    model = load(torch_model)
+    texts = ["a cat sat", "", "x" * 23, "the dog " * 20, *(f"text {i}" for i in range(20))]
+    batch = model.score_batch(texts)
+    assert batch == [model.score(text) for text in texts]
+    with_torch = LanguageModel.from_model(torch_model, tokenizer)
+    for text, scored, reference in zip(texts, batch, with_torch.score_batch(texts), strict=True):
+        assert [token.id for token in scored] == [token.id for token in reference]
+        assert len(scored) == len(text.encode())
+        found = [token.log_probability for token in scored]
+        slow = [token.log_probability for token in model.score(text, alternatives=1)]
+        assert found == pytest.approx(slow, abs=1e-6)
+        assert found == pytest.approx([token.log_probability for token in reference], abs=1e-4)
+    assert model.score_batch([]) == []
+    with pytest.raises(ValueError, match="takes a list of texts"):
+        model.score_batch("text")
+
+
+class Counted(_core.Decoder):
+    """Counts the calls and the ids of each."""
+
+    calls = ()
+
+    def extend(self, ids, every=False):
+        Counted.calls += (sum(map(len, ids)),)
+        return super().extend(ids, every)
+
+
+@pytest.mark.parametrize("quantize", [None, "int8"])
+def test_drafts_leave_the_text_unchanged(make_model, load, monkeypatch, quantize):
+    """Greedy and sampled, beyond the context, with stop strings and without a repetition."""
+    monkeypatch.setattr(_core, "Decoder", Counted)
+    model = load(make_model(context_length=40, vocab_size=257), quantize=quantize)
+    saved = 0
+    for options in (
+        {"temperature": 0.0, "max_tokens": 100},
+        {"temperature": 0.0, "max_tokens": 100, "past_context": "stop"},
+        {"temperature": 0.05, "seed": 3, "max_tokens": 100, "alternatives": 2},
+        {"temperature": 0.3, "top_k": 3, "max_tokens": 60},
+        {"temperature": 0.3, "repetition_penalty": 1.3, "max_tokens": 60},
+    ):
+        for prompt in ("abcabcabcabc", "the cat, the cat, the", "x", "a" * 40):
+            texts = []
+            for drafts in (False, True):
+                Counted.calls = ()
+                stream = model.generate(prompt, drafts=drafts, **options)
+                text = "".join(stream)
+                found = (text, stream.token_ids, stream.stop_reason, stream.scored_tokens)
+                texts.append((found, len(Counted.calls)))
+            assert texts[0][0] == texts[1][0]
+            saved += texts[0][1] - texts[1][1]
+            if len(text) > 4:
+                stop = text[len(text) // 2 :][:2]
+                both = [
+                    "".join(model.generate(prompt, drafts=drafts, stop=[stop], **options))
+                    for drafts in (False, True)
+                ]
+                assert both[0] == both[1]
+    assert saved > 50
+
+
+def test_drafts_follow_the_last_three_ids():
+    drafter = Drafter()
+    context = [1, 2, 3, 4, 1, 2, 3]
+    assert drafter.draft(context, 8) == [4, 1, 2, 3]
+    context += [5, 1, 2, 3]  # the latest occurrence counts
+    assert drafter.draft(context, 2) == [5, 1]
+    assert drafter.draft(context, 0) == []
+    assert drafter.draft([7, 1, 2, 3], 8) == []  # the context slid
+    assert drafter.draft([], 8) == drafter.draft([1], 8) == []

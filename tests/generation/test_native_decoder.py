@@ -159,8 +159,8 @@ def test_int8_rounds_weights_and_inputs_and_nothing_else(make_model, name, kerne
     assert error.max() < 0.25 * scale
 
 
-def test_int8_loss_is_within_one_percent(make_model):
-    """The int8 loss of a trained model is within 1% of its float32 loss."""
+def test_quantized_loss_is_within_one_percent(make_model):
+    """The loss of a trained model in every precision is within 1% of its float32 loss."""
     torch.manual_seed(0)
     model = make_model(context_length=64, num_layers=1).train()
     text = torch.tensor(list(b"the cat sat on the mat, and the dog ran to the red barn. " * 4))
@@ -180,9 +180,10 @@ def test_int8_loss_is_within_one_percent(make_model):
         logits = torch.tensor(decoder.extend(text[:64].tolist(), every=True))
         return float(torch.nn.functional.cross_entropy(logits, text[1:65]))
 
-    exact, quantized = loss_of("float32"), loss_of("int8")
+    exact = loss_of("float32")
     assert 1.0 < exact < 3.5  # of log(260) = 5.6
-    assert abs(quantized / exact - 1) < 0.01
+    for precision in ("bfloat16", "int8", "int4"):
+        assert abs(loss_of(precision) / exact - 1) < 0.01
 
 
 @settings(max_examples=20)
@@ -403,6 +404,51 @@ def test_int4_rounds_the_feed_forward(make_model, kernels):
     assert np.median(error) < 0.2 * np.median(difference)  # rounding to 4 bits is no small change
 
 
+@pytest.mark.parametrize("kernels", _core.runnable_kernels())
+@pytest.mark.parametrize("vocab_size", [1, 7, 8, 260, 2500])
+def test_scores_are_those_of_the_logits(make_model, kernels, vocab_size):
+    model = make_model(context_length=LONG, vocab_size=max(260, vocab_size), d_ff=37)
+    network = network_of(model)
+    texts = [some_ids(model, length, seed=length) for length in (100, 1, 70)]
+    texts = [[i % vocab_size for i in ids] for ids in texts]
+    decoder = _core.Decoder(network, 2, 3, kernels)
+    ids = [texts[0][:-1], [], texts[2][:-1]]
+    targets = [texts[0][1:], [], texts[2][40:]]  # the last 30 of a row
+    found = decoder.score(ids, targets, vocab_size)
+    assert found.shape == (3, 99)
+    assert found.dtype == np.float64
+    for row, (read, wanted) in enumerate(zip(ids, targets, strict=True)):
+        assert decoder.length(row) == len(read)
+        if wanted:
+            logits = torch.tensor(expected(model, read))[-len(wanted) :, :vocab_size]
+            reference = logits.log_softmax(-1)[torch.arange(len(wanted)), torch.tensor(wanted)]
+            np.testing.assert_allclose(found[row, : len(wanted)], reference, rtol=0, atol=1e-4)
+            exact = Single(network, 1, kernels).extend(read, every=True)[-len(wanted) :]
+            exact = torch.tensor(exact[:, :vocab_size]).double().log_softmax(-1)
+            exact = exact[torch.arange(len(wanted)), torch.tensor(wanted)]
+            np.testing.assert_allclose(found[row, : len(wanted)], exact, rtol=0, atol=1e-6)
+    alone = _core.Decoder(network, 1, 1, kernels)
+    alone.extend([texts[2][:11]])
+    rest = alone.score([texts[2][11:-1]], [texts[2][40:]], vocab_size)
+    assert np.array_equal(rest[0, :30], found[2, :30])  # equal bits for any split
+
+
+def test_invalid_targets_are_rejected(make_model):
+    decoder = _core.Decoder(network_of(make_model()), 1, 2)
+    for targets, vocab_size, sentence in (
+        ([[1]], 260, "targets for each row"),
+        ([[1, 2], []], 260, "more targets than ids"),
+        ([[7], []], 7, "target 7 is not within the vocabulary of 7"),
+        ([[1], []], 261, "the vocabulary has 261 of 260 ids"),
+        ([[1], []], 0, "the vocabulary has 0 of 260 ids"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            decoder.score([[1], []], targets, vocab_size)
+    with pytest.raises(ValueError, match="no token ids"):
+        decoder.score([[], []], [[], []], 260)
+    assert decoder.length(0) == 0
+
+
 def test_rows_that_begin_alike_are_read_once(make_model, monkeypatch):
     model = make_model(context_length=LONG)
     network = network_of(model)
@@ -569,7 +615,7 @@ def test_ctrl_c_ends_a_long_prompt_within_a_second(ctrl_c_within):
     code = """
 import numpy as np, sys
 from tilth.generation import _core
-d, layers, n = 512, 8, 8192
+d, layers, n = 512, 8, 32_768
 rng = np.random.default_rng(0)
 square = rng.standard_normal((d, d), np.float32) * 0.04
 weights = {"token_embeddings.weight": rng.standard_normal((50, d), np.float32)}

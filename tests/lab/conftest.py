@@ -1,17 +1,11 @@
 """One torch thread, and a config that trains in a moment."""
 
 import pytest
-import torch
 
+from tests.torch_threads import one_thread
 from tilth.config import MachineConfig, ModelConfig, OptimizerConfig, TrainingConfig, WatchConfig
 
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+__all__ = ["one_thread"]
 
 
 @pytest.fixture(scope="session")

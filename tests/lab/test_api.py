@@ -130,6 +130,13 @@ def test_a_text_is_named_by_its_folder_even_in_it(stories, tmp_path, monkeypatch
     assert [trial.name for trial in plan.question.trials({})] == ["copy", stories.folder.name]
 
 
+def test_a_budget_of_three_parts(stories, tmp_path):
+    """A third of 100 s has no end as a decimal."""
+    options = {name: value for name, value in SMALL.items() if name != "steps"}
+    planned = tilth.lab.plan_shape(stories, out=tmp_path / "shape", budget="100s", **options)
+    assert next(planned).question.name == "depth"
+
+
 def test_names_do_not_import_torch():
     program = "import sys, tilth.lab; dir(tilth.lab); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -141,6 +141,15 @@ def test_existing_folders(data, tmp_path):
     assert retokenize(data, tmp_path / "empty", 270).vocab_size == 270
 
 
+def test_a_link_in_place_of_the_settings_is_not_followed(data, tmp_path):
+    (tmp_path / "mine.json").write_text("mine")
+    (tmp_path / "again").mkdir()
+    (tmp_path / "again" / texts.MADE_FROM).symlink_to(tmp_path / "mine.json")
+    with pytest.raises(FileError, match=r"made_from\.json is a symbolic link"):
+        retokenize(data, tmp_path / "again", 280)
+    assert (tmp_path / "mine.json").read_text() == "mine"
+
+
 @pytest.mark.parametrize("is_link", [True, False])
 def test_foreign_files_in_place_of_the_temporary_texts_stay(data, tmp_path, is_link):
     mine = tmp_path / "mine" if is_link else tmp_path / "a" / ".texts"

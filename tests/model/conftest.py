@@ -5,18 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.torch_threads import one_thread
 from tilth.config import ModelConfig
 from tilth.model import TransformerLM
 
+__all__ = ["one_thread"]
+
 CONFIG = ModelConfig(vocab_size=260, context_length=24, d_model=32, num_layers=2, num_heads=4)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

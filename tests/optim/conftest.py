@@ -1,11 +1,5 @@
-import pytest
-import torch
+"""One torch thread."""
 
+from tests.torch_threads import one_thread
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """For these tiny problems a second thread is slower."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+__all__ = ["one_thread"]

@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch.nn import Module, Parameter, ParameterDict
 
-from tilth.optim import AdamW, adamw, decay_groups
+from tilth.config import ModelConfig
+from tilth.model import TransformerLM
+from tilth.optim import AdamW, adamw, decay_groups, muon_groups
 
 SHAPES = [(7, 5), (33,), (2, 3, 4), (1,)]
 OPTIONS = {"lr": 3e-3, "betas": (0.85, 0.95), "eps": 1e-6, "weight_decay": 0.3}
@@ -204,9 +206,6 @@ def test_norms_and_embeddings_have_no_weight_decay(wrap):
 
 
 def test_groups_of_the_real_model():
-    from tilth.config import ModelConfig
-    from tilth.model import TransformerLM
-
     config = ModelConfig(
         vocab_size=11, context_length=4, d_model=8, num_layers=1, num_heads=2, qk_norm=True
     )
@@ -220,6 +219,21 @@ def test_groups_of_the_real_model():
         is_kept = "ln" in name or "norm" in name or "embeddings" in name
         factor = 1.0 if is_kept else 1.0 - 0.1 * 0.1
         torch.testing.assert_close(parameter.detach(), before[name] * factor)
+
+
+@pytest.mark.parametrize("make", [decay_groups, muon_groups])
+@pytest.mark.parametrize("tied", [False, True])
+def test_embedding_with_its_own_rate_keeps_the_order_of_the_parameters(make, tied):
+    """The order is that of the states in a checkpoint."""
+    config = ModelConfig(11, 4, d_model=8, num_layers=2, num_heads=2, tie_embeddings=tied)
+    model = TransformerLM(config)
+    usual, own = make(model, 0.1), make(model, 0.1, 3.0)
+    names = [[name for group in groups for name, _ in group["params"]] for groups in (usual, own)]
+    assert names[0] == names[1]
+    assert [group.get("lr_factor") for group in usual] == [None] * len(usual)
+    (embedding,) = (group for group in own if "lr_factor" in group)
+    assert [name for name, _ in embedding["params"]] == ["token_embeddings.weight"]
+    assert (embedding["lr_factor"], embedding["weight_decay"]) == (3.0, 0.0)
 
 
 def test_empty_groups_are_omitted():

@@ -79,6 +79,32 @@ def test_stale_charts_are_deleted(tmp_path):
     assert names_in(tmp_path) == written - {"my report-chart-2.png"} | others
 
 
+@pytest.mark.parametrize("name", ["report.html", "report.md", "report-curves.png"])
+def test_links_are_not_followed(tmp_path, name):
+    """`tilth lab` writes its report into a lab, which may be untrusted."""
+    make_run(tmp_path / "run", [record(1, 5.0, bits=2.0)])
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / name).symlink_to("mine")
+    with pytest.raises(ValueError, match=f"{name} is a symbolic link"):
+        save_report(read_report([tmp_path / "run"]), tmp_path / "report.html", overwrite=True)
+    assert names_in(tmp_path) == {"mine", name}
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_a_huge_report_is_not_read(tmp_path):
+    make_run(tmp_path / "run", [record(1, 5.0, bits=2.0)])
+    with (tmp_path / "report.md").open("wb") as file:
+        file.truncate(1 << 36)  # sparse
+    with pytest.raises(ValueError, match="more than the limit"):
+        save_report(read_report([tmp_path / "run"]), tmp_path / "report.html", overwrite=True)
+
+
+def test_paths_may_be_strings(tmp_path):
+    make_run(tmp_path / "run", [record(1, 5.0, bits=2.0)])
+    save_report(read_report([str(tmp_path / "run")]), str(tmp_path / "report.html"))
+    assert (tmp_path / "report.html").exists()
+
+
 def test_unknown_suffix(tmp_path):
     make_run(tmp_path / "run", [])
     with pytest.raises(ValueError, match=r"end --out in \.html"):
@@ -90,6 +116,11 @@ def test_run_without_steps(tmp_path):
     save_report(read_report([tmp_path / "run"]), tmp_path / "report.html")
     assert "No run has a validation loss yet." in (tmp_path / "report.md").read_text()
     assert names_in(tmp_path) == {"report.html", "report.md"}  # no curves
+
+
+def test_a_log_with_negative_losses(tmp_path):
+    make_run(tmp_path / "run", [record(1, -5.0, bits=2.0), record(2, -6.0)])
+    save_report(read_report([tmp_path / "run"]), tmp_path / "report.html")
 
 
 def test_curves_are_drawn(tmp_path):

@@ -3,19 +3,14 @@
 import pytest
 import torch
 
+from tests.torch_threads import one_thread
 from tilth.config import ModelConfig
 from tilth.config.training import TrainingConfig
 from tilth.model import TransformerLM
 from tilth.runs.run import create_run
 from tilth.tokenizer import train_tokenizer
 
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+__all__ = ["one_thread"]
 
 
 @pytest.fixture(scope="session")

@@ -3,18 +3,12 @@
 from dataclasses import replace
 
 import pytest
-import torch
 
 import tilth
+from tests.torch_threads import one_thread
 from tilth.config.training import MachineConfig, OptimizerConfig, TrainingConfig, WatchConfig
 
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # two threads on a busy machine wait for each other most of the time
-    yield
-    torch.set_num_threads(threads)
+__all__ = ["one_thread"]
 
 
 @pytest.fixture(scope="session")

@@ -125,6 +125,29 @@ def test_extension_repeats_the_schedule(change):
     assert again == [learning_rate(step, alone) for step in range(1, 41)]
 
 
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_learning_rate_of_the_embedding(change, name):
+    """A first update of AdamW has the size of the learning rate, whatever the gradient."""
+    moved = []
+    for factor in (1.0, 3.0):
+        optimizer = {"name": name, "embedding_lr_factor": factor, "weight_decay": 0.0}
+        config = change(optimizer=optimizer)
+        torch.manual_seed(0)
+        model = TransformerLM(config.model)
+        before = {key: value.clone() for key, value in model.state_dict().items()}
+        scaler, adam = make_scaler(config.machine), make_optimizer(model, config.optimizer)
+        x, y = batch(config, 2)
+        loss = accumulate_gradients(make_loss(model, config.machine), x, y, 2, scaler)
+        update(adam, loss, 1e-2, 1.0, scaler)
+        moved.append({key: value - before[key] for key, value in model.state_dict().items()})
+    for key, change_of in moved[0].items():
+        factor = 3.0 if key == "token_embeddings.weight" else 1.0
+        torch.testing.assert_close(moved[1][key], factor * change_of, rtol=1e-4, atol=1e-6)
+    used = torch.unique(x)
+    size = moved[1]["token_embeddings.weight"][used].abs().median().item()
+    assert size == pytest.approx(3e-2, rel=1e-2)
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("where", ["loss", "gradient"])
 def test_non_finite_updates_are_skipped(config, bad, where):

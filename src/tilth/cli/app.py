@@ -51,6 +51,8 @@ VERBS = (
     ("runs", "runs:runs", "List runs: state, losses, throughput."),
     ("evaluate", "evaluate:evaluate", "Evaluate a run: loss, perplexity, bits per byte."),
     ("generate", "generate:generate", "Generate text with a run."),
+    ("studio", "studio:studio", "Show models in a browser: tokens, texts, surprise, inside."),
+    ("serve", "serve:serve", "Serve models over HTTP, in OpenAI's shape."),
     ("export", "export:export", "Export a run for transformers, llama.cpp, Ollama or llama2.c."),
     ("import", "export:import_model", "Import a model of Hugging Face or llama2.c."),
     ("report", "report:report", "Write a report of runs and labs, as HTML and Markdown."),
@@ -77,6 +79,8 @@ app = App(
         converter=convert_exactly,
         negative_bool=(),
         negative_iterable=(),
+        json_list=False,  # the stop string '["a"]' is text
+        json_dict=False,
         show_default=lambda value: str(value) if value or type(value) in (int, float) else None,
     ),
 )
@@ -226,6 +230,8 @@ def _explained(error: Exception) -> tuple[str, int]:
         size = re.search(r"allocate ([0-9.]+ [KMGT]?i?B|[0-9]+ bytes)", str(error))
         reason = f"cannot {size[0]}" if size else _first_line(error)
         return f"out of memory ({reason}); {hint}.", 2
+    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # of pathlib
+        return f"{error}; remove the link.", 2
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}.", 2
     if isinstance(error, CycloptsError | ValueError | OSError):

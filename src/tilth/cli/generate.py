@@ -51,6 +51,7 @@ def generate(
     interactive: bool = False,
     step: int | None = None,
     quantize: Literal["bfloat16", "int8", "int4"] | None = None,
+    drafts: bool = False,
     device: str = "cpu",
     threads: Threads = None,
     json: Json = False,
@@ -73,6 +74,7 @@ def generate(
         step: Step of the checkpoint; default: the best one.
         quantize: Precision of the weights, on a CPU; default float32. int4 is for feed-forwards,
             with attention and output matrix in int8.
+        drafts: Guess tokens from earlier text: the same text, faster where it repeats itself.
         device: cpu (native decoder), or a torch device.
         alternatives: With --json, number of likeliest tokens at each position.
 
@@ -99,6 +101,7 @@ def generate(
         "past_context": past_context,
         "allow_special": allow_special,
         "alternatives": alternatives if json else None,
+        "drafts": drafts,
         **asdict(sampling),
     }
     if json:

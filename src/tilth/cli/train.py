@@ -10,7 +10,7 @@ from tilth.cli.options import DataFolder, RunFolder
 from tilth.cli.overrides import changes, overrides_of
 from tilth.cli.signals import say
 from tilth.config.model import ModelConfig
-from tilth.config.overrides import changed
+from tilth.config.overrides import changed, omitted
 from tilth.config.training import TrainingConfig
 from tilth.formatting import parse_duration
 
@@ -74,7 +74,7 @@ def train(
         )
     else:
         config = recipe_named(recipe)(opened, size=size, steps=steps, budget_seconds=seconds)
-    config = changed(config, given)
+    config = changed(config, {**omitted(given), **given})
     from tilth.training.initializing import with_shape_of
     from tilth.training.loop import prepare  # imports torch: after the config is checked
 
@@ -118,7 +118,9 @@ def _drive(prepared: "PreparedRun", out: Path) -> None:
     ranks = open_ranks()
     if ranks.size > 1 and ranks.is_first:
         say(ranks.summary(prepared.config))
-    view = training_view(prepared.config) if ranks.is_first else nullcontext(lambda _record: None)
+    quiet = nullcontext(lambda _record: None)
+    shown = training_view(prepared.config, total=lambda: prepared.steps)
+    view = shown if ranks.is_first else quiet
     record = drive(prepared, view, f"continue with `tilth resume {out}`")
     if not ranks.is_first:
         return

@@ -47,6 +47,7 @@ COLUMN_WIDTHS = ((13, 9), (15, 8), (13, 9))
 DIVERGING = "diverging: the loss is far above its recent values"
 
 Show = Callable[[StepRecord], None]
+Total = Callable[[], int]
 
 
 def drive(
@@ -59,7 +60,7 @@ def drive(
     """
     from tilth.training.distributed import LostRankError, open_ranks
 
-    steps, record, is_stopped = prepared.config.steps, None, False
+    record, is_stopped = None, False
     ranks = open_ranks()
     try:
         with first_signal() as signals, view as show, closing(prepared.train()) as records:
@@ -74,6 +75,7 @@ def drive(
     except LostRankError:  # torchrun sends SIGTERM now, and this process ends already
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise
+    steps = prepared.steps
     if is_stopped and record is not None and record.step < steps:
         if ranks.is_first:
             say(f"tilth: stopped after step {record.step:,} of {steps:,}, which is saved; {hint}")
@@ -82,21 +84,28 @@ def drive(
 
 
 @contextmanager
-def training_view(config: ResolvedConfig, plain: Show | None = None) -> Iterator[Show]:
-    """Yield the function that shows a step: in a panel, or by `plain` (default: lines)."""
+def training_view(
+    config: ResolvedConfig, plain: Show | None = None, *, total: Total | None = None
+) -> Iterator[Show]:
+    """Yield the function that shows a step: in a panel, or by `plain` (default: lines).
+
+    `total` returns the number of steps, if a time budget may change it.
+    """
     console = stderr_console()
+    standing = _Standing(config, total)
     if sys.stderr.isatty() and console.is_terminal and not console.is_dumb_terminal:
-        with _panel(config, console) as show:
+        with _panel(standing, console) as show:
             yield show
     else:
-        yield plain or _lines(config)
+        yield plain or _lines(standing)
 
 
 class _Standing:
     """The state of a run: its last record, and formatted values by name."""
 
-    def __init__(self, config: ResolvedConfig) -> None:
+    def __init__(self, config: ResolvedConfig, total: Total | None = None) -> None:
         self.config = config
+        self.total = total or (lambda: config.steps)
         self.record: StepRecord | None = None
         self.values: dict[str, str] = {}
         self.skipped = self.skipped_in_a_row = self._losses = 0
@@ -148,7 +157,7 @@ class _Standing:
         since = time.monotonic() - self._seen_at
         if self.record is None or self._first is None:
             return f"{_clock(since)} gone"
-        gone, left = self.record.seconds, self.config.steps - self.record.step
+        gone, left = self.record.seconds, self.total() - self.record.step
         # Without the first step of the session, which may have compiled the model.
         if self.record.step > self._first.step:
             pace = (gone - self._first.seconds) / (self.record.step - self._first.step)
@@ -166,8 +175,7 @@ def _clock(seconds: float) -> str:
 # --- plain lines ----------------------------------------------------------------------------------
 
 
-def _lines(config: ResolvedConfig) -> Show:
-    standing = _Standing(config)
+def _lines(standing: _Standing) -> Show:
     last_line = -SECONDS_BETWEEN_LINES
 
     def show(record: StepRecord) -> None:
@@ -177,7 +185,7 @@ def _lines(config: ResolvedConfig) -> Show:
             sample = printable(record.sample[:SAMPLE_CHARACTERS])
             more = "…" if len(record.sample) > SAMPLE_CHARACTERS else ""
             lines.append(f"step {record.step:,}: sample: {sample}{more}")
-        step, steps, values = record.step, config.steps, standing.values
+        step, steps, values = record.step, standing.total(), standing.values
         now = time.monotonic()
         if now - last_line >= SECONDS_BETWEEN_LINES or step == steps:
             last_line = now
@@ -198,9 +206,7 @@ def _lines(config: ResolvedConfig) -> Show:
 
 
 @contextmanager
-def _panel(config: ResolvedConfig, console: Console) -> Iterator[Show]:
-    standing = _Standing(config)
-
+def _panel(standing: _Standing, console: Console) -> Iterator[Show]:
     def show(record: StepRecord) -> None:
         for event in standing.see(record):
             console.print(Text(event))
@@ -224,12 +230,12 @@ def _drawing(standing: _Standing, console: Console) -> RenderableType:
     """Return the panel, at most 80 columns wide; no information is in color alone."""
     config, record = standing.config, standing.record
     width = min(WIDTH, console.width)
-    step = 0 if record is None else record.step
-    head = "getting ready " if record is None else f"step {step:,} of {config.steps:,} "
+    step, steps = 0 if record is None else record.step, standing.total()
+    head = "getting ready " if record is None else f"step {step:,} of {steps:,} "
     full, empty = "#." if console.options.ascii_only else "█░"
     bar_width = max(0, width - 4 - len(head) - len(" 100%"))
-    bar = full * int(step / config.steps * bar_width)
-    lines = [Text(f"{head}{bar:{empty}<{bar_width}}{step / config.steps:>5.0%}")]
+    bar = full * int(step / steps * bar_width)
+    lines = [Text(f"{head}{bar:{empty}<{bar_width}}{step / steps:>5.0%}")]
     for row in ROWS:
         cells = (
             f"{name:<{name_width}} {standing.values.get(name) or '-':>{value_width}}"

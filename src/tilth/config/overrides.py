@@ -11,11 +11,11 @@ ValueError: there is no optimizer.lt in a training config; did you mean optimize
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from tilth import schema
-from tilth.config.training import TrainingConfig
+from tilth.config.training import OptimizerConfig, TrainingConfig
 from tilth.formatting import suggestion
 
 Config = TypeVar("Config", bound=TrainingConfig)
@@ -34,6 +34,22 @@ def changed(config: Config, changes: Mapping[str, Any]) -> Config:
             hint = suggestion(name, known)
             raise ValueError(f"there is no {name} in a training config; {hint}")
     return replace(config, **_merged(config, schema.nested(changes)))
+
+
+def omitted(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a file of `to_dict` leaves out of the table "optimizer": its usual values.
+
+    The file of a run repeats the run, whatever its recipe says today. Files that people write give
+    some values of the optimizer, and leave the others to the recipe.
+    """
+    if "optimizer.begin_step" not in changes:  # a file of a run has it
+        return {}
+    usual = {
+        f"optimizer.{each.name}": each.default
+        for each in fields(OptimizerConfig)
+        if schema.unwritten in each.metadata
+    }
+    return {name: value for name, value in usual.items() if name not in changes}
 
 
 def _merged(old: object, values: Mapping[str, Any]) -> dict[str, Any]:

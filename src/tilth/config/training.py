@@ -72,6 +72,8 @@ class OptimizerConfig:
     """Momentum of Muon."""
     muon_coefficients: MuonCoefficients = "fixed"
     """Coefficients of Muon's iteration: five times the same, or four optimal ones."""
+    embedding_lr_factor: Positive = unwritten(1.0)  # noqa: RUF009
+    """Learning rate of the token embedding, over that of the other parameters."""
     max_grad_norm: Positive = 1.0
     """Clip the global gradient norm to this value."""
 

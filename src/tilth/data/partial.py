@@ -117,6 +117,9 @@ def _locked(partial: Path) -> Iterator[None]:
         except (FileNotFoundError, FileError) as error:
             if isinstance(error, FileError) and os.path.lexists(partial):
                 raise
+            if out.is_symlink() and not out.exists():
+                hint = "remove it, or name another folder"
+                raise FileError(out, "is a broken link", hint) from None
             continue  # another process removed the folder between the calls
         except OSError as error:
             problem = f"cannot write {out} ({error.strerror})"

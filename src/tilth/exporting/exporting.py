@@ -75,7 +75,6 @@ def export(
             write_card(folder, path.resolve().name, opened, weights_path, model, dtype)
             huggingface.write_manifest(folder, manifest_content(opened.folder.resolve().name))
         return [path]
-    path.parent.mkdir(parents=True, exist_ok=True)
     if to == "gguf":
         return _export_gguf(path, opened, model, dtype, quantize)
     return _export_llama2c(path, model, quantize)
@@ -149,6 +148,7 @@ def _export_gguf(
     name = opened.folder.resolve().name
     text = gguf.modelfile(path.name, end_token=model.end_token, **_sampling(opened))
     targets = _targets(path, "gguf")
+    path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
         gguf.write_gguf(file, model, name=name, dtype=dtype, quantize=quantize)
     write_text_atomically(targets[1], text)
@@ -158,6 +158,7 @@ def _export_gguf(
 def _export_llama2c(path: Path, model: ModelFiles, quantize: Quantization | None) -> list[Path]:
     targets = _targets(path, "llama2c")
     write = llama2c.write_quantized if quantize else llama2c.write_model
+    path.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         file = stack.enter_context(atomic_write(path))
         write(file, model)
@@ -234,6 +235,7 @@ def push(folder: StrPath, name: str, *, private: bool = False) -> str:
         reason = " ".join(str(error).split())[:200]
         raise OSError(
             f"cannot push {folder} to {name} ({type(error).__name__}: {reason}); check the name, "
-            "the network, and the token (`hf auth login`)"
+            "the network, and the token (`hf auth login`), then upload the folder, which is "
+            f"complete, with `hf upload {name} {folder}`"
         ) from error
     return str(address)

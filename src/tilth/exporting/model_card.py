@@ -95,10 +95,16 @@ def _training(folder: Path, run: Run, weights_path: Path) -> list[str]:
     values = run.config.to_dict() | {"data": Path(run.config.data).name or "data"}
     write_text_atomically(folder / TRAINING, tomli_w.dumps(values))
     command = f"tilth train --config {TRAINING} --data DATA --out RUN"
+    begin = "This command trains it again, on the same data"
+    if initial := run.manifest.initial:
+        command += " --init MODEL"
+        begin += f", from the weights of `{_text(initial)}` (MODEL)"
     parts = ["## Training data\n\n" + _data_text(run), "## Training\n\n" + _table(rows)]
     if _write_curves(folder, run):
         parts.append(f"![Loss over steps and time]({CURVES})")
-    parts.append(f"This command trains it again, on the same data:\n\n```text\n{command}\n```")
+        if step < records[-1].step:
+            parts.append(f"The curves are of the whole run, of {records[-1].step:,} steps.")
+    parts.append(f"{begin}:\n\n```sh\n{command}\n```")
     return parts
 
 
@@ -149,11 +155,14 @@ def _usage() -> str:
     return """\
 ## Use
 
-```text
+```python
 from transformers import pipeline
+
 generate = pipeline("text-generation", "PATH OR USER/NAME")
 print(generate("Once upon a time", max_new_tokens=100)[0]["generated_text"])
+```
 
+```sh
 tilth generate PATH --prompt "Once upon a time"
 ```"""
 

@@ -29,12 +29,14 @@ from tilth.corpus.stories import stories
 from tilth.files import Progress
 from tilth.generation import LanguageModel
 from tilth.generation.decoding import Decoder
+from tilth.generation.native_decoder import common_length
 
 TaskName = Literal["continuation", "agreement", "cloze"]
 TASKS = get_args(TaskName)
 NUM_ITEMS = 200
 SEED = 0x7A51C5  # of stories that a corpus is unlikely to have
 Z = 1.959964  # of a 95% interval
+MAX_LOGITS = 1 << 25  # in memory at once: 128 MiB
 
 _SENTENCE_END = re.compile(r'(?<=[.!?"])\s+(?=[A-Z"])')
 _FORMS = [("was", "were"), ("is", "are"), ("has", "have")]
@@ -44,7 +46,10 @@ _OTHER = {one: two for pair in _FORMS for one, two in (pair, pair[::-1])}
 
 @dataclass(frozen=True)
 class Item:
-    """A context, its possible continuations, and the index of the right one."""
+    """A context, its possible continuations, and the index of the right one.
+
+    The makers below put the right one first; `items_of` moves it.
+    """
 
     context: str
     choices: tuple[str, ...]
@@ -67,31 +72,25 @@ def _sentences(text: str) -> list[str]:
     return _SENTENCE_END.split(text)
 
 
-def _shuffled(context: str, right: str, wrong: Sequence[str], random: Random) -> Item:
-    choices = [right, *wrong]
-    order = sorted(range(len(choices)), key=lambda _: random.random())
-    return Item(context, tuple(choices[i] for i in order), order.index(0))
-
-
-def _continuations(random: Random) -> Iterator[Item]:
+def _continuations() -> Iterator[Item]:
     source = stories(SEED)
     while True:
         parts = [_sentences(next(source)) for _ in range(4)]
         place = min(len(each) for each in parts) // 2
         sentences = [f" {each[place]}" for each in parts]
         if place >= 2 and len({*sentences}) == 4:
-            yield _shuffled(" ".join(parts[0][:place]), sentences[0], sentences[1:], random)
+            yield Item(" ".join(parts[0][:place]), tuple(sentences), 0)
 
 
-def _endings(random: Random) -> Iterator[Item]:
+def _endings() -> Iterator[Item]:
     source = stories(SEED + 1)
     while True:
         one, two = (_sentences(next(source)) for _ in range(2))
         if one[-1] != two[-1] and len(one) > 3:
-            yield _shuffled(" ".join(one[:-1]), f" {one[-1]}", [f" {two[-1]}"], random)
+            yield Item(" ".join(one[:-1]), (f" {one[-1]}", f" {two[-1]}"), 0)
 
 
-def _agreements(random: Random) -> Iterator[Item]:
+def _agreements() -> Iterator[Item]:
     """Each form is as often right as the other of its pair: choosing one always is chance."""
     waiting: dict[str, list[Item]] = {form: [] for form in _OTHER}
     for text in stories(SEED + 2):
@@ -100,17 +99,16 @@ def _agreements(random: Random) -> Iterator[Item]:
             for match in _VERB.finditer(sentence):
                 form, start = match[1], match.start()
                 context = " ".join([*sentences[:place], sentence[:start]])
-                right, wrong = (
-                    f" {each}{sentence[match.end() :]}" for each in (form, _OTHER[form])
-                )
-                waiting[form].append(_shuffled(context, right, [wrong], random))
+                forms = (form, _OTHER[form])  # the right one first
+                choices = tuple(f" {each}{sentence[match.end() :]}" for each in forms)
+                waiting[form].append(Item(context, choices, 0))
         for pair in _FORMS:
             while waiting[pair[0]] and waiting[pair[1]]:
                 yield waiting[pair[0]].pop(0)
                 yield waiting[pair[1]].pop(0)
 
 
-_MAKERS: dict[str, Callable[[Random], Iterator[Item]]] = {
+_MAKERS: dict[str, Callable[[], Iterator[Item]]] = {
     "continuation": _continuations,
     "agreement": _agreements,
     "cloze": _endings,
@@ -118,39 +116,94 @@ _MAKERS: dict[str, Callable[[Random], Iterator[Item]]] = {
 
 
 def items_of(task: TaskName, count: int = NUM_ITEMS) -> list[Item]:
-    """Return the first items of a task; the same on every machine."""
+    """Return the first items of a task; the same on every machine.
+
+    Of as many items in a row as there are choices, each has its answer in another place.
+    """
     random = Random(task)  # noqa: S311, not for cryptography
-    return list(islice(_MAKERS[task](random), count))
+    items: list[Item] = []
+    places: list[int] = []
+    for item in islice(_MAKERS[task](), count):
+        if not places:
+            places = sorted(range(len(item.choices)), key=lambda _: random.random())
+        answer = places.pop()
+        wrong = item.choices[1:]
+        items.append(
+            Item(item.context, (*wrong[:answer], item.choices[0], *wrong[answer:]), answer)
+        )
+    return items
 
 
 class ContinuationScorer:
-    """Scores token ids after other token ids; a beginning shared with the last call is kept.
+    """Scores token ids after other token ids, in batches of `rows` sequences.
 
-    Only the end of what does not fit into the context is read, as lm-eval does.
+    The first sequence of a batch keeps what it shares with that of the batch before; the native
+    decoder reads a beginning that sequences share once. Only the end of what does not fit into the
+    context is read, as lm-eval does.
     """
 
-    def __init__(self, model: LanguageModel) -> None:
-        self._decoder: Decoder = model.decoder(1)
-        self._length = model.config.context_length
-        self._read: list[int] = []
+    def __init__(self, model: LanguageModel, rows: int = 1) -> None:
+        self._rows = rows if model.has_batches else 1
+        self._decoder: Decoder = model.decoder(self._rows)
+        self._length, self._vocab_size = model.config.context_length, model.config.vocab_size
+        self._first: list[int] = []  # the ids that the first row has read
 
     def score(self, context: Sequence[int], continuation: Sequence[int]) -> tuple[float, bool]:
         """Return the log-probability, and whether each id is the likeliest in its place."""
-        ids = [*context, *continuation][-(self._length + 1) :][:-1]
-        count = min(len(continuation), len(ids))
-        # Logits are needed from the last id before the continuation on.
-        limit = min(len(ids) - count, len(self._read))
-        same = next((i for i in range(limit) if ids[i] != self._read[i]), limit)
-        self._decoder.truncate(0, same)
-        if same < len(ids) - count:
-            self._decoder.extend([ids[same : len(ids) - count]])
-        rows = self._decoder.extend([ids[len(ids) - count :]], every=True)[0].astype(np.float64)
-        self._read = ids
-        wanted = list(continuation)[-count:]
-        largest = rows.max(axis=1, keepdims=True)
-        totals = largest[:, 0] + np.log(np.exp(rows - largest).sum(axis=1))
-        found = rows[np.arange(count), wanted] - totals
-        return float(found.sum()), bool((rows.argmax(axis=1) == wanted).all())
+        return self.score_batch([(context, continuation)])[0]
+
+    def score_batch(
+        self, requests: Sequence[tuple[Sequence[int], Sequence[int]]]
+    ) -> list[tuple[float, bool]]:
+        """Score pairs of context and continuation."""
+        found: list[tuple[float, bool]] = []
+        for start in range(0, len(requests), self._rows):
+            found += self._score_rows(requests[start : start + self._rows])
+        return found
+
+    def _score_rows(
+        self, requests: Sequence[tuple[Sequence[int], Sequence[int]]]
+    ) -> list[tuple[float, bool]]:
+        # `read` ends before the last id; logits are needed from the last id of the context on.
+        read = [[*one, *two][-(self._length + 1) : -1] for one, two in requests]
+        counts = [min(len(two), len(ids)) for (_, two), ids in zip(requests, read, strict=True)]
+        wanted = [list(two)[-count:] for (_, two), count in zip(requests, counts, strict=True)]
+        before = [ids[: len(ids) - count] for ids, count in zip(read, counts, strict=True)]
+        same = common_length(self._first, before[0])
+        for row in range(self._rows):
+            self._decoder.truncate(row, same if row == 0 else 0)
+        before[0] = before[0][same:]
+        if any(before):
+            self._decoder.extend(self._padded(before))
+        self._first = read[0]
+        totals, greedy = [0.0] * len(requests), [True] * len(requests)
+        # In parts, as the logits of whole contexts may be large.
+        width = max(1, MAX_LOGITS // (self._vocab_size * self._rows))
+        for start in range(0, max(counts), width):
+            parts = [
+                ids[len(ids) - count :][start : start + width]
+                for ids, count in zip(read, counts, strict=True)
+            ]
+            logits = self._decoder.extend(self._padded(parts), every=True)
+            for row, part in enumerate(parts):
+                total, is_greedy = _score(
+                    logits[row, : len(part)], wanted[row][start : start + width]
+                )
+                totals[row] += total
+                greedy[row] = greedy[row] and is_greedy
+        return list(zip(totals, greedy, strict=True))
+
+    def _padded(self, ids: list[list[int]]) -> list[list[int]]:
+        return ids + [[]] * (self._rows - len(ids))
+
+
+def _score(logits: np.ndarray, wanted: list[int]) -> tuple[float, bool]:
+    """Return the sum of log-probabilities, and whether each id is the likeliest."""
+    wide = logits.astype(np.float64)
+    largest = wide.max(axis=1, initial=-np.inf, keepdims=True)
+    totals = largest[:, 0] + np.log(np.exp(wide - largest).sum(axis=1))
+    found = wide[np.arange(len(wanted)), wanted] - totals
+    return float(found.sum()), bool((wide.argmax(axis=1) == wanted).all())
 
 
 def choose(model: LanguageModel, scorer: ContinuationScorer, item: Item) -> int:
@@ -160,15 +213,15 @@ def choose(model: LanguageModel, scorer: ContinuationScorer, item: Item) -> int:
         begin_ids = model.begin_ids or ([] if model.end_id is None else [model.end_id])
         return [*begin_ids, *model.tokenizer.encode_ordinary(text)]
 
-    context, scores = encode(item.context), []
+    context, requests = encode(item.context), []
     for choice in item.choices:
         whole = encode(item.context + choice)
         # Before a continuation, the end of the context may have other ids: they are scored too.
-        both = zip(context, whole, strict=False)
-        shared = next((i for i, (one, two) in enumerate(both) if one != two), len(context))
-        total, _ = scorer.score(whole[:shared], whole[shared:])
-        scores.append(total / len(choice.encode()))
-    return int(np.argmax(scores))
+        shared = common_length(context, whole)
+        requests.append((whole[:shared], whole[shared:]))
+    found = scorer.score_batch(requests)
+    sizes = [len(choice.encode()) for choice in item.choices]
+    return int(np.argmax([total / size for (total, _), size in zip(found, sizes, strict=True)]))
 
 
 def run_task(
@@ -180,7 +233,7 @@ def run_task(
 ) -> TaskResult:
     """Evaluate a model on a built-in task, or on the first `limit` items of it."""
     items = items_of(task, NUM_ITEMS if limit is None else limit)
-    scorer = ContinuationScorer(model)
+    scorer = ContinuationScorer(model, len(items[0].choices))
     right = 0
     for done, item in enumerate(items, 1):
         right += choose(model, scorer, item) == item.answer

@@ -7,6 +7,7 @@ llama.cpp knows pre-tokenizers by name. A vocabulary is refused unless one of `P
 splits every text alike.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, BinaryIO, Literal, get_args
@@ -40,6 +41,9 @@ PRE_TOKENIZERS: dict[str, tuple[str, bool]] = {
     "deepseek-v3": ("deepseek-v3", False),
     "starcoder": ("starcoder", False),
 }
+
+_CONTRACTION = re.compile(rb"(?:.*'\xc5|\xc5)?\xbf", re.DOTALL)  # 'ſ, or its last bytes
+_LETTER = re.compile(rb"[A-Za-z\xc2-\xff]")  # the first byte of one, or of a mark or a symbol
 
 NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5  # types of tokens
 
@@ -83,6 +87,7 @@ def check_model(
             f"{quantize} needs rows of a multiple of {BLOCK} weights, and the widths are "
             f"{', '.join(map(str, sorted(widths)))}; export without --quantize."
         )
+    spelled_tokens(tokenizer.vocabulary, config.vocab_size)
     return pre_tokenizer_of(tokenizer.vocabulary)
 
 
@@ -102,6 +107,11 @@ def pre_tokenizer_of(vocabulary: Vocabulary) -> str:
             "export to hf instead."
         )
     name, is_whole_first = PRE_TOKENIZERS[pattern]
+    if pattern in ("cl100k", "llama3", "qwen2") and (token := _crosses_long_s(vocabulary)):
+        raise ValueError(
+            f"llama.cpp does not split after the contraction 'ſ (long s), and the token "
+            f"{short_repr(token)} crosses its end, so ids would differ; export to hf instead."
+        )
     if pattern == "cl100k" and (crossing := _crosses_line_end(vocabulary)) is not None:
         raise ValueError(
             f"llama.cpp splits white space at the end of a text after its last line end, and the "
@@ -116,6 +126,26 @@ def pre_tokenizer_of(vocabulary: Vocabulary) -> str:
             "would give other ids; export to hf instead."
         )
     return name
+
+
+def _crosses_long_s(vocabulary: Vocabulary) -> bytes | None:
+    """Return a token that crosses the end of the contraction 'ſ before a letter, or None.
+
+    The patterns ignore the case of 's, and the long s (U+017F) is a lower case of S. llama.cpp
+    compares with ASCII letters: it makes one piece of 'ſa. Without such a token the ids are equal.
+    """
+    special = {*vocabulary.special_tokens.values()}
+    for token_id, token in vocabulary.tokens.items():
+        if (
+            token_id not in special
+            and b"\xbf" in token
+            and any(
+                _CONTRACTION.fullmatch(token[:end]) and _LETTER.match(token, end)
+                for end in range(1, len(token))
+            )
+        ):
+            return token
+    return None
 
 
 def _crosses_line_end(vocabulary: Vocabulary) -> bytes | None:
@@ -221,18 +251,20 @@ def _tensors(model: ModelFiles) -> Iterator[tuple[str, np.ndarray]]:
         yield "rope_freqs.weight", factors.astype(np.float32)
 
 
-def _add_vocabulary(writer: Any, model: ModelFiles, pre_tokenizer: str, end_id: int) -> None:  # noqa: ANN401
-    """Add the tokens in the byte alphabet of GPT-2, their types, and the merges by rank."""
-    vocabulary = model.tokenizer.vocabulary
+def spelled_tokens(vocabulary: Vocabulary, vocab_size: int) -> tuple[list[str], list[int]]:
+    """Return the tokens in the byte alphabet of GPT-2, and their types.
+
+    Rows of the embedding without a token are padded. Raise ValueError for two equal spellings.
+    """
     special = {token_id: token for token, token_id in vocabulary.special_tokens.items()}
     tokens, types, used = [], [], set()
-    for token_id in range(model.config.vocab_size):
+    for token_id in range(vocab_size):
         content = vocabulary.tokens.get(token_id)
         if token_id in special:
             text = special[token_id]
             options = vocabulary.token_options.get(text)
             kind = CONTROL if options is None or options.special else USER_DEFINED
-        elif content is None:  # rows of the embedding without a token
+        elif content is None:
             text, kind = f"[PAD{token_id}]", UNUSED
         else:
             text, kind = spell(content), NORMAL
@@ -243,6 +275,13 @@ def _add_vocabulary(writer: Any, model: ModelFiles, pre_tokenizer: str, end_id: 
         used.add(text)
         tokens.append(text)
         types.append(kind)
+    return tokens, types
+
+
+def _add_vocabulary(writer: Any, model: ModelFiles, pre_tokenizer: str, end_id: int) -> None:  # noqa: ANN401
+    """Add the tokens, their types, and the merges by rank."""
+    vocabulary = model.tokenizer.vocabulary
+    tokens, types = spelled_tokens(vocabulary, model.config.vocab_size)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(pre_tokenizer)
     writer.add_token_list(tokens)
@@ -260,11 +299,21 @@ def _add_vocabulary(writer: Any, model: ModelFiles, pre_tokenizer: str, end_id: 
 
 
 def modelfile(file_name: str, *, temperature: float, top_p: float, end_token: str) -> str:
-    """Return a `Modelfile` for `ollama create`; the prompt is continued as it is."""
+    """Return a `Modelfile` for `ollama create`; the prompt is continued as it is.
+
+    Values have no escapes, only quotes: `"` for a line, three for any text.
+    """
+    if "\n" in file_name or "\r" in file_name:
+        raise ValueError(f"a Modelfile cannot name {short_repr(file_name)}; omit the line end.")
+    if '"""' in end_token:
+        raise ValueError(
+            f"a Modelfile cannot quote the end token {short_repr(end_token)}; export to hf instead."
+        )
+    quotes = '"' if end_token.isprintable() and '"' not in end_token else '"""'
     return (
         f"FROM ./{file_name}\n"
         'TEMPLATE """{{ .Prompt }}"""\n'
         f"PARAMETER temperature {temperature:g}\n"
         f"PARAMETER top_p {top_p:g}\n"
-        f'PARAMETER stop "{end_token}"\n'
+        f"PARAMETER stop {quotes}{end_token}{quotes}\n"
     )

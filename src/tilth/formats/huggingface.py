@@ -34,7 +34,6 @@ from tilth.config.parameters import (
     parameter_shapes,
 )
 from tilth.files import (
-    MAX_JSON_BYTES,
     FileError,
     StrPath,
     atomic_write,
@@ -58,6 +57,9 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 MANIFEST, KIND, VERSION = "manifest.json", "model", 1
 HINT = "download or export it again"
+
+MAX_SETTINGS_BYTES = 4 << 20
+"""Limit of `config.json` and its like: parsed JSON takes up to 20 times the memory of its text."""
 
 ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
@@ -409,8 +411,8 @@ def open_model_folder(path: StrPath) -> ModelFolder:
 
 
 def read_json(path: StrPath) -> dict[str, Any]:
-    """Read a JSON object of at most 64 MB."""
-    return parse_json(path, read_bytes(path, MAX_JSON_BYTES))
+    """Read a JSON object of at most 4 MB."""
+    return parse_json(path, read_bytes(path, MAX_SETTINGS_BYTES))
 
 
 # --- writing --------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ MAGIC, HEADER_BYTES = 0x616B3432, 256  # "ak42"
 GROUP_SIZE = 64
 BEGIN_ID = 1
 MAX_TOKENIZER_BYTES = 1 << 28
+PART_BYTES = 1 << 20  # of int8 weights that are read at once
 HINT = "download or export it again"
 
 _BYTE = re.compile(rb"<0x([0-9A-Fa-f]{2})>")
@@ -266,10 +267,20 @@ def _read_array(
     count = int(np.prod(shape))
     if header.version == 0 or len(shape) == 1:
         return numbers("<f4", count).reshape(shape)
-    values = numbers("i1", count).reshape(-1, header.group_size)
-    scales = numbers("<f4", count // header.group_size)
-    array: np.ndarray = (values * scales[:, None]).reshape(shape)
-    return array
+    # In parts: the result is four times the int8 numbers, so memory holds only some of these.
+    place, size = file.tell(), header.group_size
+    file.seek(place + count)
+    scales = numbers("<f4", count // size)
+    end = file.tell()
+    file.seek(place)
+    array = np.empty((count // size, size), np.float32)
+    step = max(1, PART_BYTES // size)
+    for first in range(0, len(array), step):
+        part = array[first : first + step]
+        values = numbers("i1", part.size).reshape(part.shape)
+        np.multiply(values, scales[first : first + step, None], out=part)
+    file.seek(end)
+    return array.reshape(shape)
 
 
 # --- tokenizer.bin --------------------------------------------------------------------------------

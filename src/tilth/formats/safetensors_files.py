@@ -71,6 +71,9 @@ def read_header(path: StrPath) -> dict[str, Entry]:
         if file_bytes < 8 or length > min(file_bytes - 8, MAX_HEADER_BYTES):
             problem = "is truncated or is not a safetensors file (its header does not fit into it)"
             raise FileError(path, problem, HINT)
+        # Parsed JSON takes up to 20 times the memory of its text.
+        if length > max(1 << 20, file_bytes // 8):
+            raise FileError(path, f"has a header of {length:,} bytes for few weights", HINT)
         data = file.read(length)
     try:
         header = json.loads(data.decode("utf-8"), object_pairs_hook=unique_keys)

@@ -40,6 +40,11 @@ class Decoder:
         Append ids to each row; return the logits after the last id, or after every id.
         """
 
+    def score(self, ids: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], vocab_size: int) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None))]:
+        """
+        Append ids to each row; return the log-probabilities of targets after its last ids.
+        """
+
     def truncate(self, row: int, length: int) -> None:
         """Keep the first `length` ids of a row only."""
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -30,13 +30,16 @@ from tilth.schema import AT_LEAST_1, Length, Range
 from tilth.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Float32
+    from jaxtyping import Float, Float32, Float64
 
     Logits = Float32[np.ndarray, "rows ids vocab_size"]
 
 PastContext = Literal["slide", "stop"]
 StopReason = Literal["end token", "limit", "stop string", "context"]
 SCORED_TOKENS = 64  # whose logits are in memory at once
+MAX_GROUP_TOKENS = 4096
+"""Tokens that are scored in one call: a reading of the weights serves 64, and the last may serve
+fewer. The caches of all are in memory."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,9 @@ class GenerationOptions(Sampling):
         allow_special: Encode special tokens in the prompt as special tokens, not as text.
         alternatives: Record the log-probability of each token and of this many likeliest tokens
             in its place, in `TextStream.scored_tokens`. Default: record nothing.
+        drafts: Read up to 8 tokens that followed the same three tokens before, together with the
+            last token, and keep those that are drawn. The text is the same: it pays where a text
+            repeats itself. Used for one text in the native decoder.
 
     """
 
@@ -61,6 +67,7 @@ class GenerationOptions(Sampling):
     past_context: PastContext = "slide"
     allow_special: bool = False
     alternatives: Annotated[int, Range(at_least=0)] | None = None
+    drafts: bool = False
 
 
 class Decoder(Protocol):
@@ -71,6 +78,41 @@ class Decoder(Protocol):
 
     def truncate(self, row: int, length: int) -> None:
         """Keep the first `length` ids of a row only."""
+
+
+@runtime_checkable
+class ScoringDecoder(Decoder, Protocol):
+    """A decoder that computes log-probabilities itself, for several rows at once.
+
+    The bits of its logits do not depend on how ids are split into calls, so drafts are exact.
+    """
+
+    def score(
+        self, ids: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], vocab_size: int
+    ) -> Float64[np.ndarray, "rows ids"]:
+        """Append ids to each row; return the log-probabilities of targets after its last ids."""
+
+
+class Drafter:
+    """Predicts the next ids of a context: those after the last occurrence of its last three ids.
+
+    >>> Drafter().draft([1, 2, 3, 4, 5, 1, 2, 3], at_most=2)
+    [4, 5]
+    """
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[int, ...], int] = {}  # the place after each three ids
+        self._known = 0  # ids whose places are known
+
+    def draft(self, context: Sequence[int], at_most: int) -> list[int]:
+        """Return at most 8 ids; the context has grown since the last call, or slid."""
+        if len(context) < self._known:
+            self._places, self._known = {}, 0
+        for end in range(max(3, self._known), len(context)):
+            self._places[tuple(context[end - 3 : end])] = end
+        self._known = len(context)
+        place = self._places.get(tuple(context[-3:]))
+        return [] if place is None else list(context[place : place + min(8, at_most)])
 
 
 class Continuation:
@@ -98,6 +140,19 @@ class Continuation:
         self.num_tokens = 0
         self.stop_reason: StopReason | None = None
         self._start, self._context_length, self._end_id = len(prompt), context_length, end_id
+        self._drafter = Drafter()
+
+    def draft(self) -> list[int]:
+        """Return the ids that may follow the context, as they followed its last ids before."""
+        if not self.options.drafts or len(self.unread) != 1:
+            return []
+        return self._drafter.draft(
+            self.context,
+            min(
+                self._context_length - len(self.context),
+                self.options.max_tokens - self.num_tokens - 1,
+            ),
+        )
 
     def choose(self, logits: Float32[np.ndarray, " vocab_size"]) -> int | None:
         """Choose the next token by the logits after the context; None for the end token."""
@@ -146,6 +201,7 @@ def decode(
     A model may have more logits than its tokenizer has ids: only ids below `vocab_size` are chosen.
     """
     waiting = iter(sequences)
+    takes_drafts = rows == 1 and isinstance(decoder, ScoringDecoder)
     running: dict[int, Continuation] = {}
     while True:
         for row in range(rows):
@@ -161,11 +217,35 @@ def decode(
         for row, sequence in running.items():
             if sequence.unread is sequence.context:  # a prompt, or the half that a slide has kept
                 decoder.truncate(row, 0)
+        if takes_drafts and (draft := running[0].draft()):
+            yield from _choose_drafted(decoder, running[0], draft, vocab_size)
+            continue
         logits = decoder.extend(unread)
         for row, sequence in running.items():
             scores = logits[row, 0, :vocab_size]
             if sequence.unread and (token_id := sequence.choose(scores)) is not None:
                 yield sequence, token_id, scores
+
+
+def _choose_drafted(
+    decoder: Decoder, sequence: Continuation, draft: Sequence[int], vocab_size: int
+) -> Iterator[tuple[Continuation, int, Float32[np.ndarray, " vocab_size"]]]:
+    """Read the last token and a draft; choose tokens while they are those of the draft.
+
+    The bits of the logits do not depend on how ids are split into calls, so the tokens are those
+    that are chosen without a draft.
+    """
+    length = len(sequence.context)  # of ids that are read, once the last token is
+    logits = decoder.extend([[*sequence.unread, *draft]], every=True)[0]
+    for place, scores in enumerate(logits[:, :vocab_size]):
+        token_id = sequence.choose(scores)
+        is_drafted = place < len(draft) and sequence.unread == [draft[place]]
+        if not is_drafted:
+            decoder.truncate(0, length + place)
+        if token_id is not None:
+            yield sequence, token_id, scores
+        if not is_drafted or not sequence.unread:
+            return
 
 
 # --- log-probabilities ----------------------------------------------------------------------------
@@ -204,24 +284,80 @@ def scored_token(
     return ScoredToken(token_id, float(wide[token_id] - log_total), tuple(alternatives))
 
 
+class Window(NamedTuple):
+    """The ids that a decoder reads, and the ids after the last of them, which are scored."""
+
+    ids: Sequence[int]
+    targets: Sequence[int]
+
+
+def windows(ids: Sequence[int], context_length: int) -> Iterator[Window]:
+    """Yield windows in which every id but the first is a target once.
+
+    A target follows at least half a context, or all ids before it.
+
+    >>> [tuple(window) for window in windows([5, 6, 7, 8, 9], context_length=3)]
+    [([5, 6, 7], [6, 7, 8]), ([7, 8], [9])]
+    """
+    start, place = 0, 0
+    while place < len(ids) - 1:
+        end = min(start + context_length, len(ids) - 1)
+        yield Window(ids[start:end], ids[place + 1 : end + 1])
+        place = end
+        start += max(1, context_length - context_length // 2)
+
+
 def score_ids(
     decoder: Decoder, ids: Sequence[int], context_length: int, vocab_size: int, alternatives: int
 ) -> list[ScoredToken]:
-    """Score every id but the first, after at least half a context or after all ids before it."""
+    """Score every id but the first, with alternatives."""
     scored: list[ScoredToken] = []
-    start = 0  # of the window that the decoder reads
-    while (place := len(scored)) < len(ids) - 1:
+    for window in windows(ids, context_length):
         decoder.truncate(0, 0)
-        if place > start:
-            decoder.extend([ids[start:place]])
+        unscored = len(window.ids) - len(window.targets)
+        if unscored:
+            decoder.extend([window.ids[:unscored]])
         # In parts, as the logits of a whole context may be large.
-        end = min(start + context_length, len(ids) - 1)
-        for first in range(place, end, SCORED_TOKENS):
-            last = min(first + SCORED_TOKENS, end)
-            rows = decoder.extend([ids[first:last]], every=True)[0, :, :vocab_size]
-            for logits, token_id in zip(rows, ids[first + 1 : last + 1], strict=True):
+        for first in range(0, len(window.targets), SCORED_TOKENS):
+            targets = window.targets[first : first + SCORED_TOKENS]
+            read = window.ids[unscored + first : unscored + first + len(targets)]
+            rows = decoder.extend([read], every=True)[0, :, :vocab_size]
+            for logits, token_id in zip(rows, targets, strict=True):
                 scored.append(scored_token(logits, token_id, alternatives))
-        start += max(1, context_length - context_length // 2)
+    return scored
+
+
+def score_texts(
+    decoder: Decoder,
+    texts: Sequence[Sequence[int]],
+    context_length: int,
+    vocab_size: int,
+    rows: int = 1,
+) -> list[list[ScoredToken]]:
+    """Score every id but the first of each text, in a decoder of `rows` rows."""
+    if not isinstance(decoder, ScoringDecoder):
+        return [score_ids(decoder, ids, context_length, vocab_size, 0) for ids in texts]
+    scored: list[list[ScoredToken]] = [[] for _ in texts]
+    group: list[tuple[int, Window]] = []  # the text of each window
+
+    def score_group() -> None:
+        read = [window.ids for _, window in group] + [[]] * (rows - len(group))
+        targets = [window.targets for _, window in group] + [[]] * (rows - len(group))
+        for row in range(rows):
+            decoder.truncate(row, 0)
+        found = decoder.score(read, targets, vocab_size)
+        for (text, window), numbers in zip(group, found.tolist(), strict=False):
+            scored[text] += map(ScoredToken, window.targets, numbers)
+        group.clear()
+
+    for text, ids in enumerate(texts):
+        for window in windows(ids, context_length):
+            num_tokens = len(window.ids) + sum(len(each.ids) for _, each in group)
+            if len(group) == rows or (group and num_tokens > MAX_GROUP_TOKENS):
+                score_group()
+            group.append((text, window))
+    if group:
+        score_group()
     return scored
 
 

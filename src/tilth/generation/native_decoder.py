@@ -12,6 +12,8 @@ from tilth.config.parameters import drop_tied_head
 from tilth.generation import _core
 
 if TYPE_CHECKING:
+    from jaxtyping import Float64
+
     from tilth.generation.decoding import Logits
 
 CONFIG_NAMES = (
@@ -40,6 +42,14 @@ class NativeDecoder:
         rest = list(ids) if every or len(ids) == 1 else self._share_prefixes(ids)
         return self._read(rest, every)
 
+    def score(
+        self, ids: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], vocab_size: int
+    ) -> Float64[np.ndarray, "rows ids"]:
+        """Append ids to each row; return the log-probabilities of targets after its last ids."""
+        found = self._decoder.score(ids, targets, vocab_size)
+        self._append(ids)
+        return found
+
     def truncate(self, row: int, length: int) -> None:
         """Keep the first `length` ids of a row only."""
         self._decoder.truncate(row, length)
@@ -47,9 +57,12 @@ class NativeDecoder:
 
     def _read(self, ids: Sequence[Sequence[int]], every: bool = False) -> Logits:
         logits = self._decoder.extend(ids, every)
+        self._append(ids)
+        return logits
+
+    def _append(self, ids: Sequence[Sequence[int]]) -> None:
         for row, new in enumerate(ids):
             self._ids[row] += new
-        return logits
 
     def _share_prefixes(self, ids: Sequence[Sequence[int]]) -> list[Sequence[int]]:
         """Share caches between rows that begin alike; return the ids that are left to read."""

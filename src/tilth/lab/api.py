@@ -90,7 +90,7 @@ def plan_shape(data: DataFolder, **options: Unpack[Options]) -> Iterator[Plan]:
     """Plan depth, context and vocabulary one after the other, with a third of the budget each."""
     folder = Path(options.get("out", "lab/shape"))
     check_folder(folder, "shape", SHAPE)
-    third = f"{parse_duration(options.get('budget', BUDGET)) / 3}s"
+    third = f"{parse_duration(options.get('budget', BUDGET)) / 3:.6f}s"
     for name in SHAPE:
         options.get("tell", quiet)(f"{name}:")
         part: Options = {**options, "budget": third, "out": folder / name}

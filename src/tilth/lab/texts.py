@@ -23,7 +23,7 @@ from pathlib import Path
 
 from tilth.data.token_files import MANIFEST, SPLITS, Data, Split, open_data
 from tilth.data.tokenizing import tokenize
-from tilth.files import StrPath, atomic_write, load_manifest, save_manifest
+from tilth.files import StrPath, atomic_write, load_manifest, refuse_link, save_manifest
 from tilth.tokenizer import Tokenizer, train_tokenizer
 
 MOST_BYTES = 50_000_000  # of each split, by default
@@ -67,6 +67,7 @@ def retokenize(data: Data, folder: StrPath, vocab_size: int, max_bytes: int = MO
         return open_data(folder)
     tokenizer = train_on(data, vocab_size, max_bytes)
     folder.mkdir(parents=True, exist_ok=True)
+    refuse_link(folder / MADE_FROM)
     # Before the token files: a manifest.json next to it is then always made from these values.
     save_manifest(folder / MADE_FROM, made_from, kind=KIND, version=VERSION, overwrite=True)
     texts = _texts_folder(folder)

@@ -128,24 +128,33 @@ class AdamW(GroupOptimizer):
                 torch._foreach_sub_(steps, [skipped] * len(steps))
 
 
-def decay_groups(model: Module, weight_decay: float) -> list[dict[str, Any]]:
+def decay_groups(
+    model: Module, weight_decay: float, embedding_lr_factor: float = 1.0
+) -> list[dict[str, Any]]:
     """Return the parameter groups of a model for AdamW.
 
-    Matrices have weight decay; norm gains and the token embedding have none.
+    Matrices have weight decay; norm gains and the token embedding have none. With an
+    `embedding_lr_factor` other than 1, the token embedding is a group with this `lr_factor`, by
+    which the caller multiplies its learning rate.
     """
-    return parameter_groups(model, weight_decay, "adamw")
+    return parameter_groups(model, weight_decay, "adamw", embedding_lr_factor)
 
 
-def parameter_groups(model: Module, weight_decay: float, optimizer: str) -> list[dict[str, Any]]:
+def parameter_groups(
+    model: Module, weight_decay: float, optimizer: str, embedding_lr_factor: float = 1.0
+) -> list[dict[str, Any]]:
     """Return the parameter groups of a model for an optimizer; those of Muon have a `kind`."""
     parameters = dict(model.named_parameters())
+    ndims = {name: p.ndim for name, p in parameters.items()}
+    groups = group_names(ndims, optimizer, own_embedding=embedding_lr_factor != 1.0)
     return [
         {
             "params": [(name, parameters[name]) for name in group.names],
             "weight_decay": weight_decay if group.decays else 0.0,
             **({"kind": group.kind} if optimizer == "muon" else {}),
+            **({"lr_factor": embedding_lr_factor} if group.is_embedding else {}),
         }
-        for group in group_names({name: p.ndim for name, p in parameters.items()}, optimizer)
+        for group in groups
     ]
 
 

@@ -233,10 +233,12 @@ def _orthogonalize_stack(matrices: Tensor, coefficients: Coefficients) -> Tensor
     return x
 
 
-def muon_groups(model: Module, weight_decay: float) -> list[dict[str, Any]]:
+def muon_groups(
+    model: Module, weight_decay: float, embedding_lr_factor: float = 1.0
+) -> list[dict[str, Any]]:
     """Return the parameter groups of a model for Muon.
 
     The matrices of hidden layers form a group of kind "muon"; the other groups are of kind "adamw",
-    with weight decay as in `decay_groups`.
+    with weight decay and `embedding_lr_factor` as in `decay_groups`.
     """
-    return parameter_groups(model, weight_decay, "muon")
+    return parameter_groups(model, weight_decay, "muon", embedding_lr_factor)

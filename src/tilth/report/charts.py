@@ -144,7 +144,8 @@ def shown_losses(section: Section) -> tuple[float, float] | None:
     firsts = [float(values[0]) for values in finite]
     # An untrained model has a loss of about log(vocab_size), and these differ by less than a factor
     # of two. A higher first loss has diverged before the first step.
-    first = max(each for each in firsts if each <= 2 * min(firsts))
+    # A damaged log may have losses below 0.
+    first = max((each for each in firsts if each <= 2 * min(firsts)), default=max(firsts))
     if max(float(values.max()) for values in finite) <= 2 * first:
         return None
     lowest = min(float(values.min()) for values in finite)

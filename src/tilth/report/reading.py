@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tilth.files import FileError
+from tilth.files import FileError, StrPath
 from tilth.report.comparing import (
     ReportedRun,
     answer_of,
@@ -74,14 +74,14 @@ class Report:
     sections: tuple[Section, ...]
 
 
-def read_report(paths: Sequence[Path], title: str | None = None) -> Report:
+def read_report(paths: Sequence[StrPath], title: str | None = None) -> Report:
     """Read runs and labs; a directory of run directories means all of them.
 
     Labs with the same question get their directory in the heading.
     """
     labs: list[Path] = []
     runs: dict[Path, bool] = {}
-    for path in dict.fromkeys(paths):
+    for path in dict.fromkeys(map(Path, paths)):
         if (path / LAB).is_file():
             labs.append(path)
         else:

@@ -64,6 +64,7 @@ class RunManifest:
     checksums: dict[str, str] = field(default_factory=dict)  # SHA-256 of files that never change
     versions: dict[str, str] = field(default_factory=dict)  # of packages, at the first step
     end_token: str = END_TOKEN
+    initial: str = ""  # name of the model whose weights it started from; "" for random weights
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,7 @@ def create_run(
     tokenizer: Tokenizer,
     data_fingerprint: str,
     end_token: str = END_TOKEN,
+    initial: str = "",
 ) -> Run:
     """Create a run directory without checkpoints; the folder appears complete or not at all."""
     check_new_folder(Path(folder))
@@ -189,6 +191,7 @@ def create_run(
                 "data_fingerprint": data_fingerprint,
                 "tokenizer_fingerprint": tokenizer.fingerprint,
                 "end_token": end_token,
+                "initial": initial,
                 "checksums": {TOKENIZER: checksum(partial / TOKENIZER)},
                 "versions": versions(),
             }
@@ -241,13 +244,24 @@ def check_same_config(run: Run, checkpoint: Checkpoint, state: CheckpointState) 
     then = checkpoint.config(state)
     is_extension = checkpoint.step == then.steps == run.config.optimizer.begin_step
     length = ("steps", "optimizer.begin_step", "optimizer.warmup_steps", "optimizer.decay_steps")
+    # A time budget decides the end late (see training/deadline.py). No step has depended on it.
+    is_constant = all(_is_constant_phase(config, checkpoint.step) for config in (then, run.config))
+    end = ("steps", "optimizer.decay_steps")
     for name, (old, new) in differences(then, run.config).items():
         may_change = name == "data" or name.startswith("watch.")
-        if not may_change and not (is_extension and name in length):
+        may_change |= (is_extension and name in length) or (is_constant and name in end)
+        if not may_change:
             raise ValueError(
                 f"{run.folder} was trained with {name} = {old}, and its config now says {new}; "
                 "restore it, or start a new run."
             )
+
+
+def _is_constant_phase(config: ResolvedConfig, step: int) -> bool:
+    """Return whether the learning rate up to `step` does not depend on the number of steps."""
+    optimizer = config.optimizer
+    is_stable = optimizer.schedule == "warmup-stable-decay"
+    return is_stable and step <= config.steps - optimizer.decay_steps
 
 
 def verify_run(run: Run) -> Iterator[tuple[str, str | None]]:

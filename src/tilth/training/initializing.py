@@ -19,12 +19,17 @@ def with_shape_of(
 ) -> TrainingConfig:
     """Return the config with the shape of a model on disk; `changes` are the user's.
 
-    A shorter or longer context has the same parameters, so it may be given.
+    A shorter or longer context has the same parameters, so it may be given; so may values that the
+    model has, as in the config file of a run that started from it.
     """
     source, _ = open_source(path)
     shape = source.config if isinstance(source, ModelFolder) else source.config.model
     for name in changes:
-        if name.startswith("model.") and name != "model.context_length":
+        part, _, field = name.partition(".")
+        if part != "model" or field == "context_length":
+            continue
+        field = field.partition(".")[0]  # rope_scaling has fields of its own
+        if getattr(config.model, field) != getattr(shape, field):
             raise ValueError(f"--init {path} decides the shape of the model; omit --{name}.")
     if "model.context_length" in changes:
         shape = replace(shape, context_length=config.model.context_length)

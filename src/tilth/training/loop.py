@@ -14,6 +14,7 @@ resolved config and the plan; its method `train` starts the training.
 import atexit
 import logging
 import os
+import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from dataclasses import astuple, dataclass, replace
@@ -32,6 +33,7 @@ from tilth.runs.checkpoints import CHECKPOINTS, LEFTOVER, Checkpoint, Checkpoint
 from tilth.runs.metrics import METRICS, SAMPLES, Log, StepRecord
 from tilth.runs.run import CONFIG, Run, check_new_folder, create_run, open_run, versions
 from tilth.runs.state import CheckpointWriter
+from tilth.training.deadline import Deadline
 from tilth.training.distributed import Ranks, open_ranks
 from tilth.training.initializing import read_initial
 from tilth.training.machine import machine_settings, resolve_device, resolve_dtype
@@ -56,6 +58,12 @@ class PreparedRun:
     folder: Path
     plan: Plan | None = None
     initial: ModelFiles | None = None  # the weights of a new run; default random
+    deadline: Deadline | None = None  # of a new run with a time budget
+
+    @property
+    def steps(self) -> int:
+        """Number of steps; a time budget may change it once during the training."""
+        return (self.config if self.deadline is None else self.deadline.config).steps
 
     def train(self) -> Steps:
         """Train from the newest checkpoint, or from step 0, to the last step."""
@@ -98,6 +106,7 @@ def prepare(
     `data` is the data folder of the config, if it is open already. The run is planned if the config
     leaves a value open, or with `measure`.
     """
+    began = time.monotonic()
     folder = Path(out)
     ranks = open_ranks()
     if ranks.restarts and (folder / CONFIG).exists():  # torchrun repeats its command
@@ -126,9 +135,18 @@ def prepare(
     _check_ranks(ranks, resolved, data)
     # Absolute: the working directory may change before the first step.
     make_run = partial(
-        create_run, folder.absolute(), resolved, tokenizer, data.fingerprint, data.end_token
+        create_run,
+        folder.absolute(),
+        resolved,
+        tokenizer,
+        data.fingerprint,
+        data.end_token,
+        "" if init is None else Path(init).resolve().name,
     )
-    return PreparedRun(resolved, data, make_run, folder.absolute(), planned, initial)
+    deadline = None
+    if config.steps is None and config.budget_seconds is not None:
+        deadline = Deadline(began + config.budget_seconds, resolved)
+    return PreparedRun(resolved, data, make_run, folder.absolute(), planned, initial, deadline)
 
 
 def _resolved_for_ranks(config: TrainingConfig) -> ResolvedConfig:
@@ -268,7 +286,8 @@ def _steps(prepared: PreparedRun) -> Steps:
                 records.sync()  # first: a checkpoint is never ahead of the logs
             session.save(writer, record.evaluation)
 
-        for x, y in batches.read(session.step, config.steps):
+        deadline = prepared.deadline
+        for x, y in batches.read(session.step, None if deadline else config.steps):
             record = session.take_step(x, y)
             if records is not None:
                 records.append(record)
@@ -280,6 +299,13 @@ def _steps(prepared: PreparedRun) -> Steps:
             writer.check()
             if records is not None:
                 records.sinks.write(record)
+            if deadline is not None and deadline.see(record):
+                session.run = session.run.save_config(deadline.config)
+                session.config = session.run.config
+                log.warning(
+                    "step %s: the learning rate decays until step %s, to keep the time budget.",
+                    *(f"{record.step:,}", f"{session.config.steps:,}"),
+                )
             try:
                 yield record
             except GeneratorExit:  # the caller has left the loop
@@ -288,6 +314,8 @@ def _steps(prepared: PreparedRun) -> Steps:
                         save(record)
                     writer.wait()
                 raise
+            if record.step == session.config.steps:
+                return
 
 
 class _Records:

@@ -58,18 +58,18 @@ def make_batches(
 def make_optimizer(
     model: TransformerLM, config: OptimizerConfig, dtype: Dtype = "float32"
 ) -> AdamW:
-    """Return the optimizer of a config; only matrices have weight decay.
+    """Return the optimizer of a config; only matrices but the embedding have weight decay.
 
     The state is float32 for every autocast dtype. With bfloat16, Muon's iteration is in bfloat16.
     """
     if config.name == "muon":
-        groups = muon_groups(model, config.weight_decay)
+        groups = muon_groups(model, config.weight_decay, config.embedding_lr_factor)
         muon = Muon(groups, config.lr, config.betas, config.eps, momentum=config.momentum)
         muon.coefficients = COEFFICIENTS[config.muon_coefficients]
         if dtype == "bfloat16":
             muon.iteration_dtype = torch.bfloat16
         return muon
-    groups = decay_groups(model, config.weight_decay)
+    groups = decay_groups(model, config.weight_decay, config.embedding_lr_factor)
     return AdamW(groups, config.lr, config.betas, config.eps)
 
 
@@ -168,7 +168,7 @@ def update(
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     norm = clip_gradients(parameters, max_grad_norm)
     for group in optimizer.param_groups:
-        group["lr"] = lr
+        group["lr"] = lr * group.get("lr_factor", 1.0)
     is_finite = loss.isfinite() & norm.isfinite()
     if loss.device.type != "cpu" and not scaler.is_enabled():
         optimizer.step_if(is_finite)

@@ -41,6 +41,9 @@ def test_trials_are_a_grid_of_sizes_and_lengths(question):
     rates = {t.config.model.num_layers: t.config.optimizer.lr for t in trials}
     assert rates[4] == BASE.optimizer.lr
     assert rates[6] == pytest.approx(BASE.optimizer.lr * math.sqrt(4 / 6), rel=1e-3)
+    optimizers = [trial.config.optimizer for trial in trials]
+    embedding = {round(each.lr * each.embedding_lr_factor, 9) for each in optimizers}
+    assert len(embedding) == (1 if BASE.optimizer.embedding_lr_factor != 1.0 else 4)
     assert question.cost() == pytest.approx(
         sum(relative_cost(t.config, question.base) for t in trials)
     )

@@ -199,6 +199,9 @@ def _sized(base: TrainingConfig, layers: int) -> TrainingConfig:
     values: dict[str, float] = {"model.num_layers": layers, "model.d_model": heads * model.d_head}
     if layers != model.num_layers:
         values["optimizer.lr"] = float(f"{rate:.4g}")
+        factor = base.optimizer.embedding_lr_factor
+        if factor != 1.0:  # the recipes' rate of the embedding is the same at every size
+            values["optimizer.embedding_lr_factor"] = factor * base.optimizer.lr / rate
     return changed(base, values)
 
 

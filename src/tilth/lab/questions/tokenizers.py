@@ -382,7 +382,7 @@ def _notes(compared: _Comparison, largest: int) -> list[str]:
     notes.append(f"{every} text has the fewest tokens with its own tokenizer.")
     longest = [_shown(longest_tokens(corpus.tokenizer, 1)[0][1]) for corpus in corpora]
     shown = [f"{token} ({name})" for name, token in zip(names, longest, strict=True)]
-    notes.append(f"The longest tokens are frequent words of the text: {join_words(shown)}.")
+    notes.append(f"The longest tokens are {join_words(shown)}.")
     hours = [f"{speed.hours_for_the_pile:.1f}" for speed in compared.speeds.values()]
     notes.append(f"One thread of this machine would encode 825 GB in {join_words(hours)} hours.")
     for name in names:

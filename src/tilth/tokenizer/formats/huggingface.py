@@ -17,7 +17,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Set
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 from tilth.files import FileError, StrPath, write_text_atomically
 from tilth.schema import short_repr
@@ -29,6 +29,7 @@ from tilth.tokenizer.formats.reading import (
     explained,
     parse_json,
     read_content,
+    typed,
 )
 from tilth.tokenizer.patterns import MAX_STEPS, PATTERNS, Pattern, canonical, steps_of
 from tilth.tokenizer.table import Pair
@@ -41,8 +42,6 @@ from tilth.tokenizer.vocabulary import (
 )
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 # reference.CL100K_PATTERN in Oniguruma's syntax. Possessive quantifiers are not needed: wherever a
 # part could give a character back, the next part could not match it. `$` becomes `\z`.
@@ -184,7 +183,7 @@ def json_vocabulary(
         if content.get("decoder") is not None:
             _check(content["decoder"], _BYTE_LEVEL_AFTER_MODEL, "the decoder")
         model = _check(content.get("model"), _MODEL, "the model")
-        vocab: Mapping[str, object] = _typed(model.get("vocab"), dict, "vocab")
+        vocab: Mapping[str, object] = typed(model.get("vocab"), dict, "vocab")
         if table:
             vocab = _TableVocab(table, unspelled)
         added, options = _added_tokens(content.get("added_tokens"), vocab)
@@ -287,16 +286,9 @@ def _written(allowed: _Allowed, **values: object) -> dict[str, object]:
     return {key: choices[0] if choices else None for key, choices in allowed.items()} | values
 
 
-def _typed(value: object, kind: type[T], name: str) -> T:
-    if not isinstance(value, kind):
-        noun = "an object" if kind is dict else "a list"
-        raise ValueError(f"{name} is {short_repr(value)} and not {noun}; restore a copy")
-    return value
-
-
 def _check(value: object, allowed: _Allowed, name: str) -> dict[str, object]:
     """Return the value if it is an object with allowed values only."""
-    found: dict[str, object] = _typed(value, dict, name)
+    found: dict[str, object] = typed(value, dict, name)
     for key in (*allowed, *found):
         choices, actual = allowed.get(key), found.get(key)
         # With types, as 0 == False.
@@ -322,13 +314,9 @@ def _normalizer(forms: tuple[str, ...]) -> dict[str, object] | None:
 
 def _normalizers(value: object) -> Iterator[str]:
     """Yield the forms of a normalizer: one of the four, or a Sequence of them."""
-    pending = [] if value is None else [value]  # a stack: a Sequence may be nested deeply
-    while pending:
-        part: dict[str, object] = _typed(pending.pop(), dict, "the normalizer")
-        kind = part.get("type")
-        if kind == "Sequence":
-            pending += reversed(_typed(part.get("normalizers"), list, "normalizers"))
-        elif isinstance(kind, str) and kind in NORMALIZERS:
+    for part in [] if value is None else _flat(value, "normalizers", "the normalizer"):
+        kind = typed(part, dict, "the normalizer").get("type")
+        if isinstance(kind, str) and kind in NORMALIZERS:
             _check(part, {"type": [kind]}, "the normalizer")
             yield kind
         else:
@@ -345,7 +333,7 @@ def _added_tokens(
     added: dict[str, int] = {}
     options: dict[str, TokenOptions] = {}
     next_id = len(vocab)
-    for entry in _typed([] if value is None else value, list, "added_tokens"):
+    for entry in typed([] if value is None else value, list, "added_tokens"):
         found = _check(entry, _ADDED_TOKEN, "an added token")
         token, token_id = found.get("content"), found.get("id")
         if not isinstance(token, str) or token in added:
@@ -370,7 +358,7 @@ def _added_tokens(
 
 
 def _merges(value: object) -> Iterator[Pair]:
-    for merge in _typed(value, list, "merges"):
+    for merge in typed(value, list, "merges"):
         if isinstance(merge, str):  # the format until 2024
             yield parse_merge(merge)
         elif isinstance(merge, list) and [*map(type, merge)] == [str, str]:
@@ -409,11 +397,11 @@ def _flat(value: object, key: str, name: str) -> list[object]:
     while waiting:
         part = waiting.pop()
         if isinstance(part, dict) and part.get("type") == "Sequence":
-            waiting += reversed(_typed(part.get(key), list, f"the {key} of {name}"))
+            waiting += reversed(typed(part.get(key), list, f"the {key} of {name}"))
         else:
             parts.append(part)
         if len(parts) > MAX_STEPS:
-            raise ValueError(f"{name} has more than {MAX_STEPS} parts; write it shorter")
+            raise ValueError(f"{name} has more than {MAX_STEPS} parts; give {MAX_STEPS} at most")
     return parts
 
 
@@ -422,7 +410,7 @@ def _pattern(value: object) -> tuple[Pattern, bool]:
 
     It has any number of Split and Digits, then ByteLevel.
     """
-    _typed(value, dict, "the pre_tokenizer")
+    typed(value, dict, "the pre_tokenizer")
     *splits, last = _flat(value, "pretokenizers", "the pre_tokenizer") or [value]
     steps = [_step(part, number) for number, part in enumerate(splits, 1)]
     if not isinstance(last, dict) or last.get("type") != "ByteLevel":
@@ -453,7 +441,7 @@ def _step(part: object, number: int) -> str:
         return r"\p{N}" if _check(part, _DIGITS, name)["individual_digits"] else r"\p{N}+"
     removes = isinstance(part, dict) and part.get("behavior") == "Removed" and part.get("invert")
     pattern = _check(part, _SPLIT_REMOVED if removes else _SPLIT, name).get("pattern")
-    match _typed(pattern, dict, f"the pattern of {name}"):
+    match typed(pattern, dict, f"the pattern of {name}"):
         case {"Regex": str(regex), **others} if not others:
             pass
         case {"String": str(text), **others} if not others:
@@ -508,9 +496,9 @@ def _processing_token(value: object, special_tokens: Mapping[str, int]) -> list[
 
 def _template_sides(part: object, special_tokens: Mapping[str, int]) -> list[list[str]]:
     fields = _check(part, _TEMPLATE, "the post_processor")
-    known: dict[str, object] = _typed(fields.get("special_tokens"), dict, "special_tokens")
+    known: dict[str, object] = typed(fields.get("special_tokens"), dict, "special_tokens")
     sides: list[list[str]] = [[]]
-    for item in _typed(fields.get("single"), list, "single"):
+    for item in typed(fields.get("single"), list, "single"):
         match item:
             case {"SpecialToken": {"id": str(name)}, **others} if not others:
                 sides[-1] += _template_tokens(known.get(name), special_tokens)

@@ -12,10 +12,13 @@ tilth.files.FileError: vocab.json cannot be used because token 7 is empty; leave
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from tilth.files import FileError, StrPath, read_bytes, unique_keys
 from tilth.schema import short_repr
 from tilth.tokenizer.vocabulary import Vocabulary
+
+T = TypeVar("T")
 
 MAX_TOKENIZER_BYTES = 1 << 30
 """Larger tokenizer files are refused."""
@@ -73,6 +76,14 @@ def read_text(path: StrPath) -> str:
 def read_json(path: StrPath) -> dict[str, object]:
     """Return the object of a JSON file; a repeated key is an error."""
     return parse_json(path, read_content(path))
+
+
+def typed(value: object, kind: type[T], name: str) -> T:
+    """Return a value of a JSON file; raise a ValueError if it has another type."""
+    if not isinstance(value, kind):
+        noun = {"dict": "an object", "list": "a list", "str": "a string"}[kind.__name__]
+        raise ValueError(f"{name} is {short_repr(value)} and not {noun}; restore a copy")
+    return value
 
 
 def check_plain(vocabulary: Vocabulary, path: StrPath) -> None:

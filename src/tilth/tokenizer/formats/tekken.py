@@ -8,17 +8,14 @@ import binascii
 import json
 import re
 from collections.abc import Mapping
-from typing import TypeVar
 
 from tilth.files import StrPath, write_text_atomically
 from tilth.schema import short_repr
 from tilth.tokenizer._core import MAX_VOCAB_SIZE
-from tilth.tokenizer.formats.reading import explained, read_json
+from tilth.tokenizer.formats.reading import explained, read_json, typed
 from tilth.tokenizer.formats.tiktoken import rank_problem, recover_merges
 from tilth.tokenizer.patterns import PATTERNS, steps_of
 from tilth.tokenizer.vocabulary import NO_TEMPLATE, Template, Vocabulary
-
-T = TypeVar("T")
 
 BEGIN = "<s>"
 _BEGIN_TEMPLATE = Template(before=(BEGIN,))
@@ -62,12 +59,12 @@ def load_tekken(path: StrPath) -> Vocabulary:
 def tekken_vocabulary(path: StrPath, content: Mapping[str, object]) -> Vocabulary:
     """Return the vocabulary of the parsed JSON of a `tekken.json`."""
     with explained(path):
-        config = _typed(content.get("config"), dict, "config")
+        config = typed(content.get("config"), dict, "config")
         num_special = _size(config, "default_num_special_tokens")
         num_ordinary = _size(config, "default_vocab_size") - num_special
-        pattern = _pattern(_typed(config.get("pattern"), str, "config.pattern"))
+        pattern = _pattern(typed(config.get("pattern"), str, "config.pattern"))
         special = _special_tokens(content, config, num_special)
-        ranks = parse_vocab(_typed(content.get("vocab"), list, "vocab"), num_ordinary)
+        ranks = parse_vocab(typed(content.get("vocab"), list, "vocab"), num_ordinary)
         Vocabulary(ranks)  # first, as recovering the merges of a token of megabytes is slow
         tokens = {token_id: token.encode() for token, token_id in special.items()}
         tokens |= {rank + num_special: token for rank, token in ranks.items()}
@@ -88,10 +85,10 @@ def parse_vocab(entries: list[object], count: int) -> dict[int, bytes]:
         raise ValueError(f"{problem}; restore a copy")
     ranks: dict[int, bytes] = {}
     for place, entry in enumerate(entries[:count]):
-        fields = _typed(entry, dict, f"vocab[{place}]")
+        fields = typed(entry, dict, f"vocab[{place}]")
         rank, encoded = fields.get("rank"), fields.get("token_bytes")
         try:
-            token = binascii.a2b_base64(_typed(encoded, str, "token_bytes"), strict_mode=True)
+            token = binascii.a2b_base64(typed(encoded, str, "token_bytes"), strict_mode=True)
         except ValueError:  # binascii.Error, or a character that is not ASCII
             token = b""
         if type(rank) is not int or rank != place or not token:
@@ -175,8 +172,8 @@ def _special_tokens(
         names: list[object] = [*_OLDER]
     else:
         names = []
-        for place, entry in enumerate(_typed(entries, list, "special_tokens")):
-            fields = _typed(entry, dict, f"special_tokens[{place}]")
+        for place, entry in enumerate(typed(entries, list, "special_tokens")):
+            fields = typed(entry, dict, f"special_tokens[{place}]")
             if type(fields.get("rank")) is not int or fields["rank"] != place:
                 rank = short_repr(fields.get("rank"))
                 raise ValueError(f"special_tokens[{place}] has the rank {rank}; sort them by rank")
@@ -185,7 +182,7 @@ def _special_tokens(
         problem = f"it has {len(names):,} special tokens and config says {count:,}"
         raise ValueError(f"{problem}; restore a copy")
     names += [f"<SPECIAL_{token_id}>" for token_id in range(len(names), count)]
-    special = {_typed(name, str, "a special token"): i for i, name in enumerate(names)}
+    special = {typed(name, str, "a special token"): i for i, name in enumerate(names)}
     if len(special) < count:
         raise ValueError("two special tokens are the same; give each its own text")
     return special
@@ -204,13 +201,6 @@ def _size(config: Mapping[str, object], name: str) -> int:
     if type(value) is not int or not 0 <= value <= MAX_VOCAB_SIZE:
         limit = f"give a whole number up to {MAX_VOCAB_SIZE:,}"
         raise ValueError(f"config.{name} is {short_repr(value)}; {limit}")
-    return value
-
-
-def _typed(value: object, kind: type[T], name: str) -> T:
-    if not isinstance(value, kind):
-        noun = {"dict": "an object", "list": "a list", "str": "a string"}[kind.__name__]
-        raise ValueError(f"{name} is {short_repr(value)} and not {noun}; restore a copy")
     return value
 
 

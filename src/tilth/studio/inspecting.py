@@ -1,0 +1,206 @@
+"""What the pages show about a model and a text: tokens, merges, surprise, and a forward pass.
+
+Every number comes from the Python API: `Tokenizer`, `LanguageModel.score` and `trace`.
+
+>>> from tilth.tokenizer import Tokenizer
+>>> vocab = {i: bytes([i]) for i in range(256)} | {256: b"th", 257: b"the"}
+>>> tokenizer = Tokenizer(vocab, [(b"t", b"h"), (b"th", b"e")])
+>>> tree = merge_tree(tokenizer, "the")[0]
+>>> tree["text"], tree["rank"], [part["text"] for part in tree["parts"]]
+('the', 1, ['th', 'e'])
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tilth.generation.decoding import scored_token
+from tilth.generation.language_model import LanguageModel
+from tilth.generation.sampling import Sampling, next_token_distribution
+from tilth.generation.trace import trace
+from tilth.studio.errors import RequestError
+from tilth.tokenizer import Tokenizer, split
+
+MAX_CHARACTERS = 20_000  # of a text on a page
+MAX_TRACED_TOKENS = 128
+MAX_PIECE_BYTES = 200
+LIKELIEST = 5
+
+
+def shown(token: bytes) -> str:
+    """Return a token as text; bytes that are not UTF-8 as hexadecimal."""
+    try:
+        return token.decode("utf-8")
+    except UnicodeDecodeError:
+        return "".join(f"<{byte:02x}>" for byte in token)
+
+
+def describe(model_id: str, model: LanguageModel) -> dict[str, Any]:
+    """Return the shape of a model."""
+    return {"id": model_id, "config": model.config.to_dict(), "end_token": model.end_token}
+
+
+def tokens_of(tokenizer: Tokenizer, text: str) -> dict[str, Any]:
+    """Return the pieces of a text, each with its tokens: id, text, bytes and rank of the merge."""
+    ranks = _ranks(tokenizer)
+    pieces = split(text, tokenizer.pattern)
+    encoded = [tokenizer.encode_ordinary(piece) for piece in pieces]
+    ids = tokenizer.encode_ordinary(text)
+    if [token_id for own in encoded for token_id in own] != ids:  # a normalizer, a prefix space
+        pieces, encoded = [text], [ids]
+    found = [
+        {"text": piece, "tokens": [_token(tokenizer, token_id, ranks) for token_id in own]}
+        for piece, own in zip(pieces, encoded, strict=True)
+    ]
+    size = len(text.encode())
+    return {"pieces": found, "tokens": len(ids), "bytes": size, "vocab_size": len(tokenizer)}
+
+
+def _token(tokenizer: Tokenizer, token_id: int, ranks: Mapping[bytes, int]) -> dict[str, Any]:
+    token = tokenizer.token(token_id)
+    rank = ranks.get(token)
+    return {"id": token_id, "text": shown(token), "bytes": token.hex(" "), "rank": rank}
+
+
+def merge_tree(tokenizer: Tokenizer, piece: str) -> list[dict[str, Any]]:
+    """Return how the tokens of a piece are merged: each with its rank and its two parts.
+
+    Merges by the definition, the lowest rank first: the page shows single words.
+    """
+    content = piece.encode()
+    if len(content) > MAX_PIECE_BYTES:
+        raise ValueError(f"the piece has {len(content)} bytes; at most {MAX_PIECE_BYTES}.")
+    pairs = _pair_ranks(tokenizer)
+    nodes: list[dict[str, Any]] = [_leaf(tokenizer, bytes([byte])) for byte in content]
+    while True:
+        found = [
+            (rank, place)
+            for place in range(len(nodes) - 1)
+            if (rank := pairs.get((nodes[place]["raw"], nodes[place + 1]["raw"]))) is not None
+        ]
+        if not found:
+            break
+        rank, place = min(found)
+        parts = nodes[place : place + 2]
+        raw = parts[0]["raw"] + parts[1]["raw"]
+        nodes[place : place + 2] = [
+            {**_leaf(tokenizer, raw), "rank": rank, "parts": parts},
+        ]
+    return [_without_raw(node) for node in nodes]
+
+
+def _leaf(tokenizer: Tokenizer, raw: bytes) -> dict[str, Any]:
+    token_id = tokenizer.id(raw) if raw in tokenizer else None
+    return {"raw": raw, "id": token_id, "text": shown(raw), "rank": None, "parts": []}
+
+
+def _without_raw(node: dict[str, Any]) -> dict[str, Any]:
+    rest = {name: value for name, value in node.items() if name != "raw"}
+    return {**rest, "parts": [_without_raw(part) for part in node["parts"]]}
+
+
+@lru_cache(maxsize=8)
+def _pair_ranks(tokenizer: Tokenizer) -> dict[tuple[bytes, bytes], int]:
+    return {pair: rank for rank, pair in enumerate(tokenizer.merges)}
+
+
+@lru_cache(maxsize=8)
+def _ranks(tokenizer: Tokenizer) -> dict[bytes, int]:
+    return {a + b: rank for rank, (a, b) in enumerate(tokenizer.merges)}
+
+
+def read_text(model: LanguageModel, text: str) -> dict[str, Any]:
+    """Return the surprise of each token in bits, and the totals of the text."""
+    scored = model.score(text, alternatives=LIKELIEST)
+    tokenizer = model.tokenizer
+    each_bits = [-token.log_probability / math.log(2) for token in scored]
+    tokens = [
+        {
+            "id": token.id,
+            "text": shown(tokenizer.token(token.id)),
+            "bits": own,
+            "likeliest": _likeliest(tokenizer, token.alternatives),
+        }
+        for token, own in zip(scored, each_bits, strict=True)
+    ]
+    bits = math.fsum(each_bits)
+    size = sum(len(tokenizer.token(token.id)) for token in scored)
+    return {
+        "tokens": tokens,
+        "bits": bits,
+        "bytes": size,
+        "bits_per_byte": bits / size if size else None,
+        "perplexity": 2 ** min(1000.0, bits / len(tokens)) if tokens else None,
+    }
+
+
+def _likeliest(
+    tokenizer: Tokenizer, alternatives: Sequence[tuple[int, float]]
+) -> list[dict[str, Any]]:
+    return [
+        {"id": token_id, "text": shown(tokenizer.token(token_id)), "probability": math.exp(value)}
+        for token_id, value in alternatives
+    ]
+
+
+def next_tokens(model: LanguageModel, ids: Sequence[int], sampling: Sampling) -> dict[str, Any]:
+    """Return the likeliest next tokens: probabilities of the model, and after the options."""
+    context = model.prompt_ids(ids)[-model.config.context_length :]
+    decoder = model.decoder(1)
+    logits = decoder.extend([context])[0, 0, : model.tokenizer.vocab_size]
+    likeliest = scored_token(logits, 0, 20).alternatives
+    kept, probabilities = next_token_distribution(logits, sampling, context)
+    after = dict(zip(kept.tolist(), probabilities.tolist(), strict=True))
+    rows = _likeliest(model.tokenizer, likeliest)
+    end = model.end_id
+    return {
+        "tokens": [
+            {**row, "after": after.get(row["id"], 0.0), "is_end": row["id"] == end} for row in rows
+        ],
+        "kept": len(kept),
+    }
+
+
+def look_inside(model: LanguageModel, text: str, without: Sequence[str]) -> dict[str, Any]:
+    """Return a forward pass: logit lens, attention, norms, and losses with parts switched off."""
+    tokenizer = model.tokenizer
+    before = model.begin_ids or ([] if model.end_id is None else [model.end_id])
+    ids = [*before, *tokenizer.encode_ordinary(text)]
+    most = min(MAX_TRACED_TOKENS, model.config.context_length)
+    if len(ids) > most:
+        raise ValueError(f"the text has {len(ids)} tokens; this page takes {most}: shorten it.")
+    if len(ids) < 2:
+        raise ValueError("the text is empty; write one.")
+    assert model.weights is not None
+    weights = model.weights()
+    found = trace(model.config, weights, ids, without, vocab_size=tokenizer.vocab_size)
+    whole = trace(model.config, weights, ids, vocab_size=tokenizer.vocab_size) if without else found
+    wide = found.logits.astype(np.float64)
+    wide -= wide.max(-1, keepdims=True)
+    probabilities = np.exp(wide)
+    probabilities /= probabilities.sum(-1, keepdims=True)
+    best = probabilities.argmax(-1)
+    return {
+        "tokens": [{"id": i, "text": shown(tokenizer.token(i))} for i in ids],
+        "lens": [
+            [
+                {"text": shown(tokenizer.token(int(i))), "probability": float(row[int(i)])}
+                for i, row in zip(layer, table, strict=True)
+            ]
+            for layer, table in zip(best, probabilities, strict=True)
+        ],
+        "attention": (found.attention * 255).round().astype(int).tolist(),
+        "norms": found.residual_norms.astype(float).round(4).tolist(),
+        "bits": (found.losses / math.log(2)).tolist(),
+        "bits_of_whole": (whole.losses / math.log(2)).tolist(),
+    }
+
+
+def limited(text: str) -> str:
+    """Return a text that is short enough for a page; else raise RequestError."""
+    if len(text) > MAX_CHARACTERS:
+        raise RequestError(413, f"the text may have at most {MAX_CHARACTERS:,} characters here.")
+    return text

@@ -1,0 +1,122 @@
+"""The models that a server offers: loaded at the first request, shared, released under pressure."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tilth.generation.language_model import LanguageModel
+from tilth.generation.sources import open_source
+from tilth.studio.engine import Engine
+
+WEIGHTS = "*.safetensors"
+SPARE_BYTES = 1 << 30
+"""Memory that stays free when a model is loaded beside others."""
+
+
+@dataclass
+class _Entry:
+    path: Path
+    engine: Engine | None = None
+    last_use: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Models:
+    """Models by id, the name of the folder.
+
+    Args:
+        paths: Run directories, checkpoint folders or model folders.
+        load: Loads a model from a path.
+        rows: Sequences that each model decodes at once.
+        queue: Requests that may wait for each model.
+
+    """
+
+    def __init__(
+        self,
+        paths: Iterable[Path],
+        load: Callable[[Path], LanguageModel],
+        *,
+        rows: int = 16,
+        queue: int = 256,
+    ) -> None:
+        self._load, self._rows, self._queue = load, rows, queue
+        self._entries: dict[str, _Entry] = {}
+        for path in paths:
+            open_source(path)  # a path that is not a model is an error now, not at a request
+            name = path.resolve().name
+            if name in self._entries:
+                raise ValueError(
+                    f"{path} and {self._entries[name].path} have the same name; rename one, as the "
+                    "name of the folder is the id of the model."
+                )
+            self._entries[name] = _Entry(path)
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of all models."""
+        return list(self._entries)
+
+    def modified(self, model_id: str) -> int:
+        """Return when the folder of a model was last changed, in seconds since 1970."""
+        with suppress(OSError):
+            return int(self._entries[model_id].path.stat().st_mtime)
+        return 0
+
+    def engine(self, model_id: str) -> Engine:
+        """Return the engine of a model; load it if needed. Raises KeyError for an unknown id."""
+        entry = self._entries[model_id]
+        with entry.lock:
+            if entry.engine is None:
+                self._release_idle(_weight_bytes(entry.path))
+                model = self._load(entry.path)
+                entry.engine = Engine(model, rows=self._rows, queue=self._queue)
+            entry.last_use = time.monotonic()
+            return entry.engine
+
+    def loads(self) -> dict[str, tuple[int, int]]:
+        """Return the numbers of running and waiting requests of each loaded model."""
+        engines = {name: entry.engine for name, entry in self._entries.items()}
+        return {name: engine.load for name, engine in engines.items() if engine is not None}
+
+    def close(self) -> None:
+        """End all requests."""
+        for entry in self._entries.values():
+            with entry.lock:
+                if entry.engine is not None:
+                    entry.engine.close()
+                    entry.engine = None
+
+    def _release_idle(self, needed: int) -> None:
+        """Release idle models, the longest unused first, until `needed` bytes are free."""
+        for entry in sorted(self._entries.values(), key=lambda each: each.last_use):
+            if _free_bytes() >= 2 * needed + SPARE_BYTES:
+                return
+            if entry.engine is None or not entry.lock.acquire(blocking=False):
+                continue  # the lock of the model that is loaded is held
+            try:
+                if entry.engine.load == (0, 0):
+                    entry.engine.close()
+                    entry.engine = None
+            finally:
+                entry.lock.release()
+
+
+def _weight_bytes(path: Path) -> int:
+    """Return the size of the weights of a model: the largest checkpoint of a run."""
+    folders = [path, *path.glob("checkpoints/step-*")]
+    sizes = [sum(file.stat().st_size for file in folder.glob(WEIGHTS)) for folder in folders]
+    return max(sizes)
+
+
+def _free_bytes() -> int:
+    """Return the memory that is free, or can be freed from caches."""
+    with suppress(OSError, ValueError, IndexError):
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+        line = next(each for each in lines if each.startswith("MemAvailable:"))
+        return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

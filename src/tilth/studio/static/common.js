@@ -1,0 +1,107 @@
+// What all pages use: elements, requests, numbers and colours. No page sets HTML from text.
+
+/** Make an element with attributes and children; a text child is a text, never HTML. */
+export function el(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else if (value === true) made.setAttribute(key, "");
+    else if (value !== false && value !== null && value !== undefined) made.setAttribute(key, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+/** Ask the server; return the JSON, or throw an Error with its sentence. */
+export async function api(path, body, signal) {
+  const response = await request(path, body, signal);
+  return response.json();
+}
+
+/** Ask the server for a stream; yield its events. */
+export async function* stream(path, body, signal) {
+  const response = await request(path, { ...body, stream: true }, signal);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let held = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const events = (held + value).split("\n\n");
+    held = events.pop();
+    for (const event of events) {
+      const data = event.replace(/^data: /, "");
+      if (data === "[DONE]") return;
+      const parsed = JSON.parse(data);
+      if (parsed.error) throw new Error(parsed.error.message);
+      yield parsed;
+    }
+  }
+}
+
+async function request(path, body, signal) {
+  const options = body === undefined ? {} : {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(body),
+  };
+  let response;
+  try {
+    response = await fetch(path, { ...options, signal });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("The server does not answer; is tilth studio still running?");
+  }
+  if (!response.ok) {
+    const said = await response.json().catch(() => ({}));
+    throw new Error(said.error?.message ?? `The server answered with status ${response.status}.`);
+  }
+  return response;
+}
+
+/** Show a sentence at the foot of the page; "" hides it. */
+export function setProblem(sentence) {
+  const place = document.getElementById("problem");
+  place.textContent = sentence;
+  place.hidden = !sentence;
+}
+
+/** Run an action of a button: the button is disabled meanwhile, and an error is shown. */
+export function action(button, work) {
+  return async (event) => {
+    event?.preventDefault();
+    if (button.disabled) return;
+    button.disabled = true;
+    setProblem("");
+    try {
+      await work();
+    } catch (error) {
+      if (error.name !== "AbortError") setProblem(error.message);
+    } finally {
+      button.disabled = false;
+    }
+  };
+}
+
+/** White space made visible, as a token begins or ends with it. */
+export function visible(text) {
+  return text.replace(/ /g, "␣").replace(/\n/g, "⏎").replace(/\t/g, "⇥") || "∅";
+}
+
+export const number = (value, digits = 2) =>
+  value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+
+export const percent = (value) => `${number(100 * value, value < 0.0995 ? 2 : 1)}%`;
+
+/** A heading, a sentence that explains the page, and a link to the docs. */
+export function intro(title, sentence) {
+  return [el("h1", {}, title), el("p", { class: "soft" }, sentence)];
+}
+
+export function field(label, control) {
+  return el("label", { class: "field" }, el("span", {}, label), control);
+}
+
+export function totals(rows) {
+  return el("dl", { class: "totals" },
+    ...rows.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+}

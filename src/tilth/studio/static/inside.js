@@ -1,0 +1,143 @@
+// Inside: what each layer predicts, where each head looks, and what a part is worth.
+
+import { action, api, el, field, intro, number, percent, totals, visible } from "./common.js";
+
+const EXAMPLE = "Lily had a red ball. Tom wanted the red";
+
+export function show(main, { model, fields, remember }) {
+  const text = el("textarea", { rows: 2, maxlength: 2000, spellcheck: "false" });
+  text.value = fields.get("text") ?? EXAMPLE;
+  const button = el("button", { type: "submit" }, "Look inside");
+  const result = el("section", { "aria-live": "polite" });
+  const off = new Set((fields.get("without") ?? "").split(",").filter(Boolean));
+  let head = { layer: 0, head: 0 };
+
+  const run = action(button, async () => {
+    const without = [...off].sort();
+    remember({ text: text.value, without: without.join(",") });
+    const found = await api("/api/inside", { model: model(), text: text.value, without });
+    draw(found);
+  });
+
+  function draw(found) {
+    const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+    const [now, whole] = [mean(found.bits), mean(found.bits_of_whole)];
+    head = {
+      layer: Math.min(head.layer, found.attention.length - 1),
+      head: Math.min(head.head, found.attention[0].length - 1),
+    };
+    result.replaceChildren(
+      totals([
+        ["bits per token", number(now, 3)],
+        ["with all parts", number(whole, 3)],
+        ["difference", `${now >= whole ? "+" : "−"}${number(Math.abs(now - whole), 3)}`],
+      ]),
+      ...switches(found), ...lens(found), ...attention(found), ...norms(found),
+    );
+  }
+
+  function toggle(part, label) {
+    return el("button", {
+      type: "button", class: "switch", "aria-pressed": String(!off.has(part)),
+      title: `${off.has(part) ? "Switch on" : "Switch off"} ${part.replace(/[._]/g, " ")}`,
+      onclick: () => {
+        if (!off.delete(part)) off.add(part);
+        run();
+      },
+    }, label);
+  }
+
+  function switches(found) {
+    const rows = found.attention.map((heads, layer) => el("tr", {},
+      el("th", { scope: "row" }, `layer ${layer}`),
+      el("td", {}, toggle(`layer.${layer}`, "all")),
+      el("td", {}, ...heads.map((_, place) => toggle(`layer.${layer}.head.${place}`, String(place)))),
+      el("td", {}, toggle(`layer.${layer}.feed_forward`, "feed-forward"))));
+    return [
+      el("h2", {}, "Parts"),
+      el("p", { class: "soft" }, "Switch off a layer, a head or a feed-forward, and see what it does to the bits."),
+      scroll(el("table", {}, el("thead", {}, columns(["", "layer", "heads", "feed-forward"])), el("tbody", {}, ...rows))),
+    ];
+  }
+
+  function lens(found) {
+    const rows = found.lens.map((cells, layer) => el("tr", {},
+      el("th", { scope: "row" }, layer ? `layer ${layer - 1}` : "embedding"),
+      ...cells.map((cell) => el("td", {
+        class: `lens-${Math.min(5, Math.floor(cell.probability * 6))}`, title: percent(cell.probability),
+      }, el("code", {}, visible(cell.text))))));
+    return [
+      el("h2", {}, "Logit lens"),
+      el("p", { class: "soft" }, "The likeliest next token after each position, if the model ended at this layer. "
+        + "The darker, the more certain."),
+      scroll(el("table", { class: "grid" },
+        el("thead", {}, columns(["", ...found.tokens.map((token) => visible(token.text))])),
+        el("tbody", {}, ...rows.reverse()))),
+    ];
+  }
+
+  function attention(found) {
+    const canvas = el("canvas", { class: "attention", role: "img" });
+    const caption = el("p", { class: "soft", role: "status" });
+    const layers = el("select", {}, ...found.attention.map((_, i) => el("option", { value: i }, `layer ${i}`)));
+    const heads = el("select", {}, ...found.attention[0].map((_, i) => el("option", { value: i }, `head ${i}`)));
+    layers.value = head.layer;
+    heads.value = head.head;
+    const paint = () => {
+      head = { layer: Number(layers.value), head: Number(heads.value) };
+      const weights = found.attention[head.layer][head.head];
+      canvas.setAttribute("aria-label", `Attention weights of layer ${head.layer}, head ${head.head}`);
+      paintMatrix(canvas, weights);
+      caption.textContent = "Point at a cell for its tokens and weight.";
+    };
+    canvas.addEventListener("pointermove", (event) => {
+      const box = canvas.getBoundingClientRect();
+      const count = found.tokens.length;
+      const [column, row] = [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height]
+        .map((share) => Math.min(count - 1, Math.max(0, Math.floor(share * count))));
+      const weight = found.attention[head.layer][head.head][row][column] / 255;
+      caption.textContent = `${visible(found.tokens[row].text)} looks at ${visible(found.tokens[column].text)}: ${percent(weight)}`;
+    });
+    layers.addEventListener("change", paint);
+    heads.addEventListener("change", paint);
+    paint();
+    return [
+      el("h2", {}, "Attention"),
+      el("p", { class: "soft" }, "Each row is a token that looks, each column a token that is looked at."),
+      el("div", { class: "row" }, field("Layer", layers), field("Head", heads)), canvas, caption,
+    ];
+  }
+
+  function norms(found) {
+    const rows = found.norms.map((values, layer) => el("tr", {},
+      el("th", { scope: "row" }, layer ? `layer ${layer - 1}` : "embedding"),
+      ...values.map((value) => el("td", { class: "number" }, number(value, 1)))));
+    return [
+      el("h2", {}, "Norms of the residual stream"),
+      el("p", { class: "soft" }, "The length of the vector that each layer passes on, by position."),
+      scroll(el("table", { class: "grid" },
+        el("thead", {}, columns(["", ...found.tokens.map((token) => visible(token.text))])), el("tbody", {}, ...rows))),
+    ];
+  }
+
+  main.append(
+    ...intro("Inside", "A forward pass over a short text, with the values in between."),
+    el("form", { onsubmit: run }, field("Text", text), el("div", { class: "row" }, button)),
+    result,
+  );
+}
+
+const scroll = (inner) => el("div", { class: "scroll", tabindex: 0 }, inner);
+const columns = (names) => el("tr", {}, ...names.map((name) => name ? el("th", { scope: "col" }, name) : el("td", {})));
+
+/** Paint a square matrix of 0 to 255, a cell for each pixel of the canvas. */
+function paintMatrix(canvas, weights) {
+  const size = weights.length;
+  canvas.width = canvas.height = size;
+  const ink = getComputedStyle(document.documentElement).getPropertyValue("--accent-rgb").split(",").map(Number);
+  const image = new ImageData(size, size);
+  weights.forEach((row, y) => row.forEach((weight, x) => {
+    image.data.set([...ink, Math.round(255 * Math.sqrt(weight / 255))], 4 * (y * size + x));
+  }));
+  canvas.getContext("2d").putImageData(image, 0, 0);
+}

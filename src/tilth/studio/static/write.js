@@ -1,0 +1,169 @@
+// Write: generation token by token, the alternatives of each token, and branches.
+//
+// The text of a branch is a function of (ids so far, options, seed): the draw at a position depends
+// on (seed, sample, position) only. So a branch is stored as ids and repeats exactly.
+
+import { action, api, el, field, intro, number, percent, stream, visible } from "./common.js";
+
+const OPTIONS = [
+  ["temperature", "Temperature", 0.8, 0, 5, 0.05],
+  ["top_k", "Top-k", "", 1, 100000, 1],
+  ["top_p", "Top-p", 0.95, 0, 1, 0.01],
+  ["min_p", "Min-p", 0, 0, 1, 0.01],
+  ["seed", "Seed", 0, 0, Number.MAX_SAFE_INTEGER, 1],
+  ["max_tokens", "Tokens", 120, 1, 2000, 1],
+];
+
+export function show(main, { model, fields, remember }) {
+  const prompt = el("textarea", { rows: 3, maxlength: 20000, spellcheck: "false" });
+  prompt.value = fields.get("prompt") ?? "Once upon a time";
+  const inputs = Object.fromEntries(OPTIONS.map(([name, , value, min, max, step]) => {
+    const input = el("input", { type: "number", min, max, step, inputmode: "decimal" });
+    input.value = fields.get(name) ?? value;
+    return [name, input];
+  }));
+  const write = el("button", { type: "submit" }, "Write");
+  const stop = el("button", { type: "button", class: "plain", disabled: true }, "Stop");
+  const status = el("p", { class: "soft", role: "status" });
+  const output = el("p", { class: "text story" });
+  const detail = el("section", { "aria-live": "polite" });
+  const branchList = el("ol", { class: "branches" });
+  const branchSection = el("section", { hidden: true }, el("h2", {}, "Branches"), branchList);
+  let branches = []; // {parent, at, promptIds, tokens: [{id, text, logprob}], reason}
+  let current = null;
+  let abort = null;
+
+  const options = () => {
+    const found = {};
+    for (const [name, input] of Object.entries(inputs)) {
+      if (input.value !== "") found[name] = Number(input.value);
+    }
+    return found;
+  };
+
+  async function begin() {
+    const asked = options();
+    remember({ prompt: prompt.value, ...Object.fromEntries(Object.entries(asked).map(([k, v]) => [k, String(v)])) });
+    const { ids } = await api("/api/encode", { model: model(), text: prompt.value });
+    branches = [];
+    await grow({ parent: null, at: 0, promptIds: ids, tokens: [], reason: null });
+  }
+
+  /** Continue a branch, whose ids are those of the prompt and of its tokens. */
+  async function grow(branch) {
+    const { max_tokens: most, ...asked } = options();
+    branches.push(branch);
+    choose(branch);
+    const left = most - branch.tokens.length;
+    if (left < 1) return;
+    abort = new AbortController();
+    stop.disabled = false;
+    const ids = [...branch.promptIds, ...branch.tokens.map((token) => token.id)];
+    const began = performance.now();
+    let count = 0;
+    try {
+      const events = stream("/v1/completions", {
+        model: model(), prompt: ids, max_tokens: left, logprobs: 1, return_token_ids: true, ...asked,
+      }, abort.signal);
+      for await (const event of events) {
+        const [choice] = event.choices;
+        for (const [place, id] of (choice.token_ids ?? []).entries()) {
+          const logprob = choice.logprobs.token_logprobs[place];
+          branch.tokens.push({ id, text: choice.logprobs.tokens[place], logprob });
+          count += 1;
+        }
+        if (choice.finish_reason) branch.reason = choice.finish_reason;
+        if (branch === current) draw(branch);
+        const seconds = (performance.now() - began) / 1000;
+        status.textContent = `${count} tokens, ${number(count / seconds, 0)} tokens a second`;
+      }
+      const ends = { stop: "at the end token", length: "after the given number of tokens" };
+      status.textContent += `; stopped ${ends[branch.reason] ?? ""}.`;
+    } catch (error) {
+      if (error.name !== "AbortError") throw error;
+      status.textContent += "; stopped by you.";
+    } finally {
+      stop.disabled = true;
+      abort = null;
+      drawBranches();
+    }
+  }
+
+  function choose(branch) {
+    current = branch;
+    detail.replaceChildren();
+    draw(branch);
+    drawBranches();
+  }
+
+  function draw(branch) {
+    output.replaceChildren(
+      el("span", { class: "prompt" }, prompt.value),
+      ...branch.tokens.map((token, place) => el("button", {
+        type: "button",
+        class: `token certain-${certainty(token.logprob)}${place === branch.at - 1 && branch.parent ? " chosen" : ""}`,
+        title: `probability ${percent(Math.exp(token.logprob))}`,
+        onclick: () => explain(branch, place),
+      }, shown(token.text))),
+    );
+  }
+
+  async function explain(branch, place) {
+    const ids = [...branch.promptIds, ...branch.tokens.slice(0, place).map((token) => token.id)];
+    const { max_tokens: _, ...sampling } = options();
+    const found = await api("/api/next", { model: model(), ids, sampling });
+    const drawn = branch.tokens[place].id;
+    const rows = found.tokens.slice(0, 12).map((each) => el("tr", { class: each.id === drawn ? "drawn" : false },
+      el("td", {}, el("code", {}, each.is_end ? "end of text" : visible(each.text))),
+      el("td", { class: "bar" }, el("meter", { min: 0, max: 1, value: each.probability, "aria-label": "before" }),
+        el("span", {}, percent(each.probability))),
+      el("td", { class: "bar" }, el("meter", { min: 0, max: 1, value: each.after, "aria-label": "after" }),
+        el("span", {}, each.after ? percent(each.after) : "–")),
+      el("td", {}, each.id === drawn ? "drawn" : each.is_end ? "" : el("button", {
+        type: "button", class: "plain small", onclick: () => fork(branch, place, each),
+      }, "Branch"))));
+    detail.replaceChildren(
+      el("h2", {}, "Instead of ", el("code", {}, visible(shown(branch.tokens[place].text)))),
+      el("p", { class: "soft" }, `${found.kept.toLocaleString("en")} tokens are left after temperature, top-k, `
+        + "top-p and min-p. Branch continues the text with another one."),
+      el("div", { class: "scroll" }, el("table", {},
+        el("thead", {}, el("tr", {}, ...["token", "model", "after the options", ""].map((name) =>
+          el(name ? "th" : "td", name ? { scope: "col" } : {}, name)))),
+        el("tbody", {}, ...rows))),
+    );
+  }
+
+  const fork = (branch, place, token) => action(write, () => grow({
+    parent: branch,
+    at: place + 1,
+    promptIds: branch.promptIds,
+    tokens: [...branch.tokens.slice(0, place), { id: token.id, text: token.text, logprob: Math.log(token.probability) }],
+    reason: null,
+  }))();
+
+  function drawBranches() {
+    branchSection.hidden = branches.length < 2;
+    branchList.replaceChildren(...branches.map((branch, index) => {
+      const from = branch.parent ? `from ${branches.indexOf(branch.parent) + 1}, at token ${branch.at}: ` : "";
+      const text = branch.tokens.slice(Math.max(0, branch.at - 1)).map((token) => shown(token.text)).join("");
+      return el("li", {}, el("button", {
+        type: "button", class: "plain", "aria-pressed": String(branch === current), onclick: () => choose(branch),
+      }, `${index + 1}. ${from}${text.slice(0, 60)}…`));
+    }));
+  }
+
+  stop.addEventListener("click", () => abort?.abort());
+  main.append(
+    ...intro("Write", "The model continues a text, one token at a time, each drawn by its probability. Choose "
+      + "a token to see what else could have come, and to branch. Equal seeds repeat exactly."),
+    el("form", { onsubmit: action(write, begin) },
+      field("Prompt", prompt),
+      el("div", { class: "options" }, ...OPTIONS.map(([name, label]) => field(label, inputs[name]))),
+      el("div", { class: "row" }, write, stop)),
+    status, output, detail, branchSection,
+  );
+  return () => abort?.abort();
+}
+
+const shown = (text) => text.startsWith("bytes:") ? "�" : text;
+const certainty = (logprob) => Math.min(4, Math.floor(-logprob / Math.LN2 / 1.5));

@@ -1,0 +1,123 @@
+"""Continuous batching: texts equal those of `generate`, rows join and leave, jobs are cancelled."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from tilth.generation.decoding import GenerationOptions
+from tilth.studio.engine import BusyError, Engine, Part
+
+
+def submit(engine, prompt, **options):
+    parts = []
+    ids = engine.model.prompt_ids(prompt)
+    job = engine.submit(ids, GenerationOptions(**options), parts.append)
+    return job, parts
+
+
+def test_texts_equal_those_of_generate(model):
+    """More requests than rows, of different lengths, options and prompts."""
+    asked = [
+        ("", {"max_tokens": 3, "seed": 1}),
+        ("the mouse", {"max_tokens": 40, "seed": 2, "temperature": 0.7}),
+        ("the", {"max_tokens": 90, "temperature": 0.0}),  # beyond the context
+        ("the mouse", {"max_tokens": 17, "seed": 5, "top_k": 5, "sample_index": 3}),
+        ("é", {"max_tokens": 60, "seed": 6, "stop": ("e", "zz")}),
+    ]
+    with Engine(model, rows=2) as engine:
+        begun = [submit(engine, prompt, **options) for prompt, options in asked]
+        reasons = [job.wait(60) for job, _ in begun]
+    for (prompt, options), (job, parts), reason in zip(asked, begun, reasons, strict=True):
+        stream = model.generate(prompt, **options)
+        assert "".join(part.text for part in parts) == "".join(stream)
+        assert reason == stream.stop_reason == parts[-1].stop_reason
+        assert [part.stop_reason for part in parts[:-1]] == [None] * (len(parts) - 1)
+        assert job.num_tokens == len(stream.token_ids)
+    assert {"limit", "end token", "stop string"} >= set(reasons) > set()
+
+
+def test_end_token_is_scored(model):
+    end = model.end_id
+    for seed in range(200):
+        stream = model.generate("", seed=seed, max_tokens=50)
+        list(stream)
+        if stream.stop_reason == "end token":
+            break
+    with Engine(model, rows=1) as engine:
+        job, parts = submit(engine, "", seed=seed, max_tokens=50, alternatives=2)
+        assert job.wait(60) == "end token"
+    assert parts[-1].token.id == end
+    ids = [part.token.id for part in parts[:-1]]
+    scored = model.score(model.tokenizer.decode([*ids, end]), allow_special=True)
+    if [token.id for token in scored] == [*ids, end]:  # unless other tokens have the same text
+        expected = [token.log_probability for token in scored]
+        found = [part.token.log_probability for part in parts]
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_bias_forces_and_forbids_tokens(model):
+    with Engine(model, rows=2) as engine:
+        parts = []
+        options = GenerationOptions(max_tokens=5, temperature=0.0)
+        job = engine.submit([97], options, parts.append, bias={ord("x"): 100.0})
+        assert job.wait(60) == "limit"
+    assert "".join(part.text for part in parts) == "xxxxx"
+
+
+def test_full_queue_and_closed_engine(model):
+    engine = Engine(model, rows=1, queue=1)
+    try:
+        running, _ = submit(engine, "", max_tokens=10**6, temperature=0.0)
+        while engine.load != (1, 0):
+            time.sleep(0.01)
+        waiting, parts = submit(engine, "a", max_tokens=2)
+        with pytest.raises(BusyError, match="1 requests are waiting"):
+            submit(engine, "a", max_tokens=2)
+        running.cancel()
+        assert running.wait(60) == "limit"
+        assert waiting.wait(60) is not None
+        assert parts[-1].stop_reason is not None
+    finally:
+        engine.close()
+    with pytest.raises(BusyError, match="stopping"):
+        submit(engine, "a", max_tokens=2)
+
+
+def test_closing_ends_all_requests(model):
+    engine = Engine(model, rows=1)
+    jobs = [submit(engine, "", max_tokens=10**6, temperature=0.0)[0] for _ in range(3)]
+    engine.close()
+    assert [job.wait(0) for job in jobs] == ["limit"] * 3
+
+
+def test_time_limit(model):
+    with Engine(model, rows=1) as engine:
+        options = GenerationOptions(max_tokens=10**6, temperature=0.0)
+        job = engine.submit(
+            [97], options, lambda part: None, bias={model.end_id: -100.0}, seconds=0.3
+        )
+        assert job.wait(60) == "limit"
+        assert 0 < job.num_tokens < 10**6
+
+
+def test_failure_ends_the_requests_and_not_the_engine(model):
+    """A step fails once; the next request gets its text."""
+    with Engine(model, rows=2) as engine:
+        extend, failed = engine._decoder.extend, threading.Event()
+
+        def fail_once(ids, every=False):
+            if not failed.is_set():
+                failed.set()
+                raise ValueError("planted")
+            return extend(ids, every)
+
+        engine._decoder.extend = fail_once
+        job, parts = submit(engine, "a", max_tokens=3)
+        job.wait(60)
+        assert parts == [Part("", None, None, "planted")]
+        job, parts = submit(engine, "the", max_tokens=3, seed=1)
+        assert job.wait(60)
+        expected = "".join(model.generate("the", max_tokens=3, seed=1))
+        assert "".join(part.text for part in parts) == expected
