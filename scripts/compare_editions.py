@@ -40,6 +40,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("sampled-torch", "stdout-0.json:*log_probability"): (
         "torch generates all samples in one batch, whose products round differently"
     ),
+    ("lab-*", "*lab.json:command"): "the values of PINNED are part of the command",
     ("bfloat16-muon", "*"): "Muon's iteration runs in bfloat16 if the autocast type is bfloat16",
 }
 """(Pattern of a scenario, pattern of FILE or FILE:KEY) -> the reason for a difference."""

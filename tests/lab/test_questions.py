@@ -113,7 +113,7 @@ def by_size(trial):
 def test_batch_size_tries_one_to_128_at_equal_tokens():
     question = BatchSize(changed(BASE, {"steps": 4000}), memory_bytes=10**12)
     trials = question.trials({})
-    assert [trial.x for trial in trials] == [1, 4, 16, 64, 128, 256, 512]
+    assert [trial.x for trial in trials] == [2**power for power in range(10)]
     tokens = {trial.config.tokens for trial in trials}
     assert tokens == {4000 * 16 * 64}
     rates = {trial.x: trial.config.optimizer.lr for trial in trials}
@@ -125,16 +125,16 @@ def test_batch_size_gives_equal_time_by_the_speed_of_the_first_runs():
     question = BatchSize(changed(BASE, {"steps": 4000}), memory_bytes=10**12)
     results = ask(question, by_size)
     timed = [trial for trial in question.trials(results) if trial.name.startswith("time-")]
-    assert [trial.x for trial in timed] == [1, 4, 16, 64, 128, 256, 512]
+    assert [trial.x for trial in timed] == [2**power for power in range(10)]
     seconds = [trial.config.steps * 0.001 * (4 + trial.x) for trial in timed]
-    assert seconds == pytest.approx([4000 * 0.02] * 7, rel=0.01)
+    assert seconds == pytest.approx([4000 * 0.02] * 10, rel=0.01)
     found = question.conclude(results)
     assert "At equal tokens, batch size 16 is best" in found.answer
     assert "At equal time, batch size 16 is best" in found.answer
     assert any("larger batches were better up to 16; 512 is" in note for note in found.notes)
     assert [line.name for line in found.charts[0].lines] == ["equal tokens", "equal time"]
-    assert len(found.tables[0].rows) == 14
-    assert question.cost() == pytest.approx(14)
+    assert len(found.tables[0].rows) == 20
+    assert question.cost() == pytest.approx(20)
 
 
 def test_batch_size_reports_unequal_tokens_and_times():
@@ -161,10 +161,17 @@ def test_batch_size_reports_unequal_tokens_and_times():
     assert not any("tokens differ" in note for note in whole.conclude(ask(whole, by_size)).notes)
 
 
+def test_ablations_of_chosen_variants():
+    question = Ablations(BASE, 1, ["no-norm", "silu", "swiglu"])
+    assert [each.name for each in question.variants] == ["base", "no-norm", "silu"]
+    with pytest.raises(ValueError, match="there is no variant 'nonorm'; did you mean no-norm"):
+        Ablations(BASE, 1, ["nonorm"])
+
+
 def test_batch_size_leaves_out_sizes_that_do_not_fit():
     fits = training_memory(BASE.model, 64, "muon").peak_bytes
     question = BatchSize(changed(BASE, {"steps": 4000}), memory_bytes=fits)
-    assert [trial.x for trial in question.trials({})] == [1, 4, 16, 64]
+    assert [trial.x for trial in question.trials({})] == [1, 2, 4, 8, 16, 32, 64]
     short = BatchSize(changed(BASE, {"steps": 4 * FEWEST_STEPS}), memory_bytes=10**12)
     assert max(trial.x for trial in short.trials({})) == 64
     found = short.conclude(ask(short, by_size))
@@ -195,7 +202,7 @@ def test_batch_size_always_includes_the_base():
 
 def test_batch_size_reports_no_trend_of_a_zigzag():
     question = BatchSize(changed(BASE, {"steps": 4000}), memory_bytes=10**12)
-    bits = {1: 2.0, 4: 2.1, 16: 1.9, 64: 1.95, 128: 2.0, 256: 2.0}
+    bits = {2**power: 2.0 for power in range(9)} | {4: 2.1, 16: 1.9, 64: 1.95}
 
     def answer(trial):
         return diverged() if trial.x == 512 else finished(bits[trial.x])
@@ -359,7 +366,13 @@ def test_depth_reports_the_best_and_nearly_best_shapes():
     found = question.conclude(results)
     best = next(s.label for s in question.trials(results) if s.x == 2)
     assert found.answer.startswith(f"The best shape is {best} (layers x width), with 1.0000")
-    assert best in found.answer.partition("Within 1%")[2]
+    near = found.answer.partition("Within 1% of it: ")[2].rstrip(".").split(", ")
+    assert near
+    assert best not in near
+    far = ask(question, lambda s: finished(1.0 + 0.05 * abs(s.x - 2)))
+    answer = question.conclude(far).answer
+    assert "No other shape is within 1%; the next is " in answer
+    assert answer.endswith(" (+5.0%).")
     steps = sorted(trial.config.steps for trial in question.trials(results))
     said = f"The runs have {steps[0]:,} to {steps[-1]:,} steps, at equal FLOPs per run."
     assert found.notes == (said,)

@@ -10,7 +10,8 @@ import pytest
 from tests.report.reporting import HOSTILE, make_lab, make_run, make_toy, record
 from tilth.report.charts import chart_data
 from tilth.report.html import _json, page_of
-from tilth.report.lab_file import save_lab
+from tilth.report.lab_file import Fold, Quote, Table, save_lab
+from tilth.report.markdown import markdown_of
 from tilth.report.reading import read_report
 
 pytest.importorskip("plotly")
@@ -146,3 +147,22 @@ def test_missing_extra(monkeypatch, report):
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     with pytest.raises(ValueError, match=r'pip install "tilth\[report\]"'):
         page_of(report)
+
+
+def test_quotes_and_folds(tmp_path):
+    """Both are escaped; a fold has its sentences, its code and its table."""
+    quote = Quote(f"One {HOSTILE}", "seed 0", f"Once {HOSTILE}")
+    table = Table("Figures", ("figure", "here"), ((HOSTILE, 1.5),))
+    fold = Fold("How it was computed", ("By hand.", HOSTILE), f"tilth {HOSTILE}", table)
+    save_lab(tmp_path, replace(make_toy(tmp_path), quotes=(quote,), folds=(fold,)))
+    report = read_report([tmp_path])
+    page = Page(page_of(report))
+    shown = HOSTILE.replace("\x1b", "\\x1b")
+    for part in ("How it was computed", "By hand.", f"tilth {shown}", f"Once {shown}", "Figures"):
+        assert part in page.texts
+    assert [name for name, _ in page.tags].count("details") == 1
+    assert [name for name, _ in page.tags].count("table") == 2
+    text = markdown_of(report, [{}])
+    assert "<details><summary>How it was computed</summary>\n\nBy hand." in text
+    assert "\n</details>\n" in text
+    assert "<script" not in text.replace("\\<script", "").partition("```")[0]

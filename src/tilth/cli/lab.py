@@ -1,5 +1,6 @@
 """`tilth lab`: experiments that explain training."""
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,13 +88,24 @@ def batch_size(*, data: DataFolder, options: Options | None = None) -> None:
 
 
 @app.command(sort_key=3)
-def ablations(*, data: DataFolder, options: Options | None = None) -> None:
+def ablations(
+    *, data: DataFolder, variant: list[str] | None = None, options: Options | None = None
+) -> None:
     """Remove the parts of the model one by one; three seeds for each by default.
+
+    Args:
+        variant: Name of a variant, such as no-norm; once for each, default all.
 
     Examples:
         tilth lab ablations --data data/stories --seeds 5 --budget 1h
+        tilth lab ablations --data data/stories --variant no-norm --variant no-norm-tuned
     """
-    _ask("ablations", data, options)
+    from tilth.lab import plan
+
+    options = options or Options()
+    given: PlanOptions = {**options.given(), "variants": variant or ()}
+    planned = plan("ablations", data, **given)
+    _run([planned], options, planned.out)
 
 
 @app.command(sort_key=5)
@@ -173,6 +185,71 @@ def tokenizers(
 
     compare(data, out=out, max_bytes=max_bytes, seed=seed, command=this_command(), tell=say)
     report_labs([out], out)
+
+
+@app.command(sort_key=9)
+def writeup(
+    *,
+    data: Annotated[
+        list[Path] | None,
+        Parameter(help="Data folder of the stories, then that of the other text."),
+    ] = None,
+    budget: str = "2h",
+    only: list[str] | None = None,
+    out: Path = Path("writeup"),
+    steps: int | None = None,
+    max_bytes: int | None = None,
+    recipe: str | None = None,
+    batch_size: int | None = None,
+    seed: int = 0,
+    workers: int = 1,
+    base: TrialOverrides | None = None,
+) -> None:
+    """Run every experiment of the write-ups and write one document, as HTML and Markdown.
+
+    Twelve sections, from Unicode to the scaling law, in the order of Stanford's CS336 assignment 1.
+    Without --data, it makes two built-in corpora. After Ctrl-C, the same command continues.
+
+    Args:
+        budget: Estimated time for all trials together (5m, 2h).
+        only: Section to run: unicode, vocabulary, comparing, tokenizing, accounting, optimizing,
+            learning-rate, batch-size, generation, ablations, corpora or larger; once for each.
+        out: Folder of the document and its labs.
+        steps: Steps per trial of the base config, instead of a budget.
+        max_bytes: Maximum bytes of text per split; default 20 kB per second of the budget, and at
+            most 50 MB.
+        recipe: Base recipe of the trials; default small, below 30 minutes tiny.
+        batch_size: Sequences per step of the base config.
+        seed: First random seed.
+        workers: Trials in parallel, each on its share of the cores.
+
+    Examples:
+        tilth lab writeup --data data/stories --data data/web --budget 2h --workers 2
+        tilth lab writeup --budget 5m
+        tilth lab writeup --only unicode --only accounting
+    """
+    from tilth.lab import writeup as write
+
+    values = {"recipe": recipe, "batch_size": batch_size}
+    given = {name: value for name, value in values.items() if value is not None}
+    try:
+        written = write(
+            data or (),
+            out=out,
+            budget=budget,
+            only=only or (),
+            steps=steps,
+            max_bytes=max_bytes,
+            tell=say,
+            seed=seed,
+            workers=workers,
+            changes=changes(base),
+            **given,
+        )
+    except (KeyboardInterrupt, SystemExit):  # a signal
+        say(f"tilth: stopped; continue with `{shlex.join(this_command())}`")
+        raise
+    print(f"Wrote {', '.join(map(str, written[:2]))}")
 
 
 @app.default

@@ -10,6 +10,7 @@ from tilth.lab.api import scaling as scaling
 from tilth.lab.api import sgd as sgd
 from tilth.lab.api import shape as shape
 from tilth.lab.api import tokenizers as tokenizers
+from tilth.lab.api import writeup as writeup
 from tilth.lab.planning import Plan as Plan
 from tilth.lab.question import Findings as Findings
 from tilth.lab.question import Question as Question

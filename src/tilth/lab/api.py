@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 from tilth.data import Data
 from tilth.files import StrPath
@@ -34,6 +34,7 @@ from tilth.lab.questions.learning_rate import LearningRate
 from tilth.lab.questions.scaling import PREDICTED, Scaling
 from tilth.lab.questions.shape import Context, Depth, Vocabulary
 from tilth.lab.questions.tokenizers import compare_tokenizers
+from tilth.lab.sections import runner
 from tilth.lab.texts import MOST_BYTES
 from tilth.report.lab_file import Lab, check_folder, load_lab, new_lab, save_lab
 
@@ -67,6 +68,8 @@ def plan(
     elif kind is Vocabulary:
         max_bytes = options.get("max_bytes", MOST_BYTES)
         make = partial(Vocabulary, seeds=seeds, folder=out, max_bytes=max_bytes)
+    elif kind is Ablations:
+        make = partial(Ablations, seeds=seeds, variants=options.get("variants", ()))
     elif kind is Scaling:
         make = partial(Scaling, seeds=seeds, predict=options.get("predict", PREDICTED))
     return plan_question(make, kind.name, _one(folders), options, by_clock=kind.by_clock)
@@ -164,6 +167,36 @@ def tokenizers(
     check_folder(out, "tokenizers")
     lab = compare_tokenizers(_folders(data), max_bytes=max_bytes, seed=seed, tell=tell)
     return _saved(lab, out, command)
+
+
+def writeup(
+    data: Sequence[DataFolder] = (),
+    *,
+    out: StrPath = "writeup",
+    budget: str = "2h",
+    only: Sequence[str] = (),
+    steps: int | None = None,
+    max_bytes: int | None = None,
+    tell: Tell = quiet,
+    **options: Any,  # noqa: ANN401, of every question
+) -> list[Path]:
+    """Write one document with every experiment of the write-ups; return the paths of its files.
+
+    `data` are two folders, stories and another text; without them the built-in corpora are made.
+    `budget` is the time for all trials, `steps` their length instead. `only` names sections.
+    `options` are recipe, batch_size, seed, workers and changes, as of every question. A call on the
+    folder of an unfinished write-up continues it.
+    """
+    return runner.write(
+        data,
+        out=out,
+        budget=budget,
+        only=only,
+        steps=steps,
+        max_bytes=max_bytes,
+        tell=tell,
+        **options,
+    )
 
 
 def sgd(

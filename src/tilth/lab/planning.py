@@ -9,6 +9,7 @@ for event in plan.run():
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypedDict
 
 from tilth.accounting import count_parameters
@@ -54,6 +55,7 @@ class Options(TypedDict, total=False):
     workers: Parallel trials, each on its share of the cores; default 1.
     changes: Values of the base config, by dotted name.
     max_bytes: Most bytes of text per split that `vocabulary` retokenizes; default 50 MB.
+    variants: Names of the variants of `ablations`, besides its base; default all.
     predict: Recipes whose loss `scaling` predicts, as NAME or NAME:TOKENS.
     command: The words of the command that runs it again, for `lab.json`.
     tell: Called with a progress line when a stage begins.
@@ -70,6 +72,7 @@ class Options(TypedDict, total=False):
     workers: int
     changes: Mapping[str, Any]
     max_bytes: int
+    variants: Sequence[str]
     predict: Sequence[str]
     command: Sequence[str]
     tell: Tell
@@ -148,7 +151,7 @@ def plan_question(
     if by_clock and workers > 1:
         tell("this question compares times, so its trials run one at a time")
         workers = 1
-    base = _base(data, options, workers, base_changes or {})
+    base = base_config(data, options, workers, base_changes or {})
     if not make(base).trials({}):
         raise ValueError(f"{name} has no trials for this base; give another batch or model size.")
     seconds = None
@@ -159,8 +162,11 @@ def plan_question(
     return Plan(make(base), out, workers, seconds, tuple(options.get("command", ())), tell)
 
 
-def _base(
-    data: StrPath, options: Options, workers: int, base_changes: Mapping[str, Any]
+def base_config(
+    data: StrPath,
+    options: Options,
+    workers: int = 1,
+    base_changes: Mapping[str, Any] = MappingProxyType({}),
 ) -> TrainingConfig:
     """Return the base; an option overrides the question's file, the file the recipe."""
     recipe = recipe_named(options.get("recipe", "small"))

@@ -24,6 +24,7 @@ from tilth.accounting.hardware import host_memory_bytes
 from tilth.config.model import NORM_EPSILON
 from tilth.formatting import format_bytes
 from tilth.model import layers
+from tilth.model.blocked_attention import blocked_causal_attention, prefers_blocks
 from tilth.model.layers import Device, Dtype, Linear, RMSNorm, look_up, project
 
 if TYPE_CHECKING:
@@ -273,6 +274,8 @@ class MultiHeadSelfAttention(Module):
         if cache is not None:
             k, v = cache.update(k, v)
             mixed = fused_attention(q, k, v, attn_mask=cache.visible, enable_gqa=group > 1)
+        elif self.fast and prefers_blocks(q):
+            mixed = blocked_causal_attention(q, k, v)
         elif self.fast:
             shared = k.shape[-3] < q.shape[-3]
             mixed = fused_attention(q, k, v, is_causal=True, enable_gqa=shared)

@@ -115,6 +115,32 @@ class Chart:
 
 
 @dataclass(frozen=True)
+class Quote:
+    """A generated text."""
+
+    title: str
+    caption: str
+    """Its settings and measurements."""
+    text: str
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Details that a reader opens: sentences, code and a table."""
+
+    title: str
+    text: tuple[str, ...] = ()
+    code: str = ""
+    table: Table | None = None
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True)
 class Lab:
     """A question, its trials and its answer."""
 
@@ -134,6 +160,9 @@ class Lab:
     charts: tuple[Chart, ...] = ()
     base: dict[str, Any] = field(default_factory=dict)
     """`TrainingConfig.to_dict()` of the config that the trials modify; {} without one."""
+    quotes: tuple[Quote, ...] = ()
+    """Generated texts."""
+    folds: tuple[Fold, ...] = ()
 
     def __post_init__(self) -> None:
         check(self)

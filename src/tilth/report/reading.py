@@ -21,7 +21,7 @@ from tilth.report.comparing import (
     varying_values,
 )
 from tilth.report.curves import read_curves
-from tilth.report.lab_file import LAB, Chart, Lab, Table, load_lab, trial_folder
+from tilth.report.lab_file import LAB, Chart, Fold, Lab, Quote, Table, load_lab, trial_folder
 from tilth.runs.run import CONFIG, Run, open_run
 
 # Readable on white and on black, and safe for color blindness (after Okabe and Ito).
@@ -43,6 +43,10 @@ class Section:
     charts: tuple[Chart, ...] = ()
     """From the lab file."""
     tables: tuple[Table, ...] = ()
+    """From the lab file."""
+    quotes: tuple[Quote, ...] = ()
+    """From the lab file."""
+    folds: tuple[Fold, ...] = ()
     """From the lab file."""
 
     @property
@@ -86,7 +90,7 @@ def read_report(paths: Sequence[StrPath], title: str | None = None) -> Report:
             labs.append(path)
         else:
             runs |= {run: runs.get(run, False) or run == path for run in _runs_in(path)}
-    sections = [_section_of_lab(path, load_lab(path)) for path in labs]
+    sections = [section_of_lab(path, load_lab(path)) for path in labs]
     asked = Counter(section.asks for section in sections)
     for index, label in enumerate(labels_of(labs)):
         if asked[asks := sections[index].asks] > 1:
@@ -110,7 +114,8 @@ def _runs_in(path: Path) -> list[Path]:
     return inside
 
 
-def _section_of_lab(path: Path, lab: Lab) -> Section:
+def section_of_lab(path: Path, lab: Lab) -> Section:
+    """Return the section of a lab, with the runs in its directory."""
     entries, errors = [], []
     for trial in lab.trials:
         entry = ReportedRun(trial.label, trial.group, trial.state, x=trial.x)
@@ -131,6 +136,8 @@ def _section_of_lab(path: Path, lab: Lab) -> Section:
         # A running lab may have empty tables and charts.
         charts=tuple(c for c in lab.charts if any(line.points for line in c.lines)),
         tables=tuple(table for table in lab.tables if table.rows),
+        quotes=lab.quotes,
+        folds=lab.folds,
         commands=(shlex.join(lab.command),) if lab.command else (),
     )
 

@@ -6,12 +6,14 @@ the first seed, then repeated with the others.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tilth.config.model import ModelConfig
 from tilth.config.overrides import changed
 from tilth.config.training import TrainingConfig
+from tilth.formatting import suggestion
 from tilth.lab.question import Findings, Question
 from tilth.lab.trials import (
     PlannedTrial,
@@ -37,6 +39,8 @@ class Variant:
 
 BASE = Variant("base", "base")
 FAR_ABOVE = 2.0  # times the base's first loss: more than any seed varies
+SWITCHES = ("silu", "swiglu", "tied", "untied", "qk-norm", "no-qk-norm", "adamw", "muon")
+"""Variants of which the base decides the position: the other one is left out."""
 WITHOUT_NORM = {"model.norm": "none"}
 
 
@@ -73,9 +77,16 @@ class Ablations(Question):
     asks = "What does each part of the model and of the training contribute?"
     usual_seeds = 3
 
-    def __init__(self, base: TrainingConfig, seeds: int | None = None) -> None:
+    def __init__(
+        self, base: TrainingConfig, seeds: int | None = None, variants: Sequence[str] = ()
+    ) -> None:
         super().__init__(base, seeds)
-        self.variants = variants_of(base)
+        named = {variant.name: variant for variant in variants_of(base)}
+        for name in variants:
+            if name not in named and name not in SWITCHES:
+                raise ValueError(f"there is no variant {name!r}; {suggestion(name, named)}")
+        wanted = (BASE.name, *(variants or named))
+        self.variants = [variant for name, variant in named.items() if name in wanted]
 
     def cost(self) -> float:
         """Add the other seeds of tuned variants, which are planned later."""

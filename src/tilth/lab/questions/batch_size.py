@@ -19,7 +19,7 @@ from tilth.formatting import format_duration
 from tilth.lab.question import Findings, Question
 from tilth.lab.trials import PlannedTrial, Results, TrialGroup, best_of, group_table, groups_of
 
-SIZES = (1, 4, 16, 64, 128, 256, 512)
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 FEWEST_STEPS = 8  # a run of fewer updates is all warm-up
 SPREAD = 0.1  # longest over shortest of the equal times, minus one: a larger spread is reported
 

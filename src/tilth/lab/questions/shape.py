@@ -53,11 +53,19 @@ class Depth(ShapeSweep):
 
     def explain(self, groups: list[TrialGroup], best: TrialGroup) -> Findings:
         """Report the best shape, and the shapes within 1% of it."""
-        near = [each.label for each in groups if each.is_whole and each.mean < 1.01 * best.mean]
-        answer = (
-            f"The best shape is {best.label} (layers x width), with {best.mean:.4f} bits per byte. "
-            f"Within 1% of the best: {', '.join(near)}."
+        others = sorted(
+            (each for each in groups if each.is_whole and each is not best),
+            key=lambda each: each.mean,
         )
+        near = [each.label for each in others if each.mean < 1.01 * best.mean]
+        answer = (
+            f"The best shape is {best.label} (layers x width), with {best.mean:.4f} bits per byte."
+        )
+        if near:
+            answer += f" Within 1% of it: {', '.join(near)}."
+        elif others:
+            gap = others[0].mean / best.mean - 1
+            answer += f" No other shape is within 1%; the next is {others[0].label} (+{gap:.1%})."
         steps = [each.config.known_steps for each in groups]
         note = f"The runs have {min(steps):,} to {max(steps):,} steps, at equal FLOPs per run."
         return Findings(answer, notes=(note,))

@@ -1,0 +1,138 @@
+"""Section 9: stories of the trained model, at several temperatures and top-p."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilth.generation import LanguageModel, load
+from tilth.lab.questions.corpora import bits_per_byte
+from tilth.lab.sections.section import Made, Part, Section, Setting, own_command
+from tilth.lab.sections.training import corpora_lab
+from tilth.report.lab_file import Lab, Quote, Table, trial_folder
+
+PROMPT = "Once upon a time"
+SEEDS = (0, 1, 2)
+MAX_TOKENS = 256
+SAMPLERS = (
+    ("greedy", 0.0, 1.0),
+    ("temperature 0.5", 0.5, 1.0),
+    ("temperature 0.8, top-p 0.95", 0.8, 0.95),
+    ("temperature 0.8, top-p 0.5", 0.8, 0.5),
+    ("temperature 1", 1.0, 1.0),
+    ("temperature 1.5", 1.5, 1.0),
+)
+QUOTED = "temperature 0.8, top-p 0.95"
+NGRAM = 4
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """The stories of a sampler: `bits` per byte under the model, shares of repeated n-grams."""
+
+    name: str
+    texts: tuple[str, ...]
+    bits: float
+    repeated: float
+    words: float
+
+
+def repeated_ngrams(text: str, n: int = NGRAM) -> float:
+    """Return the share of the n-grams of words that occurred before in the text.
+
+    >>> repeated_ngrams("a b c d a b c d")
+    0.2
+    """
+    words = text.split()
+    grams = Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
+    total = sum(grams.values())
+    return (total - len(grams)) / total if total else 0.0
+
+
+def _measure(model: LanguageModel, name: str, temperature: float, top_p: float) -> _Measured:
+    texts = []
+    room = model.config.context_length - 8
+    for seed in SEEDS:
+        pieces = model.generate(
+            PROMPT,
+            temperature=temperature,
+            top_p=top_p,
+            seed=seed,
+            max_tokens=max(1, min(MAX_TOKENS, room)),
+        )
+        texts.append(PROMPT + "".join(pieces))
+    return _Measured(
+        name,
+        tuple(texts),
+        bits_per_byte(model, texts),
+        sum(map(repeated_ngrams, texts)) / len(texts),
+        sum(len(text.split()) for text in texts) / len(texts),
+    )
+
+
+def _made(setting: Setting) -> Made:
+    trained = corpora_lab(setting).lab
+    folder = trial_folder(setting.folder / "corpora", trained.trials[0])
+    model = load(folder)
+    setting.tell(f"Generating {len(SEEDS) * len(SAMPLERS)} stories.")
+    measured = [_measure(model, *sampler) for sampler in SAMPLERS]
+    quoted = next(each for each in measured if each.name == QUOTED)
+    low, high = measured[1], measured[-1]
+    answer = (
+        f"A lower temperature writes text that the model finds likelier and that repeats more: "
+        f"{low.bits:.2f} bits per byte and {low.repeated:.0%} repeated {NGRAM}-grams at 0.5, "
+        f"{high.bits:.2f} and {high.repeated:.0%} at 1.5."
+        if low.bits < high.bits and low.repeated > high.repeated
+        else f"Bits per byte and repeated {NGRAM}-grams are {low.bits:.2f} and {low.repeated:.0%} "
+        f"at temperature 0.5, {high.bits:.2f} and {high.repeated:.0%} at 1.5."
+    )
+    table = Table.by(
+        f"{len(SEEDS)} stories each",
+        measured,
+        {
+            "sampling": lambda each: each.name,
+            "bits per byte under the model": lambda each: f"{each.bits:.3f}",
+            f"repeated {NGRAM}-grams": lambda each: f"{each.repeated:.1%}",
+            "words per story": lambda each: f"{each.words:.0f}",
+        },
+    )
+    quotes = [
+        Quote(f"Story {seed + 1}", f"{QUOTED}, seed {seed}", text)
+        for seed, text in zip(SEEDS, quoted.texts, strict=True)
+    ]
+    quotes += [
+        Quote(each.name, "seed 0", each.texts[0]) for each in measured if each.name != QUOTED
+    ]
+    command: Sequence[str] = own_command(setting, "generation")
+    lab = Lab(
+        "generation",
+        "What does the model write, and what makes it better or worse?",
+        answer,
+        tuple(command),
+        tables=(table,),
+        quotes=tuple(quotes),
+        notes=(
+            "Text that is too likely repeats itself; text that is too unlikely loses grammar and "
+            "thread. The held-out text of the corpus is between the two: "
+            f"{_valid_bits(trained)} bits per byte.",
+            "Longer training helps more than any sampler; the context length limits how long a "
+            "name or a plot is remembered.",
+        ),
+    )
+    how = (
+        f"The model of the section on the second corpus, trained on {setting.names[0]}. Prompt: "
+        f"{PROMPT!r}; up to {MAX_TOKENS} tokens; seeds {', '.join(map(str, SEEDS))}. Bits per "
+        "byte score the whole story, from its start, under the same model.",
+        f"One of them: tilth generate {folder} --prompt '{PROMPT}' --temperature 0.8 --top-p 0.95 "
+        "--seed 0",
+    )
+    return Made(lab, how, {})
+
+
+def _valid_bits(lab: Lab) -> str:
+    table = lab.tables[0]
+    return str(dict(zip(table.columns, table.rows[0], strict=True))["bits per byte"])
+
+
+SECTION = Section(
+    "generation", "Generation", (Part("generation", ("decoding", "generate"), _made),)
+)

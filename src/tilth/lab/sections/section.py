@@ -1,0 +1,125 @@
+"""A section of the write-up: its parts, the setting that they share, and their folds."""
+
+import os
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tilth.data.token_files import Data
+from tilth.lab.planning import Options
+from tilth.lab.question import Tell
+from tilth.lab.sections.figures import figures_table
+from tilth.report.lab_file import Fold, Lab
+
+T = TypeVar("T")
+Here = Mapping[str, str]
+"""The values of this run for the figures of `figures.toml`, by key."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all parts share."""
+
+    folder: Path
+    corpora: tuple[Data, ...]
+    """The stories, then the other text."""
+    names: tuple[str, ...]
+    """Names of the corpora."""
+    seconds: float
+    """The time for all trials."""
+    steps: int | None
+    """Steps per trial, instead of the time."""
+    max_bytes: int
+    """Most text of a split that is read."""
+    options: Options
+    """Of every question: recipe, seed, workers, changes, batch_size."""
+    tell: Tell
+
+    @property
+    def texts(self) -> list[tuple[str, Data]]:
+        """The corpora with their names."""
+        return list(zip(self.names, self.corpora, strict=True))
+
+    def options_of(self, name: str, share: float, **own: Any) -> Options:  # noqa: ANN401
+        """Return the options of a question that takes a share of the time."""
+        own["changes"] = {**own.get("changes", {}), **self.options.get("changes", {})}
+        options = Options(**{**self.options, **own})  # type: ignore[typeddict-item]
+        options["out"], options["tell"] = self.folder / name, self.tell
+        if self.steps is not None:
+            options["steps"] = self.steps
+        elif "steps" not in own:
+            options["budget"] = f"{self.seconds * share:.6g}s"
+        return options
+
+
+@dataclass(frozen=True)
+class Made:
+    """A lab of a part, how its numbers were computed, and its values for the figures."""
+
+    lab: Lab
+    how: tuple[str, ...]
+    here: Here
+
+    def folded(self) -> Lab:
+        """Return the lab with its folds."""
+        command = shlex.join(self.lab.command)
+        folds = [Fold("How it was computed", self.how, command)]
+        if self.here:
+            title = "The figures of the five write-ups, A to E"
+            folds.append(Fold(title, table=figures_table(title, self.here)))
+        return replace(self.lab, folds=tuple(folds))
+
+
+@dataclass(frozen=True)
+class Part:
+    """A lab of the write-up, in the folder `name`; `problems` are those of the handout."""
+
+    name: str
+    problems: tuple[str, ...]
+    make: Callable[[Setting], Made]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A numbered section: its name for --only, its title and its parts."""
+
+    name: str
+    title: str
+    parts: tuple[Part, ...]
+
+
+def own_command(setting: Setting, name: str) -> tuple[str, ...]:
+    """Return the command of a part that only the write-up computes."""
+    words = ["tilth", "lab", "writeup"]
+    for data in setting.corpora:
+        words += ["--data", os.fspath(data.folder)]
+    words += ["--max-bytes", str(setting.max_bytes)]
+    return (*words, "--only", name, "--out", "writeup-again")
+
+
+def command_of(question: str, folders: Sequence[Path], options: Options) -> tuple[str, ...]:
+    """Return the command line of a question with these options."""
+    words = ["tilth", "lab", question]
+    for folder in folders:
+        words += ["--data", os.fspath(folder)]
+    for predicted in options.get("predict", ()):
+        words += ["--predict", predicted]
+    for name in ("recipe", "steps", "budget", "batch_size", "seed", "seeds", "workers", "out"):
+        if (value := options.get(name)) is not None:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    for variant in options.get("variants", ()):
+        words += ["--variant", variant]
+    for name, value in options.get("changes", {}).items():
+        words += flag_of(name, value)
+    return tuple(words)
+
+
+def flag_of(name: str, value: object) -> list[str]:
+    """Return a field of a config as words of a command line."""
+    flag = name.replace("_", "-")
+    if isinstance(value, bool):
+        table, _, last = flag.rpartition(".")
+        return [f"--{table}.{'' if value else 'no-'}{last}"]
+    return [f"--{flag}", str(value)]

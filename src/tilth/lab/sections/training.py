@@ -1,0 +1,305 @@
+"""Sections 7, 8, 10, 11 and 12: the questions of the lab, with the shares of time they take."""
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from tilth.accounting import HARDWARE, count_parameters, training_flops
+from tilth.config.recipes import D_HEAD, RECIPES
+from tilth.config.training import TrainingConfig
+from tilth.data import get_batch
+from tilth.lab.questions.scaling import PREDICTED
+from tilth.lab.sections.section import Made, Part, Section, Setting, command_of, own_command
+from tilth.model import TransformerLM, cross_entropy
+from tilth.report.lab_file import Chart, Lab, Line, Table
+from tilth.runs.run import open_run
+
+SHARES = {
+    "learning-rate": 0.15,
+    "batch-size": 0.2,
+    "ablations-adamw": 0.15,
+    "ablations-muon": 0.15,
+    "ablations": 0.1,
+    "corpora": 0.15,
+    "scaling": 0.1,
+}
+"""Of the time for all trials."""
+LONG_SECONDS = 3600.0  # from here, the norm ablations take NORM_STEPS, as a write-up did
+NORM_LAYERS, NORM_WIDTH, NORM_STEPS = 4, 128, 1000
+NORM_LR = {"adamw": 3e-3, "muon": 1e-2}
+NORM_VARIANTS = ("no-norm", "no-norm-tuned", "post-norm")
+OTHER_VARIANTS = ("no-position", "silu", "swiglu", "tied", "untied", "qk-norm", "no-qk-norm")
+MFU = 0.3  # of the recipe leaderboard on a GPU, a usual value
+DEPTHS, WIDTHS = (1, 2, 3, 4, 5, 6), (64, 128, 256)
+DEPTH_ROWS, DEPTH_TOKENS = 4, 64
+
+
+def size_text(base: Mapping[str, Any]) -> str:
+    """Return the size at which a conclusion holds, from the base of a lab."""
+    config = TrainingConfig.from_dict(dict(base))
+    model = config.model
+    layers = "1 layer" if model.num_layers == 1 else f"{model.num_layers} layers"
+    return (
+        f"Holds at this size: {layers} of width {model.d_model}, "
+        f"{count_parameters(model).total:,} parameters, vocabulary {model.vocab_size:,}, context "
+        f"{model.context_length}, batch {config.batch_size}, {config.steps:,} steps, "
+        f"{config.optimizer.name}."
+    )
+
+
+def answered(
+    setting: Setting,
+    question: str,
+    name: str,
+    asks: str,
+    how: str,
+    here: Callable[[Lab], dict[str, str]] = lambda _lab: {},
+    **own: Any,  # noqa: ANN401, options of a question
+) -> Made:
+    """Ask a question of the lab in its own folder; finished trials are read."""
+    # Here, as `tilth.lab.api` imports this package.
+    from tilth.lab.api import plan  # noqa: PLC0415
+
+    options = setting.options_of(name, SHARES[name], **own)
+    folders = [data.folder for data in setting.corpora][: None if question == "corpora" else 1]
+    options["command"] = command_of(question, folders, options)
+    lab = plan(question, [os.fspath(folder) for folder in folders], **options).answer()
+    answer = f"{lab.answer} {size_text(lab.base)}"
+    found = replace(lab, asks=asks or lab.asks, answer=answer)
+    return Made(found, (how,), here(lab) if lab.answer else {})
+
+
+def _learning_rate(setting: Setting) -> Made:
+    return answered(
+        setting,
+        "learning-rate",
+        "learning-rate",
+        "",
+        "Rates by factors of four until training diverges, then by factors of two around the best "
+        "and the edge. Equal steps; bits per byte on validation.",
+        lambda lab: {"learning_rate": str(lab.answer), "valid_loss": _best_loss(setting, lab)},
+    )
+
+
+def _batch_size(setting: Setting) -> Made:
+    return answered(
+        setting,
+        "batch-size",
+        "batch-size",
+        "",
+        "All powers of two, at equal tokens and at the wall-clock time of the base. The learning "
+        "rate follows the square root of the batch size.",
+        lambda lab: {"batch_size": str(lab.answer)},
+    )
+
+
+def _norms(optimizer: str) -> Callable[[Setting], Made]:
+    def made(setting: Setting) -> Made:
+        changes = {
+            "model.num_layers": NORM_LAYERS,
+            "model.d_model": NORM_WIDTH,
+            "model.num_heads": NORM_WIDTH // D_HEAD,
+            "model.context_length": 128,
+            "optimizer.name": optimizer,
+            "optimizer.lr": NORM_LR[optimizer],
+        }
+        own: dict[str, Any] = {"changes": changes, "variants": NORM_VARIANTS, "seeds": 1}
+        if setting.steps is None and setting.seconds >= LONG_SECONDS:
+            own["steps"] = NORM_STEPS
+        name = f"ablations-{optimizer}"
+        return answered(
+            setting,
+            "ablations",
+            name,
+            f"What do norms contribute, with {optimizer}?",
+            "Equal steps. Without norms at the rate of the base, and at the best of rates down to "
+            "1/64 of it.",
+            lambda lab: {"no_norm": str(lab.answer)},
+            **own,
+        )
+
+    return made
+
+
+def _ablations(setting: Setting) -> Made:
+    return answered(
+        setting,
+        "ablations",
+        "ablations",
+        "What do positions, SwiGLU, untied embeddings and qk-norm contribute?",
+        "Each variant differs in one thing and has as many steps, over several seeds.",
+        variants=OTHER_VARIANTS,
+    )
+
+
+def _depth(setting: Setting) -> Made:
+    """Measure the loss before the first update, by depth, width and norm."""
+    data = setting.corpora[0]
+    generator = torch.Generator().manual_seed(setting.options.get("seed", 0))
+    context = min(DEPTH_TOKENS, len(data.train) - 1)
+    x, y = get_batch(data.train, DEPTH_ROWS, context, generator=generator)
+    base = TrainingConfig.from_dict(_base_of(setting)).model
+    rows, lines = [], []
+    for width in WIDTHS:
+        losses = {
+            norm: [_first_loss(base, depth, width, norm, x, y) for depth in DEPTHS]
+            for norm in ("pre", "none")
+        }
+        rows += [
+            (width, depth, f"{pre:.2f}", f"{none:,.1f}")
+            for depth, pre, none in zip(DEPTHS, losses["pre"], losses["none"], strict=True)
+        ]
+        points = [(n, min(loss, 1e30)) for n, loss in zip(DEPTHS, losses["none"], strict=True)]
+        lines.append(Line(f"width {width}, no norm", tuple(points)))
+        if width == WIDTHS[0]:
+            lines.append(
+                Line("with norms", tuple(zip(DEPTHS, losses["pre"], strict=True))),
+            )
+    low = [float(row[3].replace(",", "")) for row in rows if row[1] == NORM_LAYERS]
+    high = [float(row[3].replace(",", "")) for row in rows if row[1] == NORM_LAYERS + 1]
+    answer = (
+        f"Without norms, the loss before the first update is {min(low):,.0f} to {max(low):,.0f} at "
+        f"{NORM_LAYERS} layers and {min(high):,.0f} to {max(high):,.0f} at {NORM_LAYERS + 1}; "
+        f"log(vocabulary size) is {math.log(base.vocab_size):.1f}."
+    )
+    lab = Lab(
+        "depth-without-norms",
+        "What does the depth do without norms?",
+        answer,
+        own_command(setting, "ablations"),
+        tables=(Table("First losses", ("width", "layers", "with norms", "no norm"), tuple(rows)),),
+        charts=(
+            Chart(
+                "Loss before the first update",
+                "layers",
+                "nats per token",
+                tuple(lines),
+                y_scale="log",
+                text="Each sublayer adds to a residual stream that nothing rescales.",
+            ),
+        ),
+        notes=(
+            "SwiGLU multiplies two projections of its input, so a larger input gives a much larger "
+            "output: the residual stream grows faster than exponentially with the depth.",
+        ),
+    )
+    how = (
+        f"New models of each depth and width, seed 0, on {DEPTH_ROWS} windows of {context} tokens.",
+    )
+    return Made(lab, how, {})
+
+
+def _base_of(setting: Setting) -> dict[str, Any]:
+    from tilth.lab.planning import base_config  # noqa: PLC0415, as in `answered`
+
+    return base_config(setting.corpora[0].folder, setting.options).to_dict()
+
+
+def _first_loss(
+    base: Any,  # noqa: ANN401, a ModelConfig
+    depth: int,
+    width: int,
+    norm: str,
+    x: torch.Tensor,
+    y: torch.Tensor,
+) -> float:
+    config = base.changed(
+        {
+            **{"num_layers": depth, "d_model": width, "num_heads": max(1, width // D_HEAD)},
+            **{"norm": norm, "d_ff": None, "num_kv_heads": None},
+            "context_length": max(base.context_length, x.shape[-1]),
+        }
+    )
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        return float(cross_entropy(TransformerLM(config)(x), y))
+
+
+def corpora_lab(setting: Setting) -> Made:
+    """Train one model on each corpus: the section of the second corpus, and the model of 9."""
+    return answered(
+        setting,
+        "corpora",
+        "corpora",
+        "",
+        "The same shape and steps on each text, with its own tokenizer; bits per byte compare "
+        "texts, losses per token do not.",
+    )
+
+
+def _leaderboard_tokens(setting: Setting) -> int:
+    """Return the tokens that the recipe leaderboard trains on in its time, on an H100."""
+    recipe = RECIPES["leaderboard"]
+    config = recipe(setting.corpora[0].vocab_size, "")
+    assert recipe.budget_seconds is not None
+    flops = recipe.budget_seconds * HARDWARE["h100"].peak("bfloat16") * MFU
+    return round(flops / training_flops(config.model)) * config.model.context_length
+
+
+def _scaling(setting: Setting) -> Made:
+    return answered(
+        setting,
+        "scaling",
+        "scaling",
+        "What would a larger machine do next?",
+        "A law of the loss fitted to runs of several sizes and lengths, checked on the largest "
+        "run, and used for the recipes of larger machines. The tokens of leaderboard are those of "
+        "90 minutes on an H100 in bfloat16, at an MFU of 0.3.",
+        predict=(*PREDICTED, f"leaderboard:{_leaderboard_tokens(setting)}"),
+    )
+
+
+def _best_loss(setting: Setting, lab: Lab) -> str:
+    """Return the lowest validation loss of the trials of a lab."""
+    folder = setting.folder / "learning-rate" / "runs"
+    losses = [
+        (record.evaluation.loss, trial.label)
+        for trial in lab.trials
+        if trial.state == "finished"
+        for record in open_run(folder / trial.name).metrics()
+        if record.evaluation is not None
+    ]
+    loss, label = min(losses)
+    return f"{loss:.3f} at learning rate {label}"
+
+
+LEARNING_RATE = Section(
+    "learning-rate",
+    "Learning rates and the edge of stability",
+    (
+        Part(
+            "learning-rate",
+            ("training_together", "experiment_log", "learning_rate"),
+            _learning_rate,
+        ),
+    ),
+)
+BATCH_SIZE = Section(
+    "batch-size",
+    "Batch sizes",
+    (Part("batch-size", ("batch_size_experiment",), _batch_size),),
+)
+ABLATIONS = Section(
+    "ablations",
+    "Ablations",
+    (
+        Part("ablations-adamw", ("layer_norm_ablation", "pre_norm_ablation"), _norms("adamw")),
+        Part("ablations-muon", ("layer_norm_ablation", "pre_norm_ablation"), _norms("muon")),
+        Part("depth-without-norms", ("layer_norm_ablation",), _depth),
+        Part("ablations", ("no_pos_emb", "swiglu_ablation"), _ablations),
+    ),
+)
+CORPORA = Section(
+    "corpora",
+    "The second corpus",
+    (Part("corpora", ("main_experiment",), corpora_lab),),
+)
+LARGER = Section(
+    "larger",
+    "What a larger machine would do next",
+    (Part("scaling", ("leaderboard",), _scaling),),
+)
