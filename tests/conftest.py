@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.fake_slurm import slurm  # noqa: F401, a fixture
+
 # Hypothesis draws the same examples each time; `--hypothesis-profile others` draws new ones. No
 # deadline: another process can delay an example by 200 ms.
 settings.register_profile("tilth", deadline=None, derandomize=True)

@@ -25,6 +25,7 @@ PACKAGES = [
     "schema",
     "files",
     "config",
+    "executors",
     "corpus",
     "tokenizer",
     "data",
@@ -53,6 +54,7 @@ WITHOUT_TORCH = {
     "formatting",
     "schema",
     "config",
+    "executors",
     "corpus",
     "tokenizer",
     "recipes",
@@ -63,9 +65,11 @@ WITHOUT_TORCH = {
     "studio",
 }
 MODULES_WITHOUT_TORCH = {
+    "tilth.data.encoding",
     "tilth.data.guarding",
     "tilth.data.nanogpt",
     "tilth.data.splitmix64",
+    "tilth.data.tasks",
     "tilth.data.token_files",
     "tilth.data.tokenizing",
     "tilth.data.verifying",

@@ -9,6 +9,7 @@ from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+from torch.distributed.run import parse_args as parse_torchrun
 
 from tests.command_line import tilth
 from tilth.cli.app import app, run
@@ -58,6 +59,11 @@ def test_shell_commands(page, tmp_path):
             assert app.parse_args(words, print_error=False, exit_on_error=False)
         elif words[:2] == ["corpus", "fetch"]:  # needs a network: parse only
             assert app.parse_args(words)[0].__name__ == "fetch"
+        elif program == "torchrun":  # tests/training/test_distributed.py runs it: parse only
+            parsed = parse_torchrun(words)
+            assert parsed.module
+            assert parsed.training_script == "tilth"
+            assert app.parse_args(parsed.training_script_args)
         elif words[0] in {"serve", "studio"}:  # until Ctrl-C: parse only
             assert app.parse_args(words)[0].__name__ == words[0]
         elif program in {"tilth", ".venv/bin/tilth"}:

@@ -12,7 +12,7 @@ from typing import Any
 
 EXTRAS = {"torch": "train", "regex": "patterns", "pyarrow": "parquet", "zstandard": "zstd"}
 EXTRAS |= dict.fromkeys(("plotly", "matplotlib", "jinja2"), "report")
-EXTRAS |= {"huggingface_hub": "fetch", "optuna": "search", "submitit": "cluster"}
+EXTRAS |= {"huggingface_hub": "fetch", "optuna": "search", "submitit": "cluster", "ray": "ray"}
 EXTRAS |= dict.fromkeys(("starlette", "uvicorn"), "studio")
 EXTRAS |= {"gguf": "export", "lm_eval": "evaluate"}
 """The extra of tilth that installs each package."""

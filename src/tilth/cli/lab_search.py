@@ -86,7 +86,8 @@ def search(
     if dry_run:
         print(asked.describe(asked.plan()))
     elif cluster is not None:
-        from tilth.lab.cluster import Resources, submit
+        from tilth.executors import Resources
+        from tilth.lab.cluster import submit
 
         resources = Resources(parse_duration(time), partition, gpus, cpus)
         ids = " ".join(job.job_id for job in submit(asked, cluster, jobs, resources))

@@ -5,10 +5,16 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
-from cyclopts import Parameter, Token, convert
+from cyclopts import Group, Parameter, Token, convert
 
+from tilth.formatting import parse_duration
+
+if TYPE_CHECKING:
+    from tilth.executors import Executor
+
+CLUSTER = Parameter(group=Group("Cluster", sort_key=50))
 _FRACTION = re.compile(r"[-+]?\d*\.\d*[1-9]\d*")  # 4.7, but not 4.0, which is 4
 
 
@@ -74,3 +80,45 @@ class CorpusOptions:
     separator: Annotated[str | None, UTF8] = None
     field: Annotated[str | None, UTF8] = None
     on_error: Literal["stop", "skip"] | None = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ClusterOptions:
+    """Where the tasks of a corpus run; they and this command share all folders.
+
+    Args:
+        cluster: Run tasks in processes of this host (local), on Ray, or as jobs of Slurm.
+        workers: Processes (local), jobs (slurm; default: 4), or CPUs of a Ray on this host.
+        tasks: Number of tasks; the result does not depend on it.
+        address: Address of a running Ray cluster, such as auto; default: Ray on this host.
+        time: Time limit of a Slurm job; default: 4h.
+        partition: Slurm partition; default: that of the cluster.
+        cpus: CPU cores per task (ray) or job (slurm).
+    """
+
+    cluster: Annotated[Literal["local", "ray", "slurm"] | None, CLUSTER] = None
+    workers: Annotated[int | None, CLUSTER] = None
+    tasks: Annotated[int | None, CLUSTER] = None
+    address: Annotated[str | None, CLUSTER] = None
+    time: Annotated[str | None, CLUSTER] = None
+    partition: Annotated[str | None, CLUSTER] = None
+    cpus: Annotated[int | None, CLUSTER] = None
+
+    def executor(self) -> "Executor | None":
+        """Return the executor, None without --cluster."""
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        if self.cluster is None:
+            if given:
+                raise ValueError(f"--{min(given)} is an option of a cluster; add --cluster.")
+            return None
+        from tilth.executors import Executor, Resources
+
+        seconds = parse_duration(self.time or "4h")
+        resources = Resources(seconds, self.partition, cpus=self.cpus)
+        return Executor(self.cluster, self.workers, self.address, resources)
+
+
+def executor_of(options: ClusterOptions | None) -> "Executor | None":
+    """Return the executor of the options of a verb, None without --cluster."""
+    return None if options is None else options.executor()

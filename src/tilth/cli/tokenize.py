@@ -6,7 +6,16 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tilth.cli.options import UTF8, CorpusOptions, CorpusPaths, Json, Overwrite, Threads
+from tilth.cli.options import (
+    UTF8,
+    ClusterOptions,
+    CorpusOptions,
+    CorpusPaths,
+    Json,
+    Overwrite,
+    Threads,
+    executor_of,
+)
 from tilth.cli.output import print_result
 from tilth.cli.overrides import changes
 
@@ -22,13 +31,15 @@ def tokenize(
     end_token: Annotated[str, UTF8] = "<|endoftext|>",
     reading: CorpusOptions | None = None,
     threads: Threads = None,
+    where: ClusterOptions | None = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
     """Encode a corpus into token files for training: train.npy, valid.npy and manifest.json.
 
     A hash of its text decides whether a document is held out for validation. A killed command
-    resumes when it is called again.
+    resumes when it is called again. With --cluster, several processes or machines encode parts of
+    the corpus, and the files are the same.
 
     Args:
         tokenizer: Tokenizer file (tokenizer.json).
@@ -39,6 +50,7 @@ def tokenize(
 
     Examples:
         tilth tokenize stories.txt --tokenizer tokenizer.json --out data/stories
+        tilth tokenize web/ --cluster local --tokenizer t.json --out data/web
         tilth tokenize a.txt --valid-corpus b.txt --tokenizer t.json --out data/a
     """
     from tilth.cli.progress import progress
@@ -47,6 +59,7 @@ def tokenize(
     from tilth.schema import plain
     from tilth.tokenizer import Tokenizer
 
+    executor = executor_of(where)
     began = time.monotonic()
     with progress() as report:
         data = tokenize(
@@ -58,6 +71,8 @@ def tokenize(
             end_token=end_token,
             threads=threads,
             overwrite=overwrite,
+            executor=executor,
+            tasks=where.tasks if where is not None else None,
             progress=report,
             **changes(reading),
         )

@@ -4,15 +4,25 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import cycle, islice, pairwise
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 from rich.console import Console
 
-from tilth.cli.options import UTF8, CorpusOptions, CorpusPaths, Json, Overwrite, Threads
+from tilth.cli.options import (
+    UTF8,
+    ClusterOptions,
+    CorpusOptions,
+    CorpusPaths,
+    Json,
+    Overwrite,
+    Threads,
+    executor_of,
+)
 from tilth.cli.output import aligned, print_result
 from tilth.cli.overrides import changes
 from tilth.files import check_target, read_bytes
@@ -58,13 +68,15 @@ def train(
     from_counts: Path | None = None,
     reading: CorpusOptions | None = None,
     threads: Threads = None,
+    where: ClusterOptions | None = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
     """Train a byte-level BPE tokenizer on a corpus, or on the counts of its pieces.
 
     Text files are split at special tokens, or at --separator if it is given. Bytes that are not
-    UTF-8 count as U+FFFD.
+    UTF-8 count as U+FFFD. With --cluster, several processes or machines count parts of the corpus,
+    and the tokenizer is the same.
 
     Args:
         out: Tokenizer file to write (tokenizer.json).
@@ -79,6 +91,7 @@ def train(
         tilth tokenizer train a.txt --special '<|endoftext|>' --out tokenizer.json
         tilth tokenizer train web/ --vocab-size 32000 --out web.json
         tilth tokenizer train --from-counts web.counts --out web.json
+        tilth tokenizer train web/ --cluster local --out web.json
     """
     import resource
 
@@ -86,6 +99,7 @@ def train(
     from tilth.tokenizer import train_tokenizer
     from tilth.tokenizer.formats.oniguruma import check_read_alike
     from tilth.tokenizer.patterns import PATTERNS
+    from tilth.tokenizer.tasks import count_in_tasks
     from tilth.tokenizer.training import SEPARATOR
 
     given = changes(reading)
@@ -95,17 +109,29 @@ def train(
         raise ValueError("train needs a CORPUS or --from-counts.")
     if pattern is not None and pattern not in PATTERNS:
         check_read_alike(pattern)
-    with progress() as report:
+    executor = executor_of(where)
+    if executor is not None and from_counts is not None:
+        raise ValueError("--cluster counts a corpus, and --from-counts has the counts; give one.")
+    with progress() as report, ExitStack() as stack:
         report.began["count" if from_counts is None else "read"] = (time.monotonic(), 0)
+        counts, texts = from_counts, corpus or None
+        settings: dict[str, Any] = {"special_tokens": special or None, "pattern": pattern}
+        if executor is not None and where is not None:
+            counts, texts = out.with_name(f".{out.name}.counts"), None
+            stack.callback(counts.unlink, missing_ok=True)
+            settings["pattern"] = pattern or "gpt2"
+            own = {**settings, **given, "threads": threads or 1, "overwrite": True}
+            count_in_tasks(
+                corpus, counts, executor=executor, tasks=where.tasks, progress=report, **own
+            )
         tokenizer = train_tokenizer(
-            corpus or None,
+            texts,
             vocab_size,
-            special or None,
-            counts=from_counts,
-            pattern=pattern,
+            counts=counts,
             threads=threads,
             progress=report,
-            **given,
+            **settings,
+            **({} if executor is not None else given),
         )
     report.began["save"] = (time.monotonic(), 0)
     tokenizer.save(out, overwrite=overwrite)
@@ -305,6 +331,7 @@ def count(
     pattern: Annotated[str, UTF8] = "gpt2",
     reading: CorpusOptions | None = None,
     threads: Threads = None,
+    where: ClusterOptions | None = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
@@ -318,21 +345,28 @@ def count(
 
     Examples:
         tilth tokenizer count web/ --special '<|endoftext|>' --out web.counts
+        tilth tokenizer count web/ --cluster local --out web.counts
     """
     from tilth.cli.progress import progress
     from tilth.tokenizer import count_pieces
     from tilth.tokenizer.formats.oniguruma import check_read_alike
     from tilth.tokenizer.patterns import PATTERNS
+    from tilth.tokenizer.tasks import count_in_tasks
 
     check_target(out, overwrite=overwrite)
     if pattern not in PATTERNS:
         check_read_alike(pattern)
+    executor = executor_of(where)
     with progress() as report:
-        counts = count_pieces(
-            corpus, special, pattern=pattern, threads=threads, progress=report, **changes(reading)
-        )
-    counts.save(out, overwrite=overwrite)
-    _print_counts(len(counts), counts.total, out, as_json=json)
+        given = {"pattern": pattern, "progress": report, **changes(reading)}
+        if executor is not None and where is not None:
+            given |= {"threads": threads or 1, "overwrite": overwrite, "tasks": where.tasks}
+            numbers = count_in_tasks(corpus, out, special, executor=executor, **given)
+        else:
+            counts = count_pieces(corpus, special, threads=threads, **given)
+            counts.save(out, overwrite=overwrite)
+            numbers = len(counts), counts.total
+    _print_counts(*numbers, out, as_json=json)
 
 
 @app.command(sort_key=8)

@@ -1,5 +1,6 @@
 """`tilth train` and `tilth resume`: token files and a recipe to a run directory."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,7 @@ from tilth.config.training import TrainingConfig
 from tilth.formatting import parse_duration
 
 FIELDS = ("steps", "batch_size", "microbatch_size", "order", "seed", "max_skipped")
-TABLES = ("model", "optimizer", "machine", "watch")
+TABLES = ("model", "optimizer", "machine", "watch", "parallel")
 
 if TYPE_CHECKING:
     from tilth.training.loop import PreparedRun
@@ -39,6 +40,9 @@ def train(
 
     Ctrl-C finishes the step, saves a checkpoint and stops; `tilth resume` continues to the same
     bits. Every value of the recipe can be changed by an option or in a file (--config).
+
+    Started by torchrun, several processes train one model: `torchrun --nproc-per-node 2 -m tilth
+    train ...`, with --steps.
 
     Args:
         recipe: tiny, small, tinystories, tinystories-cpu, openwebtext or leaderboard.
@@ -109,9 +113,17 @@ def resume(run: RunFolder, /, *, steps: int | None = None, data: Path | None = N
 def _drive(prepared: "PreparedRun", out: Path) -> None:
     """Train, then print the last evaluation."""
     from tilth.cli.training_view import drive, training_view
+    from tilth.training.distributed import open_ranks
 
-    view = training_view(prepared.config, total=lambda: prepared.steps)
+    ranks = open_ranks()
+    if ranks.size > 1 and ranks.is_first:
+        say(ranks.summary(prepared.config))
+    quiet = nullcontext(lambda _record: None)
+    shown = training_view(prepared.config, total=lambda: prepared.steps)
+    view = shown if ranks.is_first else quiet
     record = drive(prepared, view, f"continue with `tilth resume {out}`")
+    if not ranks.is_first:
+        return
     if record is not None and (found := record.evaluation) is not None:
         print(
             f"validation loss {found.loss:.4f}, perplexity {found.perplexity:.2f}, "

@@ -10,6 +10,7 @@ panel if there is one. Other values are in the panel, or in a line every five se
 Control characters in generated text are escaped.
 """
 
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -57,19 +58,28 @@ def drive(
     The first signal ends the loop, which saves a checkpoint, then the process. The second acts at
     once.
     """
-    record = None
-    with first_signal() as signals, view as show, closing(prepared.train()) as records:
-        for record in records:
-            try:
-                show(record)
-            except OSError:  # stderr is closed: keep training
-                silence_stderr()
-            if signals:
-                break
+    from tilth.training.distributed import LostRankError, open_ranks
+
+    record, is_stopped = None, False
+    ranks = open_ranks()
+    try:
+        with first_signal() as signals, view as show, closing(prepared.train()) as records:
+            for record in records:
+                try:
+                    show(record)
+                except OSError:  # stderr is closed: keep training
+                    silence_stderr()
+                if ranks.any(bool(signals)):  # a signal to one rank stops all after the same step
+                    is_stopped = True
+                    break
+    except LostRankError:  # torchrun sends SIGTERM now, and this process ends already
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise
     steps = prepared.steps
-    if signals and record is not None and record.step < steps:
-        say(f"tilth: stopped after step {record.step:,} of {steps:,}, which is saved; {hint}")
-        sys.exit(128 + signals[0])
+    if is_stopped and record is not None and record.step < steps:
+        if ranks.is_first:
+            say(f"tilth: stopped after step {record.step:,} of {steps:,}, which is saved; {hint}")
+        sys.exit(128 + (signals[0] if signals else signal.SIGTERM))
     return record
 
 

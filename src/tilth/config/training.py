@@ -139,6 +139,20 @@ class WatchConfig:
 
 
 @dataclass(frozen=True)
+class ParallelConfig:
+    """Training in several processes that torchrun started."""
+
+    exact: bool = unwritten(False)
+    """Repeat every bit at any number of ranks: add gradients of whole microbatches in order."""
+
+    def __post_init__(self) -> None:
+        check(self, "parallel")
+
+
+PARALLEL = ParallelConfig()
+
+
+@dataclass(frozen=True)
 class TrainingConfig(PlainValues):
     """A training run. Its fields are the keys of `config.toml` and the flags of `tilth train`."""
 
@@ -167,6 +181,7 @@ class TrainingConfig(PlainValues):
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     machine: MachineConfig = field(default_factory=MachineConfig)
     watch: WatchConfig = field(default_factory=WatchConfig)
+    parallel: ParallelConfig = field(default=PARALLEL, metadata={unwritten: True})
 
     def __post_init__(self) -> None:
         if isinstance(self.data, PathLike):

@@ -52,10 +52,13 @@ class Expansion:
             raise FileError(self._path, problem, hint)
 
 
-def read_parts(file: ListedFile, *, start: int, part_bytes: int) -> Iterator[tuple[bytes, int]]:
+def read_parts(
+    file: ListedFile, *, start: int, part_bytes: int, stop: int | None = None
+) -> Iterator[tuple[bytes, int]]:
     """Yield parts of about `part_bytes` from decompressed byte `start` on.
 
-    Each part comes with the number of bytes on disk that have been read so far.
+    Each part comes with the number of bytes on disk that have been read so far. Only a file that is
+    not compressed has a `stop` before its end.
     """
     try:
         with open_listed(file) as raw:
@@ -69,6 +72,8 @@ def read_parts(file: ListedFile, *, start: int, part_bytes: int) -> Iterator[tup
             elif not compression:
                 raw.seek(start)
                 start = max(0, start - file.size_bytes)
+                if stop is not None:
+                    parts = iter(lambda: raw.read(min(part_bytes, stop - raw.tell())), b"")
             expansion = Expansion(file)
             for part in parts:
                 expansion.add(len(part))

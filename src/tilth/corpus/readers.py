@@ -105,6 +105,7 @@ class Corpus:
             raise ValueError(f"The field {field!r} is not a string; name one, such as 'text'.")
         encoded = _encoded_separator(separator)
         self._reading = _Reading(encoded, field, skips, block_bytes, max_document_bytes)
+        self.separator = encoded
         self.sources: tuple[Source, ...] = list_sources(paths)
         self.size_bytes = sum(source.size_bytes for source in self.sources)  # on disk
         for source in self.sources:
@@ -114,13 +115,19 @@ class Corpus:
                 with open_column(source.files[0], field):
                     pass  # checked before hours of reading
 
-    def blocks(self, start: Position = BEGINNING) -> Iterator[Block]:
-        """Yield the blocks from `start` on, which is the end of an earlier block."""
+    def blocks(self, start: Position = BEGINNING, stop: Position | None = None) -> Iterator[Block]:
+        """Yield the blocks from `start` on, which is the end of an earlier block.
+
+        `start` and `stop` may also be places of `cutting.cut`; without `stop`, to the end.
+        """
         first, place = start
         before = sum(source.size_bytes for source in self.sources[:first])
         for number in range(first, len(self.sources)):
+            last = stop.place if stop is not None and number == stop.source else None
+            if stop is not None and (number, place) >= stop:
+                break
             source = self.sources[number]
-            parts = _READERS[source.kind](source, place, self._reading)
+            parts = _READERS[source.kind](source, place, last, self._reading)
             for end, disk_bytes, size_bytes, documents in parts:
                 start, place = Position(number, place), end
                 yield Block(
@@ -195,22 +202,23 @@ class _Cut(NamedTuple):
         return _not_utf8(self.file, f"line {line:,}")
 
 
-def _read_text(source: Source, start: int, reading: _Reading) -> _Parts:
+def _read_text(source: Source, start: int, stop: int | None, reading: _Reading) -> _Parts:
     hint = "separate its documents, or name their separator with --separator (separator=...)"
     limit = (reading.max_document_bytes, "document", hint)
-    return _read_cut(source.files[0], start, reading, reading.separator, limit, _parse_text)
+    places = (start, stop)
+    return _read_cut(source.files[0], places, reading, reading.separator, limit, _parse_text)
 
 
-def _read_lines(source: Source, start: int, reading: _Reading) -> _Parts:
+def _read_lines(source: Source, start: int, stop: int | None, reading: _Reading) -> _Parts:
     max_bytes = round(MAX_LINE_SHARE * reading.max_document_bytes)
     limit = (max_bytes, "line", "write one JSON object a line, or split its text into several")
     parse = partial(_documents, _lines_of)
-    return _read_cut(source.files[0], start, reading, b"\n", limit, parse)
+    return _read_cut(source.files[0], (start, stop), reading, b"\n", limit, parse)
 
 
 def _read_cut(
     file: ListedFile,
-    start: int,
+    places: tuple[int, int | None],
     reading: _Reading,
     separator: bytes,
     limit: tuple[int, str, str],
@@ -224,14 +232,16 @@ def _read_cut(
     """
     # Searched from the right, a separator that overlaps itself is found elsewhere than by `split`:
     # "aaa" in "aaaaa".
-    overlaps = any(separator.startswith(separator[i:]) for i in range(1, len(separator)))
+    overlaps = overlaps_itself(separator)
+    start, stop = places
     # Counting lines costs a third of the speed; only messages of skipped documents need them all.
     lines = count_lines(file, start) if reading.skips else None
     rest = BytesIO()  # the bytes after the last cut; getvalue() returns them without a copy
     edge = b""  # its last bytes, in which a separator may have begun
     disk_bytes = 0
     max_bytes, name, hint = limit
-    for part, disk_bytes in read_parts(file, start=start, part_bytes=reading.block_bytes):
+    part_bytes = reading.block_bytes
+    for part, disk_bytes in read_parts(file, start=start, part_bytes=part_bytes, stop=stop):
         window = edge + part
         if overlaps:
             found = len(window) - len(window.split(separator)[-1]) - len(separator)
@@ -261,6 +271,11 @@ def _read_cut(
         cut = _Cut(file, start, rest.getvalue(), lines)
         size = len(cut.data)
         yield start + size, disk_bytes, size, partial(parse, cut, reading)
+
+
+def overlaps_itself(separator: bytes) -> bool:
+    """Return whether two occurrences can overlap; if not, every occurrence separates documents."""
+    return any(separator.startswith(separator[i:]) for i in range(1, len(separator)))
 
 
 def _parse_text(cut: _Cut, reading: _Reading) -> Documents:
@@ -328,15 +343,16 @@ def _json_name(value: object) -> str:
 # --- folders and Parquet --------------------------------------------------------------------------
 
 
-def _read_folder(source: Source, start: int, reading: _Reading) -> _Parts:
+def _read_folder(source: Source, start: int, stop: int | None, reading: _Reading) -> _Parts:
     disk_bytes = sum(file.size_bytes for file in source.files[:start])
     whole: list[_Cut] = []
     size = 0
-    for number, file in enumerate(source.files[start:], start + 1):
+    stop = len(source.files) if stop is None else stop
+    for number, file in enumerate(source.files[start:stop], start + 1):
         whole.append(_Cut(file, 0, read_whole(file, reading.max_document_bytes), 0))
         size += len(whole[-1].data)
         disk_bytes += file.size_bytes
-        if size >= reading.block_bytes or number == len(source.files):
+        if size >= reading.block_bytes or number == stop:
             yield number, disk_bytes, size, partial(_documents, _files_of, whole, reading)
             whole, size = [], 0
 
@@ -346,7 +362,7 @@ def _files_of(whole: list[_Cut], _reading: _Reading) -> _Found:
         yield cut.checked(cut.text(), len(cut.data) - len(cut.text()))
 
 
-def _read_parquet(source: Source, start: int, reading: _Reading) -> _Parts:
+def _read_parquet(source: Source, start: int, _stop: None, reading: _Reading) -> _Parts:
     file = source.files[0]
     for values, end, share in read_column(file, reading.field, start, reading.block_bytes):
         parse = partial(_documents, _rows_of, (file, end - len(values), values), reading)
@@ -366,7 +382,7 @@ def _rows_of(block: tuple[ListedFile, int, Any], reading: _Reading) -> _Found:
             yield text if is_text else _not_utf8(file, f"row {number:,}")
 
 
-_READERS: dict[str, Callable[[Source, int, _Reading], _Parts]] = {
+_READERS: dict[str, Callable[[Source, int, Any, _Reading], _Parts]] = {
     "text": _read_text,
     "json lines": _read_lines,
     "folder": _read_folder,

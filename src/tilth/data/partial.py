@@ -50,9 +50,22 @@ SECONDS_BETWEEN_JOURNALS = 2.0
 # Every name that tokenizing writes in the partial folder, and the temporary names of these
 # (`files.atomic_write`). No other file is opened for writing or removed there.
 _NAMES = "|".join(map(re.escape, (*FILES, MANIFEST, JOURNAL)))
-KNOWN_NAME = re.compile(rf"{LOCK}|{_NAMES}|\.(?:{_NAMES})\.[0-9a-f]{{16}}\.partial")
+_TASKS = r"task-[0-9]{5,}(?:\.json|-(?:train|valid)\.(?:ids|ends))"
+_WRITTEN = rf"{_NAMES}|{_TASKS}"
+KNOWN_NAME = re.compile(rf"{LOCK}|{_WRITTEN}|\.(?:{_WRITTEN})\.[0-9a-f]{{16}}\.partial")
 
 log = logging.getLogger(__name__)
+
+
+def task_file(number: int, kind: str, split: str | None = None) -> str:
+    """Return the name of a file of a task (`tasks.py`): its marker, or an array of a split."""
+    name = f"task-{number:05}"
+    return f"{name}.{kind}" if split is None else f"{name}-{split}.{kind}"
+
+
+def has_tasks(partial: Path) -> bool:
+    """Return whether a task is done."""
+    return any(path.suffix == ".json" for path in partial.glob("task-*"))
 
 
 class Work(NamedTuple):
@@ -321,7 +334,7 @@ class PartialArrays:
                 self.journal()
         with suppress(OSError):
             self._close()
-        if self.state.is_empty:
+        if self.state.is_empty and not has_tasks(self._partial):
             clear(self._partial)
 
     def _close(self) -> None:

@@ -11,24 +11,32 @@ Killed at any moment, the same call resumes (`partial.py`). Finished arrays are 
 final names, the manifest last.
 """
 
+import functools
 import json
 import logging
-import threading
+import os
 from collections import deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from dataclasses import asdict
 from itertools import repeat
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from tilth.config.threads import checked_threads
-from tilth.corpus import Block, Corpus, Position, Source
-from tilth.data.partial import PartialArrays, State, Work, clear, load_journal, partial_folder
+from tilth.corpus import Block, Corpus, Position
+from tilth.data.encoding import EncodedBlock, Job, Part, encode_block
+from tilth.data.partial import (
+    JOURNAL,
+    PartialArrays,
+    State,
+    clear,
+    has_tasks,
+    load_journal,
+    partial_folder,
+)
+from tilth.data.tasks import join, run_all
 from tilth.data.token_files import (
     BLOCK_BYTES,
     FILES,
@@ -36,25 +44,21 @@ from tilth.data.token_files import (
     MANIFEST,
     SPLITS,
     TOKENIZER,
-    Array,
-    Counts,
     Data,
     SourceEntry,
-    Split,
     block_checksum,
     dtype_of,
     load_data_manifest,
     open_data,
     save_checked,
 )
+from tilth.executors import Executor
 from tilth.files import MAX_JSON_BYTES, FileError, Progress, StrPath, read_bytes, sync_folder
 from tilth.tokenizer import Tokenizer
-from tilth.tokenizer._core import text_hashes
 
 VALID_SHARE = 0.01
 BYTES_AHEAD = 4 << 20  # for each thread, so none waits for the reader
 MAX_BYTES_AHEAD = 64 << 20
-LONG_BLOCK_BYTES = 8 << 20  # probably one document: all threads share it
 MAX_WARNINGS = 5  # of skipped documents; the manifest counts all of them
 
 log = logging.getLogger(__name__)
@@ -74,12 +78,17 @@ def tokenize(
     threads: int | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
+    executor: Executor | None = None,
+    tasks: int | None = None,
 ) -> Data:
     """Tokenize a corpus into the data folder `out`, and open it.
 
     `valid` is the share of documents for validation, 0.01 by default; a `valid_corpus` is used
     whole instead. `separator`, `field` and `on_error` are those of `tilth.corpus.Corpus`.
     `progress` is called with the phases "tokenize" and "check", in bytes.
+
+    With an `executor`, the corpus is cut into `tasks` parts (by default of 256 MB) for its workers,
+    each with `threads` threads, by default one. The result is the same, byte for byte.
 
     Memory stays below 256 MB plus three times the longest document on up to eight threads.
     Exceptions are one piece of many megabytes, a long document with a tokenizer of another pattern,
@@ -95,24 +104,30 @@ def tokenize(
     def read(paths: StrPath | Iterable[StrPath]) -> Corpus:
         return Corpus(paths, separator=separator, field=field, on_error=on_error)
 
-    if valid_corpus is None:
-        parts = [_Part(read(paths), valid)]
-    else:
-        parts = [_Part(read(paths), 0), _Part(read(valid_corpus), 1)]
+    if tasks is not None and executor is None:
+        raise ValueError("tasks is the number of tasks of an executor; give one, or omit tasks.")
+    given = [paths] if valid_corpus is None else [paths, valid_corpus]
+    named = [_listed(each) for each in given]
+    shares = [valid] if valid_corpus is None else [0, 1]
+    parts = [Part(read(each), share) for each, share in zip(named, shares, strict=True)]
     reading = [separator, field, on_error]
     progress = progress or (lambda _phase, _done, _total: None)
-    job = _Job(parts, tokenizer, end_token, reading, checked_threads(threads), progress)
+    threads = 1 if executor is not None and threads is None else checked_threads(threads)
+    job = Job(parts, tokenizer, end_token, reading, threads, progress, named)
     out = Path(out)
     _check_target(job, out, overwrite)
     with partial_folder(out) as partial:
         if not _is_publishing(job, partial):
             _check_target(job, out, overwrite)  # again: another process may have finished just now
-            _write_partial(job, partial)
+            if executor is None:
+                _write_partial(job, partial)
+            else:
+                _write_in_tasks(job, partial, executor, tasks)
         _publish(partial, out)
         return open_data(out)
 
 
-def _is_publishing(job: "_Job", partial: Path) -> bool:
+def _is_publishing(job: "Job", partial: Path) -> bool:
     """Return whether an earlier call was killed between the last block and the last rename."""
     with suppress(FileError):  # the usual case: there is no manifest yet
         splits = load_data_manifest(partial).splits
@@ -121,51 +136,11 @@ def _is_publishing(job: "_Job", partial: Path) -> bool:
     return False
 
 
-class _Part(NamedTuple):
-    """A corpus, and the share of its documents for validation."""
-
-    corpus: Corpus
-    valid_share: float
+def _listed(paths: StrPath | Iterable[StrPath]) -> list[StrPath]:
+    return [paths] if isinstance(paths, str | os.PathLike) else list(paths)
 
 
-@dataclass(frozen=True)
-class _Job:
-    """The arguments of a call; `reading` is [separator, field, on_error]."""
-
-    parts: list[_Part]
-    tokenizer: Tokenizer
-    end_token: str
-    reading: list[str]
-    threads: int
-    progress: Progress
-    is_stopped: threading.Event = field(default_factory=threading.Event)
-
-    @cached_property
-    def sources(self) -> list[Source]:
-        """The sources of all parts."""
-        return [source for part in self.parts for source in part.corpus.sources]
-
-    @cached_property
-    def size_bytes(self) -> int:
-        """The size of all sources on disk."""
-        return sum(source.size_bytes for source in self.sources)
-
-    def work(self) -> Work:
-        """Return the parameters that determine the arrays; the number of threads does not."""
-        num_sources = [len(part.corpus.sources) for part in self.parts]
-        splits = [[part.valid_share, len(part.corpus.sources)] for part in self.parts]
-        identity = {
-            "tokenizer": self.tokenizer.fingerprint,
-            "options": [self.end_token, self.reading, splits],
-            "sources": [
-                [str(source.path.absolute()), source.kind, source.stamp()]
-                for source in self.sources
-            ],
-        }
-        return Work(identity, num_sources, self.size_bytes)
-
-
-def _check_target(job: _Job, out: Path, overwrite: bool) -> None:
+def _check_target(job: Job, out: Path, overwrite: bool) -> None:
     if out.exists() and not out.is_dir():
         raise NotADirectoryError(f"{out} is a file; name a folder for the token files")
     for source in job.sources:
@@ -198,12 +173,28 @@ def _check_kind(out: Path) -> None:
 # --- encoding -------------------------------------------------------------------------------------
 
 
-def _write_partial(job: _Job, partial: Path) -> None:
-    """Write the complete files; only the renames are left."""
+def _write_in_tasks(job: Job, partial: Path, executor: Executor, number: int | None) -> None:
+    """Write the complete files in tasks; those of an earlier call that are done stay."""
+    (partial / JOURNAL).unlink(missing_ok=True)  # the arrays of one process are of no use here
+    job.tokenizer.save(partial / TOKENIZER, overwrite=True)  # the workers load it
+    try:
+        tasks = run_all(job, partial, executor, number)
+    except BaseException:
+        if not has_tasks(partial):
+            clear(partial)
+        raise
+    _write_partial(job, partial, lambda arrays: join(job, tasks, arrays))
+
+
+def _write_partial(
+    job: Job, partial: Path, fill: Callable[[PartialArrays], None] | None = None
+) -> None:
+    """Write the complete files; only the renames are left. `fill` appends to the arrays."""
+    fill = fill or functools.partial(_encode_all, job)
     arrays = PartialArrays(partial, job.work(), dtype_of(job.tokenizer.vocab_size))
     try:
         job.tokenizer.save(partial / TOKENIZER, overwrite=True)  # first: it may fail
-        _encode_all(job, arrays)
+        fill(arrays)
         if arrays.state.is_empty:
             names = ", ".join(str(source.path) for source in job.sources)
             raise ValueError(f"There is no document in {names}; check the paths.")
@@ -216,9 +207,9 @@ def _write_partial(job: _Job, partial: Path) -> None:
     _save_manifest(job, arrays.state, partial)
 
 
-def _encode_all(job: _Job, arrays: PartialArrays) -> None:
+def _encode_all(job: Job, arrays: PartialArrays) -> None:
     job.progress("tokenize", arrays.state.read_bytes, job.size_bytes)
-    in_flight: deque[tuple[Future[_EncodedBlock], int]] = deque()
+    in_flight: deque[tuple[Future[EncodedBlock], int]] = deque()
     bytes_in_flight = 0
     bytes_ahead = min(BYTES_AHEAD * (1 + job.threads), MAX_BYTES_AHEAD)
 
@@ -234,7 +225,7 @@ def _encode_all(job: _Job, arrays: PartialArrays) -> None:
         try:
             for part, block in _blocks_from(job, arrays.state):
                 size_bytes = max(1, block.size_bytes)
-                in_flight.append((threads.submit(_encode, job, part, block), size_bytes))
+                in_flight.append((threads.submit(encode_block, job, part, block), size_bytes))
                 bytes_in_flight += size_bytes
                 del block  # a long one would stay in memory while the next one is read
                 write_until(bytes_ahead)
@@ -244,7 +235,7 @@ def _encode_all(job: _Job, arrays: PartialArrays) -> None:
             threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _blocks_from(job: _Job, state: State) -> Iterator[tuple[int, Block]]:
+def _blocks_from(job: Job, state: State) -> Iterator[tuple[int, Block]]:
     for number, part in enumerate(job.parts[state.part :], state.part):
         start = Position(*state.position) if number == state.part else Position(0, 0)
         for block in part.corpus.blocks(start):
@@ -252,55 +243,7 @@ def _blocks_from(job: _Job, state: State) -> Iterator[tuple[int, Block]]:
             del block
 
 
-class _EncodedBlock(NamedTuple):
-    """The tokens of a block: for each split the ids, the end of each document, and the counts."""
-
-    part: int
-    source: int
-    end: Position
-    read_bytes: int
-    skipped: list[str]
-    splits: dict[Split, tuple[Array, Array, Counts]]
-
-
-def _encode(job: _Job, part: int, block: Block) -> _EncodedBlock:
-    found = block.documents()
-
-    def check() -> None:
-        if job.is_stopped.is_set():
-            raise CancelledError
-
-    try:
-        ids, ends = job.tokenizer.encode_documents(
-            found.texts,
-            job.end_token,
-            threads=job.threads if block.size_bytes > LONG_BLOCK_BYTES else 1,
-            check=check,
-        )
-    except ValueError as error:
-        path = job.parts[part].corpus.sources[block.start.source].path
-        hint = "use a tokenizer that has all 256 bytes"
-        raise FileError(path, str(error), hint) from error
-    threshold = round(job.parts[part].valid_share * 2**32)
-    is_valid = text_hashes(found.texts) >> np.uint64(32) < threshold
-    text_bytes = np.fromiter(map(len, found.texts), np.uint64, len(found.texts))
-    lengths = np.diff(ends, prepend=np.uint64(0))
-    # Slices of adjacent documents of one split, beginning with the training split.
-    bounds = np.flatnonzero(np.diff(is_valid, prepend=False))
-    rows = np.split(ids, (ends - lengths)[bounds])
-    splits: dict[Split, tuple[Array, Array, Counts]] = {}
-    for number, split in enumerate(SPLITS):
-        is_here = is_valid == bool(number)
-        own = np.concatenate([ids[:0], *rows[number::2]])
-        counts = Counts(int(is_here.sum()), len(own), int(text_bytes[is_here].sum()))
-        splits[split] = (own, np.cumsum(lengths[is_here], dtype=np.uint64), counts)
-    before = job.parts[:part]
-    source = sum(len(each.corpus.sources) for each in before) + block.start.source
-    read_bytes = sum(each.corpus.size_bytes for each in before) + block.read_bytes
-    return _EncodedBlock(part, source, block.end, read_bytes, found.skipped, splits)
-
-
-def _append(encoded: _EncodedBlock, arrays: PartialArrays) -> None:
+def _append(encoded: EncodedBlock, arrays: PartialArrays) -> None:
     """Write a block and count it."""
     state = arrays.state
     for sentence in encoded.skipped[: max(0, MAX_WARNINGS - state.skipped)]:
@@ -321,7 +264,7 @@ def _append(encoded: _EncodedBlock, arrays: PartialArrays) -> None:
 # --- publishing -----------------------------------------------------------------------------------
 
 
-def _save_manifest(job: _Job, state: State, partial: Path) -> None:
+def _save_manifest(job: Job, state: State, partial: Path) -> None:
     content: dict[str, Any] = {
         "dtype": dtype_of(job.tokenizer.vocab_size),
         "vocab_size": job.tokenizer.vocab_size,
@@ -341,7 +284,7 @@ def _save_manifest(job: _Job, state: State, partial: Path) -> None:
     save_checked(partial / MANIFEST, KIND, content)
 
 
-def _checksums(job: _Job, folder: Path) -> dict[str, Any]:
+def _checksums(job: Job, folder: Path) -> dict[str, Any]:
     """Return the size of each file and the SHA-256 of each of its blocks."""
     sizes = {name: (folder / name).stat().st_size for name in FILES}
     found: dict[str, Any] = {name: {"size_bytes": sizes[name], "sha256": []} for name in FILES}

@@ -10,20 +10,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tilth.errors import import_extra
+from tilth.executors import Resources
+from tilth.executors import submit as submit_jobs
 from tilth.lab.search.search import JOBS, Search
 from tilth.schema import check_int
 
 Cluster = Literal["slurm", "local"]
-
-
-@dataclass(frozen=True)
-class Resources:
-    """The resources of each job; None leaves one to the cluster."""
-
-    seconds: float = 4 * 3600.0
-    partition: str | None = None
-    gpus: int | None = None
-    cpus: int | None = None
 
 
 @dataclass(frozen=True)
@@ -48,22 +40,4 @@ def submit(search: Search, cluster: Cluster, number: int, resources: Resources) 
     """Submit a search as several jobs, and return submitit's job objects."""
     search.check_folder()
     check_int("jobs", number)
-    submitit = import_extra("submitit", "A cluster")
-    try:
-        executor = submitit.AutoExecutor(folder=search.folder / JOBS, cluster=cluster)
-    except RuntimeError:  # its word for a missing srun
-        raise ValueError(
-            "Slurm is not available (no srun); run it on a login node, or give --cluster local."
-        ) from None
-    executor.update_parameters(
-        name="tilth",
-        timeout_min=max(1, round(resources.seconds / 60)),
-        gpus_per_node=resources.gpus,
-        cpus_per_task=resources.cpus,
-        slurm_partition=resources.partition,
-    )
-    try:
-        with executor.batch():
-            return [executor.submit(Worker(search)) for _ in range(number)]
-    except RuntimeError as error:  # of submitit, with sbatch's message
-        raise ValueError(f"the cluster rejected the jobs ({str(error).strip()}).") from None
+    return submit_jobs(search.folder / JOBS, cluster, [Worker(search)] * number, resources)

@@ -135,7 +135,7 @@ def _counted(
 ) -> Trainer:
     """Return a trainer that has counted the pieces of a corpus."""
     special_tokens, pattern = list(settings.special_tokens), settings.pattern
-    files, others = _plain_and_others(
+    files, others = plain_and_others(
         paths, need_corpus=separator is not None and separator not in special_tokens
     )
     separator = SEPARATOR if separator is None else separator
@@ -225,7 +225,7 @@ def _checked_merges(vocab_size: int, settings: Counting) -> int:
     return vocab_size - least
 
 
-def _plain_and_others(paths: Paths, need_corpus: bool) -> tuple[list[Path], list[Path]]:
+def plain_and_others(paths: Paths, need_corpus: bool) -> tuple[list[Path], list[Path]]:
     """Separate files and pipes of plain text, which the core reads, from all other paths."""
     if isinstance(paths, str | os.PathLike):
         paths = [paths]

@@ -26,7 +26,10 @@ from tilth.runs.metrics import Evaluation
 from tilth.runs.run import Run
 from tilth.runs.state import load_model
 from tilth.tokenizer import Tokenizer
+from tilth.training.distributed import Ranks
 from tilth.training.machine import machine_settings, resolve_device
+
+ONE_RANK = Ranks()
 
 
 @torch.no_grad()
@@ -39,31 +42,41 @@ def evaluate(
     batch_size: int = 32,
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
     progress: Progress | None = None,
+    ranks: Ranks = ONE_RANK,
 ) -> Evaluation:
-    """Evaluate a model on `tokens`, or on the first `max_tokens` predictions of them."""
+    """Evaluate a model on `tokens`, or on the first `max_tokens` predictions of them.
+
+    With `ranks`, each evaluates a share; all get the same result, which one process gets too.
+    """
     predicted = len(np.asarray(tokens)) - 1
     if max_tokens:
         predicted = min(predicted, max_tokens)
     if predicted < 1:
         raise ValueError("there is nothing to evaluate on; give at least two tokens.")
     lengths = _token_lengths(tokenizer)
-    total, text_bytes, done = 0.0, 0, 0
+    done = 0
+    found: list[tuple[float, int]] = []  # the summed loss and the bytes of each batch
     was_training = model.training
     model.eval()
     try:
         guarded = GuardedTokens(tokens, min(len(lengths), len(model.head_weight)))
-        for rows in _windows(guarded, predicted, model.config.context_length, batch_size):
+        windows = _windows(guarded, predicted, model.config.context_length, batch_size)
+        for number, rows in enumerate(windows):
+            if number % ranks.size != ranks.rank:
+                found.append((0.0, 0))
+                continue
             ids = torch.from_numpy(rows.astype(np.int64)).to(model.head_weight.device)
             x, y = ids[:, :-1], ids[:, 1:]
             with autocast():
                 loss = chunked_cross_entropy(model.hidden(x), model.head_weight, y).item()
-            total += loss * y.numel()
-            text_bytes += int(lengths[rows[:, 1:]].sum())
+            found.append((loss * y.numel(), int(lengths[rows[:, 1:]].sum())))
             done += y.numel()
             if progress is not None:
                 progress("evaluate", done, predicted)
     finally:
         model.train(was_training)
+    losses, sizes = ranks.total(torch.tensor(found, dtype=torch.float64)).T.tolist()
+    total, text_bytes = sum(losses), int(sum(sizes))
     mean = total / predicted
     bits_per_byte = total / math.log(2) / text_bytes if text_bytes else math.inf
     return Evaluation(mean, perplexity(mean), bits_per_byte, predicted)

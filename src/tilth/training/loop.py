@@ -22,6 +22,8 @@ from functools import partial
 from pathlib import Path
 from weakref import WeakSet
 
+import torch
+
 from tilth.config.training import ResolvedConfig, TrainingConfig
 from tilth.data import Data, open_data
 from tilth.files import FileError, StrPath, refuse_link
@@ -29,11 +31,12 @@ from tilth.formats.model_files import ModelFiles
 from tilth.runs.atomic_folders import remove_leftovers
 from tilth.runs.checkpoints import CHECKPOINTS, LEFTOVER, Checkpoint, CheckpointState
 from tilth.runs.metrics import METRICS, SAMPLES, Log, StepRecord
-from tilth.runs.run import Run, check_new_folder, create_run, open_run
+from tilth.runs.run import CONFIG, Run, check_new_folder, create_run, open_run, versions
 from tilth.runs.state import CheckpointWriter
 from tilth.training.deadline import Deadline
+from tilth.training.distributed import Ranks, open_ranks
 from tilth.training.initializing import read_initial
-from tilth.training.machine import machine_settings
+from tilth.training.machine import machine_settings, resolve_device, resolve_dtype
 from tilth.training.planning import Plan, check_compiler, plan
 from tilth.training.preflight import check_machine, check_new_run, open_same_data
 from tilth.training.session import Session
@@ -52,6 +55,7 @@ class PreparedRun:
     config: ResolvedConfig
     data: Data
     make_run: Callable[[], Run]  # creates the run directory, or updates its config
+    folder: Path
     plan: Plan | None = None
     initial: ModelFiles | None = None  # the weights of a new run; default random
     deadline: Deadline | None = None  # of a new run with a time budget
@@ -104,6 +108,9 @@ def prepare(
     """
     began = time.monotonic()
     folder = Path(out)
+    ranks = open_ranks()
+    if ranks.restarts and (folder / CONFIG).exists():  # torchrun repeats its command
+        return prepare_resume(folder, data=None if data is None else data.folder)
     check_new_folder(folder)
     data = open_data(config.data) if data is None else data
     tokenizer = data.tokenizer()
@@ -111,7 +118,9 @@ def prepare(
     # A plan takes seconds, compiling a minute.
     check_new_run(config, data, tokenizer, folder, may_pad=init is not None)
     planned = None
-    if measure or None in (config.steps, *astuple(config.machine)):
+    if ranks.size > 1:
+        resolved = _resolved_for_ranks(config)
+    elif measure or None in (config.steps, *astuple(config.machine)):
         planned = plan(config, data)
         resolved = planned.config
     else:
@@ -123,6 +132,7 @@ def prepare(
                 log.warning("%s It trains uncompiled.", error)
                 resolved = replace(resolved, machine=replace(resolved.machine, compile=False))
     resolved = replace(resolved, data=str(data.folder.resolve()))
+    _check_ranks(ranks, resolved, data)
     # Absolute: the working directory may change before the first step.
     make_run = partial(
         create_run,
@@ -136,7 +146,32 @@ def prepare(
     deadline = None
     if config.steps is None and config.budget_seconds is not None:
         deadline = Deadline(began + config.budget_seconds, resolved)
-    return PreparedRun(resolved, data, make_run, planned, initial, deadline)
+    return PreparedRun(resolved, data, make_run, folder.absolute(), planned, initial, deadline)
+
+
+def _resolved_for_ranks(config: TrainingConfig) -> ResolvedConfig:
+    """Resolve a config without measurements, which would differ between the ranks."""
+    if config.steps is None:
+        raise ValueError(
+            "a time budget is measured in one process, and torchrun started several; give the "
+            "number of steps (--steps)."
+        )
+    device = resolve_device(config.machine.device)
+    return config.resolve(
+        device=device,
+        dtype=resolve_dtype(config.machine.dtype, device),
+        compile=False,
+        threads=config.machine.threads or torch.get_num_threads(),
+    )
+
+
+def _check_ranks(ranks: Ranks, config: ResolvedConfig, data: Data) -> None:
+    """Raise ValueError unless the batch fits the ranks, and all have the same data and config."""
+    ranks.rows_of(config)
+    fingerprints = {"data": data.fingerprint, "tokenizer": data.tokenizer_fingerprint}
+    names = {f"the {name} with the fingerprint": value for name, value in fingerprints.items()}
+    packages = {f"the version of {name}": value for name, value in versions().items()}
+    ranks.check_same(config, {**names, **packages})
 
 
 def prepare_resume(folder: StrPath, *, data: StrPath | None = None) -> PreparedRun:
@@ -179,7 +214,9 @@ def _prepare_existing(run: Run, config: ResolvedConfig, data: StrPath | None) ->
         with run.locked():
             return run.save_config(config)
 
-    return PreparedRun(config, open_same_data(run, data), update_run)
+    opened = open_same_data(run, data)
+    _check_ranks(open_ranks(), config, opened)
+    return PreparedRun(config, opened, update_run, run.folder.absolute())
 
 
 def _config_to_resume(run: Run) -> ResolvedConfig:
@@ -223,44 +260,45 @@ def _close_sessions() -> None:
 
 
 def _steps(prepared: PreparedRun) -> Steps:
-    process = os.getpid()
-    run = prepared.make_run()
+    process, ranks = os.getpid(), open_ranks()
+    run = prepared.make_run() if ranks.is_first else None
+    ranks.wait()
+    run = run or open_run(prepared.folder)
     run = replace(run, folder=run.folder.absolute())  # the working directory may change
     config = run.config
     with ExitStack() as stack:
-        stack.enter_context(run.locked())
-        remove_leftovers(run.folder / CHECKPOINTS, LEFTOVER)
+        if ranks.is_first:
+            stack.enter_context(run.locked())
+            remove_leftovers(run.folder / CHECKPOINTS, LEFTOVER)
         device = stack.enter_context(machine_settings(config.machine))
-        session = Session(run, prepared.data, device, prepared.initial)
-        metrics, samples = (
-            stack.enter_context(Log(run.folder / name, last_step=session.step))
-            for name in (METRICS, SAMPLES)
-        )
-        sinks = stack.enter_context(open_sinks(run, first_step=session.step + 1))
+        session = Session(run, prepared.data, device, prepared.initial, ranks)
+        ranks.check_same_step(session.step)
+        records = _Records(run, session, stack) if ranks.is_first else None
         writer = stack.enter_context(CheckpointWriter(run.folder, config.watch.keep_checkpoints))
         if session.step == 0 and prepared.initial is not None:
             # A run that is stopped before its first checkpoint must not resume from other weights.
             session.save(writer, None)
             writer.wait()
-        batches = make_batches(config, prepared.data, device)
+        batches = make_batches(config, prepared.data, device, ranks.rank, ranks.size)
 
         def save(record: StepRecord) -> None:
-            metrics.sync()  # first: a checkpoint is never ahead of the logs
-            samples.sync()
+            if records is not None:
+                records.sync()  # first: a checkpoint is never ahead of the logs
             session.save(writer, record.evaluation)
 
         deadline = prepared.deadline
         for x, y in batches.read(session.step, None if deadline else config.steps):
             record = session.take_step(x, y)
-            metrics.append(record.to_dict())
+            if records is not None:
+                records.append(record)
             session.check(writer)
-            if record.sample is not None:
-                text = {"text": record.sample}
-                samples.append({"step": record.step, **session.sampling, **text})
+            if records is not None:
+                records.append_sample(record)
             if record.saved:
                 save(record)
             writer.check()
-            sinks.write(record)
+            if records is not None:
+                records.sinks.write(record)
             if deadline is not None and deadline.see(record):
                 session.run = session.run.save_config(deadline.config)
                 session.config = session.run.config
@@ -278,3 +316,30 @@ def _steps(prepared: PreparedRun) -> Steps:
                 raise
             if record.step == session.config.steps:
                 return
+
+
+class _Records:
+    """The logs and the sinks of a run."""
+
+    def __init__(self, run: Run, session: Session, stack: ExitStack) -> None:
+        self.session = session
+        self.metrics, self.samples = (
+            stack.enter_context(Log(run.folder / name, last_step=session.step))
+            for name in (METRICS, SAMPLES)
+        )
+        self.sinks = stack.enter_context(open_sinks(run, first_step=session.step + 1))
+
+    def append(self, record: StepRecord) -> None:
+        """Append a step to the metrics."""
+        self.metrics.append(record.to_dict())
+
+    def append_sample(self, record: StepRecord) -> None:
+        """Append the sample of a step, if there is one."""
+        if record.sample is not None:
+            text = {"text": record.sample}
+            self.samples.append({"step": record.step, **self.session.sampling, **text})
+
+    def sync(self) -> None:
+        """Write both logs to the disk."""
+        self.metrics.sync()
+        self.samples.sync()

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,8 @@ from tilth.runs.metrics import Evaluation, StepRecord, finite_or_none
 from tilth.runs.run import Run, check_same_config, versions
 from tilth.runs.state import CheckpointWriter, load_state, random_state, set_random_state
 from tilth.schema import read
-from tilth.training.evaluation import evaluate
+from tilth.training.distributed import Gradients, Ranks, averaged_gradients, exact_gradients
+from tilth.training.evaluation import ONE_RANK, evaluate
 from tilth.training.guards import DivergedError, Guard
 from tilth.training.machine import measured_peak
 from tilth.training.norms import measure_norms
@@ -51,9 +53,15 @@ class Session:
     """The model, its optimizer and all other state that the next step depends on."""
 
     def __init__(
-        self, run: Run, data: Data, device: torch.device, initial: ModelFiles | None = None
+        self,
+        run: Run,
+        data: Data,
+        device: torch.device,
+        initial: ModelFiles | None = None,
+        ranks: Ranks = ONE_RANK,
     ) -> None:
         config = self.config = run.config
+        self.ranks = ranks
         self._initial = initial
         self.run, self.device = run, device
         self.valid, self.tokenizer = data.valid, run.tokenizer()
@@ -63,6 +71,15 @@ class Session:
         if config.machine.compile:
             machine = config.machine
             self.loss_of = compiled(self.loss_of, machine.device, machine.compile_mode)
+        rows = min(config.microbatch_size, ranks.rows_of(config))
+        parts = (ranks, self.model, self.loss_of, rows, self.scaler)
+        self.gradients: Gradients = partial(
+            accumulate_gradients, self.loss_of, microbatch_size=rows, scaler=self.scaler
+        )
+        if config.parallel.exact:
+            self.gradients = exact_gradients(*parts)
+        elif ranks.size > 1:
+            self.gradients = averaged_gradients(*parts)
         self.peak_flops = measured_peak(device, config.machine.dtype)
         self.recent_seconds: deque[float] = deque(maxlen=SPEED_STEPS)
         self.began = time.monotonic() - self.seconds_before
@@ -124,9 +141,9 @@ class Session:
         self.step += 1
         then = time.perf_counter()
         lr = learning_rate(self.step, config)
-        mean_loss = accumulate_gradients(self.loss_of, x, y, config.microbatch_size, self.scaler)
+        mean_loss = self.gradients(x, y)
         norms = None
-        if self._is_due(watch.norms_every):
+        if self._is_due(watch.norms_every) and self.ranks.is_first:
             norms = measure_norms(self.model, x[:1], self.scaler.get_scale())
         max_norm = config.optimizer.max_grad_norm
         norm = update(self.optimizer, mean_loss, lr, max_norm, self.scaler)
@@ -145,6 +162,7 @@ class Session:
         if self.problem:
             is_saved, evaluation = False, None
         is_sampled = self._is_due(watch.sample_every) or (is_last and watch.sample_every > 0)
+        is_sampled = is_sampled and self.ranks.is_first
         speed = config.tokens_per_step * len(self.recent_seconds) / sum(self.recent_seconds)
         flops_per_token = training_flops(config.model) / config.model.context_length
         return StepRecord(
@@ -176,6 +194,7 @@ class Session:
             max_tokens=self.config.watch.evaluation_tokens,
             batch_size=self.config.microbatch_size,
             autocast=autocast_of(self.config.machine),
+            ranks=self.ranks,
         )
         self._look_for_problems(found.loss)
         return found
@@ -216,6 +235,8 @@ class Session:
         """Save a checkpoint, unless the weights or the validation loss are not finite."""
         self._look_for_problems()
         self.check(writer)
+        if not self.ranks.is_first:
+            return
         content = {
             "tokens": self.step * self.config.tokens_per_step,
             "seconds": time.monotonic() - self.began,

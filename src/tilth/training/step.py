@@ -34,12 +34,24 @@ if TYPE_CHECKING:
     LossOf = Callable[[Int[Tensor, "rows context"], Int[Tensor, "rows context"]], Float[Tensor, ""]]
 
 
-def make_batches(config: TrainingConfig, data: Data, device: torch.device | str) -> Batches:
-    """Return the batches of a run, on its device."""
-    sizes = config.batch_size, config.model.context_length
-    vocab_size = config.model.vocab_size
+def make_batches(
+    config: TrainingConfig,
+    data: Data,
+    device: torch.device | str,
+    rank: int = 0,
+    world_size: int = 1,
+) -> Batches:
+    """Return the batches of a run, on its device; of them, the rows of one rank."""
     return Batches(
-        data.train, *sizes, config.seed, config.order, device=device, vocab_size=vocab_size
+        data.train,
+        config.batch_size,
+        config.model.context_length,
+        config.seed,
+        config.order,
+        rank=rank,
+        world_size=world_size,
+        device=device,
+        vocab_size=config.model.vocab_size,
     )
 
 

@@ -1,0 +1,213 @@
+"""Count the pieces of a corpus in tasks, on several processes or machines that share the folders.
+
+A task counts some files, or a part of one, and writes a file of counts by an atomic rename. Its
+name is a checksum of what determines it, so a task may run again, or twice at once, and a task that
+is done is not run again. The sum of all files is the file of `count_pieces` of the whole corpus,
+byte for byte.
+
+Plain text that is split at special tokens only is not cut: there a task has whole files.
+"""
+
+import logging
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tilth.corpus import Corpus, Position
+from tilth.corpus.cutting import cut, size_bytes
+from tilth.corpus.listing import list_sources
+from tilth.corpus.readers import BEGINNING
+from tilth.executors import Executor, run_tasks
+from tilth.files import FileError, Progress, StrPath, check_target, checksum_of, refuse_link
+from tilth.schema import check_int
+from tilth.tokenizer.counts import Counting, merge_counts
+from tilth.tokenizer.patterns import Pattern
+from tilth.tokenizer.training import MAX_WARNINGS, SEPARATOR, count_pieces, plain_and_others
+
+TASK_BYTES = 1 << 30  # of the corpus, by default
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The arguments of a call that all tasks share."""
+
+    folder: Path
+    settings: Counting
+    separator: str | None
+    field: str
+    on_error: str
+    threads: int
+    others: tuple[str, ...]  # the paths of the corpus that is cut
+
+
+@dataclass(frozen=True)
+class Task:
+    """Files of plain text, or a part of the other files, to count."""
+
+    options: Options
+    identity: str
+    size_bytes: int
+    files: tuple[str, ...] = ()
+    start: Position = BEGINNING
+    stop: Position = BEGINNING
+
+    @property
+    def path(self) -> Path:
+        """The file of counts."""
+        return self.options.folder / f"{self.identity}.counts"
+
+
+def count_in_tasks(
+    paths: StrPath | Iterable[StrPath],
+    out: StrPath,
+    special_tokens: Sequence[str] | None = None,
+    *,
+    executor: Executor,
+    tasks: int | None = None,
+    pattern: Pattern = "gpt2",
+    separator: str | None = None,
+    field: str = "text",
+    on_error: str = "stop",
+    threads: int = 1,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> tuple[int, int]:
+    """Count the pieces of a corpus in tasks; write their sum to the file `out`.
+
+    Arguments and file are those of `count_pieces` and `PieceCounts.save`; returns the number of
+    distinct pieces and of all. The folder `.NAME.tasks` beside the file `out` has the counts of
+    finished tasks, until all are done: the same call runs the tasks that are missing. `progress` is
+    called in the phases "count" and "read" (bytes).
+    """
+    out = Path(out)
+    check_target(out, overwrite=overwrite)
+    settings = Counting.of(pattern, special_tokens or ())
+    folder = out.absolute().with_name(f".{out.name}.tasks")
+    refuse_link(folder)
+    options = Options(folder, settings, separator, field, on_error, threads, ())
+    cut_tasks = _tasks_of(options, paths, executor, tasks)
+    folder.mkdir(parents=True, exist_ok=True)
+    missing = [task for task in cut_tasks if not task.path.exists()]
+    total = sum(task.size_bytes for task in cut_tasks)
+    done = total - sum(task.size_bytes for task in missing)
+    tell = progress or (lambda _phase, _done, _total: None)
+    tell("count", done, total)
+    for index in run_tasks(count_task, missing, executor, folder / "jobs"):
+        done += missing[index].size_bytes
+        tell("count", done, total)
+    files = [task.path for task in cut_tasks]
+    try:
+        counts = merge_counts(files, out, overwrite=overwrite, progress=progress)
+    except FileError as error:
+        if error.path in files:  # the next call counts it again
+            Path(error.path).unlink(missing_ok=True)
+        raise
+    for file in files:
+        file.unlink(missing_ok=True)
+    shutil.rmtree(folder / "jobs", ignore_errors=True)
+    if not any(folder.iterdir()):
+        folder.rmdir()
+    return counts
+
+
+def _tasks_of(
+    options: Options,
+    paths: StrPath | Iterable[StrPath],
+    executor: Executor,
+    number: int | None,
+) -> list[Task]:
+    special_tokens = options.settings.special_tokens
+    files, others = plain_and_others(
+        paths,
+        need_corpus=options.separator is not None and options.separator not in special_tokens,
+    )
+    options = _with_others(options, others)
+    sources = [source for file in files for source in list_sources(file)]
+    corpus = _corpus(options) if others else None
+    plain_bytes = sum(source.size_bytes for source in sources)
+    total = plain_bytes + (corpus.size_bytes if corpus else 0)
+    if number is None:
+        number = max(-(-total // TASK_BYTES), executor.num_workers)
+    check_int("tasks", number)
+    tasks: dict[str, Task] = {}
+
+    def add(files: list[str], start: Position, stop: Position, stamps: list[object]) -> None:
+        size = sum(Path(file).stat().st_size for file in files)
+        if corpus is not None and stop > start:
+            size = size_bytes(corpus, (start, stop))
+        # Equal files are counted as often as they are given.
+        identity = checksum_of(
+            {
+                "header": options.settings.header().decode(),
+                "reading": [options.separator, options.field, options.on_error],
+                "stamps": stamps,
+                "part": [len(tasks), start, stop],
+            }
+        )
+        tasks[identity] = Task(options, identity, size, tuple(files), start, stop)
+
+    group: list[str] = []
+    stamps: list[object] = []
+    group_bytes = 0
+    for source in sources:
+        group.append(str(source.path.absolute()))
+        stamps.append([group[-1], source.stamp()])
+        group_bytes += source.size_bytes
+        if group_bytes * number >= total or source is sources[-1]:
+            add(group, BEGINNING, BEGINNING, stamps)
+            group, stamps, group_bytes = [], [], 0
+    if corpus is not None:
+        share = round(number * corpus.size_bytes / max(1, total))
+        stamps = [[str(each.path.absolute()), each.stamp()] for each in corpus.sources]
+        for start, stop in cut(corpus, max(1, share)):
+            add([], start, stop, stamps)
+    return [*tasks.values()]
+
+
+def _with_others(options: Options, others: Sequence[Path]) -> Options:
+    paths = tuple(str(path.absolute()) for path in others)
+    return Options(**{**vars(options), "others": paths})
+
+
+@lru_cache(maxsize=1)
+def _corpus(options: Options) -> Corpus:
+    separator = SEPARATOR if options.separator is None else options.separator
+    return Corpus(
+        options.others, separator=separator, field=options.field, on_error=options.on_error
+    )
+
+
+def _texts(corpus: Corpus, start: Position, stop: Position) -> Iterator[bytes]:
+    skipped = 0
+    for block in corpus.blocks(start, stop):
+        found = block.documents()
+        for sentence in found.skipped[: max(0, MAX_WARNINGS - skipped)]:
+            log.warning("Skipped: %s.", sentence)
+        skipped += len(found.skipped)
+        yield from found.texts
+
+
+def count_task(task: Task) -> None:
+    """Run a task, unless it is done: write its file of counts."""
+    options = task.options
+    if task.path.exists():
+        return
+    settings = options.settings
+    # Blocks have bytes, which count as the text that they encode.
+    texts: Any = None if task.files else _texts(_corpus(options), task.start, task.stop)
+    counts = count_pieces(
+        task.files or None,
+        settings.special_tokens,
+        texts=texts,
+        pattern=settings.pattern,
+        threads=options.threads,
+    )
+    if counts.settings != settings:
+        problem = f"was counted with Unicode {counts.settings.unicode} by a worker"
+        raise FileError(task.path, problem, "install the same tilth on all machines")
+    counts.save(task.path, overwrite=True)

@@ -1,0 +1,285 @@
+"""Training in several processes of `torchrun`: their group, and the gradients of a global batch.
+
+Every rank has the whole model, and takes its rows of the global batch. By default, torch's
+DistributedDataParallel averages the gradients while they are computed. With `parallel.exact`, the
+gradients of fixed microbatches are added in the order of the batch, from rank to rank: any number
+of ranks, also one, has the same bits.
+
+    torchrun --nproc-per-node 2 -m tilth train tiny --data data/stories --out runs/first --steps 100
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn import Module
+from torch.nn.parallel import DistributedDataParallel
+
+from tilth.accounting import count_parameters, training_memory
+from tilth.accounting.parallel import gradient_traffic
+from tilth.config.training import ResolvedConfig, TrainingConfig
+from tilth.formatting import format_bytes
+from tilth.schema import flat
+
+if TYPE_CHECKING:
+    from tilth.training.step import LossOf
+
+# A rank waits this long for the others, which may write a sample or open a corpus meanwhile.
+TIMEOUT = timedelta(minutes=10)
+LOST = (
+    "another process of this training ended or cannot be reached; its own message says why. "
+    "Resume the run, or let torchrun restart it (--max-restarts): it continues from the last "
+    "checkpoint."
+)
+
+
+class LostRankError(OSError):
+    """Another rank does not answer."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The processes of a training, and which of them runs here; by default, there is one."""
+
+    rank: int = 0
+    size: int = 1
+    restarts: int = 0
+    """How often torchrun has restarted the processes."""
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this rank writes the files and the messages of the run."""
+        return self.rank == 0
+
+    def wait(self) -> None:
+        """Wait for all ranks."""
+        self.total(torch.zeros(1))
+
+    def any(self, value: bool) -> bool:
+        """Return whether the value is true on one of the ranks."""
+        if self.size == 1:
+            return value
+        return bool(self.total(torch.tensor([float(value)])).item())
+
+    def total(self, tensor: Tensor) -> Tensor:
+        """Return the sum of a tensor over all ranks; the same bits on every rank."""
+        if self.size > 1:
+            with lost_ranks_explained():
+                dist.all_reduce(tensor)
+        return tensor
+
+    def gathered(self, value: Any) -> list[Any]:  # noqa: ANN401, of JSON
+        """Return the values of all ranks, which JSON can express."""
+        if self.size == 1:
+            return [value]
+        data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+        sizes = torch.zeros(self.size, dtype=torch.int64)
+        sizes[self.rank] = len(data)
+        self.total(sizes)
+        table = torch.zeros(self.size, int(sizes.max()), dtype=torch.uint8)
+        table[self.rank, : len(data)] = data
+        self.total(table)
+        rows = zip(table, sizes.tolist(), strict=True)
+        return [json.loads(row[:size].numpy().tobytes()) for row, size in rows]
+
+    def rows_of(self, config: TrainingConfig) -> int:
+        """Return the rows of a batch that each rank takes; raise ValueError if they do not fit."""
+        rows, rest = divmod(config.batch_size, self.size)
+        if rest:
+            raise ValueError(
+                f"batch_size {config.batch_size} cannot be divided among {self.size} processes; "
+                f"make it a multiple of {self.size}."
+            )
+        microbatch = config.microbatch_size or config.batch_size
+        if config.parallel.exact and rows % microbatch:
+            raise ValueError(
+                f"parallel.exact adds the gradients of whole microbatches: microbatch_size is "
+                f"{microbatch}, and each of {self.size} ranks takes {rows} sequences; choose a "
+                f"microbatch_size that divides {rows}, and keep it for any number of ranks."
+            )
+        return rows
+
+    def summary(self, config: ResolvedConfig) -> str:
+        """Return one line on the memory of each rank and on what it sends in a step."""
+        rows = self.rows_of(config)
+        memory = training_memory(
+            config.model,
+            min(config.microbatch_size, rows),
+            config.optimizer.name,
+            config.machine.dtype,
+            num_microbatches=-(-rows // config.microbatch_size),
+            device=torch.device(config.machine.device).type,
+        )
+        traffic = gradient_traffic(config.model, self.size, exact=config.parallel.exact)
+        # DDP holds the gradients once more, in buckets; exactly, the gradients of microbatches.
+        copies = rows // config.microbatch_size + 1 if config.parallel.exact else 1
+        copied = 4 * copies * count_parameters(config.model).total
+        how = "exact sums in order" if config.parallel.exact else "DDP"
+        return (
+            f"ranks    {self.size}, {how}: each has {rows} of {config.batch_size} sequences and "
+            f"{format_bytes(memory.peak_bytes + copied)} of tensors, and sends "
+            f"{format_bytes(traffic)} a step"
+        )
+
+    def check_same(self, config: TrainingConfig, others: Mapping[str, str]) -> None:
+        """Raise ValueError unless all ranks have the same config and the same `others`.
+
+        Their data folders may have different paths.
+        """
+        if self.size == 1:
+            return
+        values = {**flat(config.to_dict()), **others}
+        values.pop("data", None)
+        first, *rest = self.gathered({name: repr(value) for name, value in values.items()})
+        for rank, own in enumerate(rest, 1):
+            for name in sorted(first.keys() | own.keys()):
+                if own.get(name) != first.get(name):
+                    raise ValueError(
+                        f"rank {rank} has {name} {own.get(name)}, and rank 0 has "
+                        f"{first.get(name)}; start all ranks with the same data, config and "
+                        "packages."
+                    )
+
+    def check_same_step(self, step: int) -> None:
+        """Raise ValueError unless all ranks start from the same step."""
+        steps = self.gathered(step)
+        if len(set(steps)) > 1:
+            raise ValueError(
+                f"the ranks found checkpoints of different steps ({steps}); share the folder of "
+                "the run between all machines."
+            )
+
+
+@functools.cache
+def open_ranks() -> Ranks:
+    """Join the other processes if torchrun started this one; the group lives as long as it."""
+    if not dist.is_torchelastic_launched() or int(os.environ["WORLD_SIZE"]) == 1:
+        return Ranks(restarts=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")))
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    with lost_ranks_explained():
+        dist.init_process_group(backend, timeout=TIMEOUT)
+    atexit.register(dist.destroy_process_group)
+    ranks = Ranks(
+        dist.get_rank(), dist.get_world_size(), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    )
+    if not ranks.is_first:  # one rank narrates
+        logging.getLogger("tilth").setLevel(logging.ERROR)
+    return ranks
+
+
+@contextmanager
+def lost_ranks_explained() -> Iterator[None]:
+    """Turn an error of torch.distributed into one sentence."""
+    try:
+        yield
+    except RuntimeError as error:
+        words = ("gloo", "Connection", "connection", "NCCL", "timed out", "Timed out")
+        if isinstance(error, dist.DistError) or any(word in str(error) for word in words):
+            raise LostRankError(LOST) from error
+        raise
+
+
+# --- gradients ------------------------------------------------------------------------------------
+
+Gradients = Callable[[Tensor, Tensor], Tensor]
+"""Set the gradients of the global batch from this rank's rows; return the mean loss."""
+
+
+class _Loss(Module):
+    """A model and its loss as one module, for DistributedDataParallel."""
+
+    def __init__(self, model: Module, loss_of: LossOf) -> None:
+        super().__init__()
+        self.model, self.loss_of = model, loss_of
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.loss_of(x, y)
+
+
+def averaged_gradients(
+    ranks: Ranks,
+    model: Module,
+    loss_of: LossOf,
+    microbatch_size: int,
+    scaler: torch.amp.GradScaler,
+) -> Gradients:
+    """Return the gradients by DDP: averaged once for each batch, while they are computed."""
+    with lost_ranks_explained():
+        parallel = DistributedDataParallel(_Loss(model, loss_of), forward_sync_buffers=False)
+
+    def gradients(x: Tensor, y: Tensor) -> Tensor:
+        total = torch.zeros((), device=x.device)
+        with lost_ranks_explained():
+            for first in range(0, len(x), microbatch_size):
+                rows = slice(first, first + microbatch_size)
+                is_last = first + microbatch_size >= len(x)
+                with nullcontext() if is_last else parallel.no_sync():
+                    loss = parallel(x[rows], y[rows]) * (len(x[rows]) / len(x))
+                    scaler.scale(loss).backward()
+                total = total + loss.detach()
+        return ranks.total(total) / ranks.size
+
+    return gradients
+
+
+def exact_gradients(
+    ranks: Ranks,
+    model: Module,
+    loss_of: LossOf,
+    microbatch_size: int,
+    scaler: torch.amp.GradScaler,
+) -> Gradients:
+    """Return the gradients as sums of those of all microbatches, in the order of the batch.
+
+    A rank holds the gradients of all its microbatches, until it has the sum of the ranks before it.
+    """
+    parameters = list(model.parameters())
+    sizes = [parameter.numel() for parameter in parameters]
+
+    def of_microbatch(x: Tensor, y: Tensor, weight: float) -> Tensor:
+        for parameter in parameters:
+            parameter.grad = None
+        loss = loss_of(x, y) * weight
+        scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        found = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        return torch.cat([loss.detach().reshape(1), *(each.reshape(-1) for each in found)])
+
+    def gradients(x: Tensor, y: Tensor) -> Tensor:
+        weight = microbatch_size / (len(x) * ranks.size)
+        starts = range(0, len(x), microbatch_size)
+        cut = (slice(first, first + microbatch_size) for first in starts)
+        parts: Iterator[Tensor] = (of_microbatch(x[rows], y[rows], weight) for rows in cut)
+        if ranks.is_first:
+            total = next(parts)
+        else:  # the gradients first: all ranks compute them at the same time
+            parts = iter([*parts])
+            total = torch.empty(1 + sum(sizes), device=x.device)
+            with lost_ranks_explained():
+                dist.recv(total, ranks.rank - 1)
+        for part in parts:
+            total += part
+        if ranks.size > 1:
+            with lost_ranks_explained():
+                if ranks.rank < ranks.size - 1:
+                    dist.send(total, ranks.rank + 1)
+                dist.broadcast(total, ranks.size - 1)
+        loss: Tensor = total[0]
+        for parameter, gradient in zip(parameters, total[1:].split_with_sizes(sizes), strict=True):
+            parameter.grad = gradient.view_as(parameter)
+        return loss
+
+    return gradients

@@ -1,0 +1,94 @@
+"""Counting in tasks: the bytes of one process, and the same tokenizer."""
+
+import json
+
+import pytest
+
+from tilth.executors import Executor
+from tilth.files import FileError
+from tilth.tokenizer import count_pieces, train_tokenizer
+from tilth.tokenizer import tasks as counting
+from tilth.tokenizer.tasks import count_in_tasks
+
+END = "<|endoftext|>"
+STORIES = [f"Story {n}: the cat, naïve 🌱 and the hat. " * (n % 5 + 1) for n in range(200)]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    for number in range(5):
+        (folder / f"{number}.txt").write_text(END.join(STORIES[number::5]))
+    lines = "".join(json.dumps({"text": story}) + "\n" for story in STORIES)
+    (folder / "b.jsonl").write_text(lines)
+    (folder / "books").mkdir()
+    for number, story in enumerate(STORIES[:30]):
+        (folder / "books" / f"{number:03}.txt").write_bytes(story.encode())
+    names = [*(f"{number}.txt" for number in range(5)), "0.txt", "b.jsonl", "books"]
+    return [folder / name for name in names]
+
+
+@pytest.fixture
+def in_order(monkeypatch):
+    """Run tasks in this process, in an order of our choice."""
+
+    def install(order):
+        def run(function, arguments, _executor, _folder):
+            for index in order([*range(len(arguments))]):
+                function(arguments[index])
+                yield index
+
+        monkeypatch.setattr(counting, "run_tasks", run)
+
+    return install
+
+
+@pytest.mark.parametrize("number", [1, 3, 20])
+@pytest.mark.parametrize("options", [{}, {"separator": ".", "pattern": r"\p{L}+|\s+"}])
+def test_any_number_of_tasks_writes_the_bytes_of_one_process(
+    corpus, tmp_path, in_order, number, options
+):
+    in_order(lambda indices: indices[::-1])
+    count_pieces(corpus, [END], **options).save(tmp_path / "one")
+    numbers = count_in_tasks(
+        corpus, tmp_path / "many", [END], executor=Executor(), tasks=number, **options
+    )
+    assert (tmp_path / "many").read_bytes() == (tmp_path / "one").read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {"one", "many"}
+    one = train_tokenizer(corpus, 300, [END], **options)
+    many = train_tokenizer(counts=tmp_path / "many", vocab_size=300)
+    assert one.fingerprint == many.fingerprint
+    assert numbers[0] > 0
+
+
+def test_a_second_call_runs_only_the_missing_tasks(corpus, tmp_path, in_order):
+    in_order(lambda indices: indices[:2])
+    with pytest.raises(FileNotFoundError):
+        count_in_tasks(corpus, tmp_path / "counts", [END], executor=Executor(), tasks=9)
+    ran = []
+    in_order(lambda indices: ran.extend(indices) or indices)
+    count_in_tasks(corpus, tmp_path / "counts", [END], executor=Executor(), tasks=9)
+    assert 4 < len(ran) < 9
+    count_pieces(corpus, [END]).save(tmp_path / "one")
+    assert (tmp_path / "counts").read_bytes() == (tmp_path / "one").read_bytes()
+
+
+def test_damaged_counts_of_a_task(corpus, tmp_path, in_order):
+    in_order(lambda indices: indices[:2])
+    with pytest.raises(FileNotFoundError):
+        count_in_tasks(corpus, tmp_path / "counts", [END], executor=Executor(), tasks=9)
+    file = next((tmp_path / ".counts.tasks").glob("*.counts"))
+    file.write_bytes(file.read_bytes()[:-1])
+    in_order(lambda indices: indices)
+    with pytest.raises(FileError, match="damaged"):
+        count_in_tasks(corpus, tmp_path / "counts", [END], executor=Executor(), tasks=9)
+    assert not (tmp_path / "counts").exists()
+    count_in_tasks(corpus, tmp_path / "counts", [END], executor=Executor(), tasks=9)
+    count_pieces(corpus, [END]).save(tmp_path / "one")
+    assert (tmp_path / "counts").read_bytes() == (tmp_path / "one").read_bytes()
+
+
+def test_processes(corpus, tmp_path):
+    count_in_tasks(corpus, tmp_path / "many", [END], executor=Executor(workers=2), tasks=3)
+    count_pieces(corpus, [END]).save(tmp_path / "one")
+    assert (tmp_path / "many").read_bytes() == (tmp_path / "one").read_bytes()
