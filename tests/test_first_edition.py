@@ -158,10 +158,14 @@ def test_report(first, tmp_path):
         assert part.get("answer", Path(name).name) in page
 
 
+# The values that the recipes of the first edition had.
+OLD_RECIPES = ("--optimizer.schedule", "cosine", "--optimizer.embedding-lr-factor", 1)
+
+
 def test_lab_is_answered_without_training(first):
     lab = first / "lab"
     before = {path: path.read_bytes() for path in (lab / "runs").rglob("metrics.jsonl")}
-    words = ("--data", first / "data", "--out", lab, "--steps", 3, *SMALL, *WATCH)
+    words = ("--data", first / "data", "--out", lab, "--steps", 3, *SMALL, *WATCH, *OLD_RECIPES)
     said = tilth("lab", first / "question.toml", *words)
     assert said.startswith("The best trial is lr 0.01, with 7.5958 bits per byte on validation")
     assert (lab / "report.html").exists()
@@ -171,6 +175,7 @@ def test_lab_is_answered_without_training(first):
 def test_search_is_answered_and_continued(first):
     lab = first / "search"
     words = ("--data", first / "data", "--out", lab, "--recipe", "tiny", "--steps", 3)
+    words = (*words, *OLD_RECIPES)
     vary = ("--vary", "optimizer.lr=0.001..0.1")
     said = tilth("lab", "search", *words, *vary, "--trials", 2, *SMALL)
     assert said.startswith("The best of 2 trials is lr 0.0884, with 7.0252 bits per byte")

@@ -63,7 +63,7 @@ def test_any_number_of_tasks_writes_the_bytes_of_one_process(
 
 def test_a_second_call_runs_only_the_missing_tasks(corpus, tmp_path, in_order):
     in_order(lambda indices: indices[:2])
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileError, match="does not exist"):
         count_in_tasks(corpus, tmp_path / "counts", [END], executor=Executor(), tasks=9)
     ran = []
     in_order(lambda indices: ran.extend(indices) or indices)
@@ -75,7 +75,7 @@ def test_a_second_call_runs_only_the_missing_tasks(corpus, tmp_path, in_order):
 
 def test_damaged_counts_of_a_task(corpus, tmp_path, in_order):
     in_order(lambda indices: indices[:2])
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileError, match="does not exist"):
         count_in_tasks(corpus, tmp_path / "counts", [END], executor=Executor(), tasks=9)
     file = next((tmp_path / ".counts.tasks").glob("*.counts"))
     file.write_bytes(file.read_bytes()[:-1])

@@ -113,7 +113,7 @@ def test_a_pipe_is_opened_only_once(tmp_path, monkeypatch):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     monkeypatch.delattr(Path, "open")
-    assert training._plain_and_others(pipe, need_corpus=False) == ([pipe], [])
+    assert training.plain_and_others(pipe, need_corpus=False) == ([pipe], [])
 
 
 def test_malformed_bytes_count_as_replacement_characters(tmp_path):

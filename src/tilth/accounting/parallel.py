@@ -3,7 +3,7 @@
 >>> from tilth.config.model import ModelConfig
 >>> model = ModelConfig(1000, context_length=64, d_model=96, num_layers=2, num_heads=4)
 >>> gradient_traffic(model, 1), gradient_traffic(model, 2), gradient_traffic(model, 4)
-(0, 1664256, 2496384)
+(0, 1654656, 2481984)
 """
 
 from tilth.accounting.parameters import count_parameters

@@ -98,7 +98,7 @@ def ablations(
 
     Examples:
         tilth lab ablations --data data/stories --seeds 5 --budget 1h
-        tilth lab ablations --data data/stories --variant no-norm --variant no-norm-tuned
+        tilth lab ablations --data data/stories --variant no-norm
     """
     from tilth.lab import plan
 
@@ -224,7 +224,7 @@ def writeup(
         workers: Trials in parallel, each on its share of the cores.
 
     Examples:
-        tilth lab writeup --data data/stories --data data/web --budget 2h --workers 2
+        tilth lab writeup --data data/stories --data data/web --budget 2h
         tilth lab writeup --budget 5m
         tilth lab writeup --only unicode --only accounting
     """

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from tilth.config.limits import MAX_CONTEXT_LENGTH, MAX_COUNT, MAX_THREADS
 from tilth.config.model import ModelConfig, PlainValues
-from tilth.schema import POSITIVE, Range, Share, Unicode, check, flat, unwritten
+from tilth.schema import POSITIVE, Range, Share, Unicode, check, flat, plain, unwritten
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -307,12 +307,17 @@ class ResolvedConfig(TrainingConfig):
 
 def differences(old: TrainingConfig, new: TrainingConfig) -> dict[str, tuple[Any, Any]]:
     """Return the values that differ between two configs, by dotted name: (old, new)."""
-    flat_old, flat_new = flat(old.to_dict()), flat(new.to_dict())
-    return {
-        name: (flat_old.get(name), flat_new.get(name))
-        for name in sorted(flat_old.keys() | flat_new.keys())
-        if flat_old.get(name) != flat_new.get(name)
-    }
+    names = sorted(flat(old.to_dict()).keys() | flat(new.to_dict()).keys())
+    pairs = {name: (_value(old, name), _value(new, name)) for name in names}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _value(config: TrainingConfig, name: str) -> Any:  # noqa: ANN401, a field of any type
+    """Return the value of a dotted name; None within a table that is None."""
+    value: Any = config
+    for part in name.split("."):
+        value = getattr(value, part, None)
+    return plain(value)
 
 
 def _filled(table: Table, **defaults: float) -> Table:

@@ -4,6 +4,7 @@ Text files, JSON lines and folders are cut between two documents. Compressed fil
 and text files whose separator can overlap itself stay whole.
 
 >>> import tempfile
+>>> from pathlib import Path
 >>> with tempfile.TemporaryDirectory() as folder:
 ...     path = Path(folder, "a.jsonl")
 ...     _ = path.write_text('{"text": "one"}\n{"text": "two"}\n{"text": "three"}\n')

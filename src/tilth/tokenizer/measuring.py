@@ -6,12 +6,14 @@
 ...     written = path.write_text("low low low lower lower")
 ...     trained = train_measured(path, 259)
 >>> trained.tokens, trained.text_bytes, trained.pieces
-(259, 23, 4)
+(259, 23, 3)
 """
 
 import logging
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -58,7 +60,6 @@ def train_measured(
     path: StrPath, vocab_size: int, special_tokens: tuple[str, ...] = (), threads: int | None = None
 ) -> Trained:
     """Train a vocabulary on a file; call it in a new process, which has no peak memory yet."""
-    logging.getLogger("tilth.tokenizer").setLevel(logging.ERROR)  # `tokens` says the same
     path, special = Path(path), list(special_tokens)
     start = time.perf_counter()
     with path.open("rb") as file:
@@ -71,7 +72,8 @@ def train_measured(
         if phase == "merge" and len(marks) == 1:
             marks.append((time.perf_counter(), _peak_bytes()))
 
-    tokenizer = train_tokenizer(path, vocab_size, special, threads=threads, progress=mark)
+    with no_warnings():  # `tokens` says how many merges there were
+        tokenizer = train_tokenizer(path, vocab_size, special, threads=threads, progress=mark)
     marks.append((time.perf_counter(), _peak_bytes()))
     (counting, count_bytes), (merging, merge_bytes) = (
         (end[0] - begin[0], end[1] - begin[1]) for begin, end in pairwise(marks)
@@ -87,6 +89,18 @@ def train_measured(
         merge_bytes,
         tuple(visible(token) for _, token in longest_tokens(tokenizer, LONGEST)),
     )
+
+
+@contextmanager
+def no_warnings() -> Iterator[None]:
+    """Print no warnings of tokenizers, such as that a corpus has too few pairs to merge."""
+    logger = logging.getLogger("tilth.tokenizer")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _peak_bytes() -> int:

@@ -11,7 +11,6 @@ import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -73,8 +72,8 @@ class Session:
             self.loss_of = compiled(self.loss_of, machine.device, machine.compile_mode)
         rows = min(config.microbatch_size, ranks.rows_of(config))
         parts = (ranks, self.model, self.loss_of, rows, self.scaler)
-        self.gradients: Gradients = partial(
-            accumulate_gradients, self.loss_of, microbatch_size=rows, scaler=self.scaler
+        self.gradients: Gradients = lambda x, y: accumulate_gradients(
+            self.loss_of, x, y, rows, self.scaler
         )
         if config.parallel.exact:
             self.gradients = exact_gradients(*parts)

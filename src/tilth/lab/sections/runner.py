@@ -4,7 +4,6 @@ A folder holds one write-up: `writeup.json` (its settings), a lab per part, and 
 that are finished are read, and trials that are finished are not repeated.
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +33,7 @@ from tilth.report.reading import Report, section_of_lab
 from tilth.report.reading import Section as ReportSection
 from tilth.report.writing import save_report
 from tilth.schema import check_int, plain
+from tilth.tokenizer.measuring import no_warnings
 
 SECTIONS = (
     unicode.SECTION,
@@ -151,14 +151,8 @@ def _make(part: Part, setting: Setting) -> None:
     shown = setting.folder / "parts" / part.name  # with its folds; a lab keeps its own answer
     if (shown / LAB).exists():
         return
-    # The tables have the sizes that were reached.
-    logger = logging.getLogger("tilth.tokenizer")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
+    with no_warnings():  # the tables have the sizes that were reached
         lab = part.make(setting).folded()
-    finally:
-        logger.setLevel(level)
     shown.mkdir(parents=True, exist_ok=True)
     save_lab(shown, lab)
 
