@@ -16,6 +16,7 @@ import openai
 import pytest
 
 from tests.command_line import tilth
+from tests.exporting.test_evaluation_harness import CHOICE, run_python
 from tilth.studio import serving
 
 
@@ -179,19 +180,6 @@ theirs = run("local-completions", model_args=arguments + ",max_length=64")
 ours = run(harness_model(tilth.load(folder)))
 print("RESULT " + json.dumps([theirs, ours], default=str))
 """
-CHOICE = """
-task: local_choice
-dataset_path: json
-dataset_kwargs: {{data_files: {{test: {folder}/choice.jsonl}}}}
-test_split: test
-output_type: multiple_choice
-doc_to_text: "{{{{question}}}}"
-doc_to_target: "{{{{answer}}}}"
-doc_to_choice: "{{{{choices}}}}"
-metric_list:
-  - {{metric: acc}}
-  - {{metric: acc_norm}}
-"""
 
 
 @pytest.mark.slow  # importing lm-eval and its libraries takes 15 s
@@ -207,17 +195,8 @@ def test_lm_eval_gives_the_same_numbers_over_http(server, folder, tmp_path):
     task.write_text(CHOICE.format(folder=tmp_path))
     exported = tmp_path / "exported"
     assert tilth("export", folder / "plain", "--to", "hf", "--out", exported).returncode == 0
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
-    environment |= {"HF_HOME": str(tmp_path / "home"), "OMP_NUM_THREADS": "1"}
     words = [folder / "plain", exported, f"http://127.0.0.1:{server}/v1", task]
-    done = subprocess.run(
-        [sys.executable, "-c", LM_EVAL, *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-        timeout=300,
-    )
+    done = run_python("-c", LM_EVAL, *words, home=tmp_path / "home")
     assert done.returncode == 0, done.stderr[-3000:]
     line = next(each for each in done.stdout.splitlines() if each.startswith("RESULT "))
     theirs, ours = json.loads(line.removeprefix("RESULT "))
