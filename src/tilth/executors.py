@@ -25,9 +25,10 @@ from typing import Any, Generic, Literal, TypeVar
 
 from tilth.config.threads import usable_cores
 from tilth.errors import import_extra
-from tilth.schema import check_int
+from tilth.schema import Range, check_int
 
 Cluster = Literal["local", "ray", "slurm"]
+MAX_TASKS = 100_000
 T = TypeVar("T")
 
 POLL_SECONDS = 1.0
@@ -67,6 +68,13 @@ class Executor:
     def num_workers(self) -> int:
         """The number of tasks at a time, as far as it is known."""
         return self.workers or (4 if self.cluster == "slurm" else usable_cores())
+
+
+def number_of_tasks(given: int | None, size_bytes: int, task_bytes: int, executor: Executor) -> int:
+    """Return the given number of tasks, or by default one for each `task_bytes` of a corpus."""
+    if given is None:
+        given = min(max(-(-size_bytes // task_bytes), executor.num_workers), MAX_TASKS)
+    return check_int("tasks", given, Range(at_least=1, at_most=MAX_TASKS))
 
 
 def run_tasks(

@@ -189,3 +189,5 @@ def test_tasks_need_an_executor(corpus, tokenizer, tmp_path):
         tokenize(corpus, tokenizer, tmp_path / "data", tasks=3)
     with pytest.raises(ValueError, match="tasks must be at least 1"):
         tokenize(corpus, tokenizer, tmp_path / "data", executor=Executor(), tasks=0)
+    with pytest.raises(ValueError, match="tasks must be at most 100000"):
+        tokenize(corpus, tokenizer, tmp_path / "data", executor=Executor(), tasks=10**12)

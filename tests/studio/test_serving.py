@@ -136,7 +136,7 @@ def test_mistakes_of_the_user(folder, tmp_path):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         done = tilth("serve", folder / "plain", "--port", taken.getsockname()[1])
-        assert "choose another --port" in done.stderr
+        assert "choose another --host or --port" in done.stderr
     for words in (["--port", 70000], ["--slots", 0], ["--token", "short"], ["--max-seconds", 0]):
         done = tilth("serve", folder / "plain", *words)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr

@@ -30,6 +30,7 @@ def cut(corpus: Corpus, number: int) -> list[Part]:
     """Return at most `number` parts of about equal size, which are the corpus in order."""
     end = Position(len(corpus.sources), 0)
     bounds = {BEGINNING, end}
+    number = min(number, corpus.size_bytes)
     for index in range(1, number):
         bounds.add(_position_after(corpus, index * corpus.size_bytes // number))
     return list(pairwise(sorted(bounds)))

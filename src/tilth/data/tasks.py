@@ -35,9 +35,9 @@ from tilth.data.token_files import (
     load_checked,
     save_checked,
 )
-from tilth.executors import Executor, run_tasks
+from tilth.executors import Executor, number_of_tasks, run_tasks
 from tilth.files import FileError, atomic_write, checksum_of, open_regular
-from tilth.schema import Sha256, check_int, plain
+from tilth.schema import Sha256, plain
 from tilth.tokenizer import Tokenizer
 
 Kind = Literal["ids", "ends"]
@@ -108,9 +108,7 @@ def run_all(job: Job, partial: Path, executor: Executor, number: int | None) -> 
 
 
 def _tasks_of(job: Job, partial: Path, executor: Executor, number: int | None) -> list[Task]:
-    if number is None:
-        number = max(-(-job.size_bytes // TASK_BYTES), executor.num_workers)
-    check_int("tasks", number)
+    number = number_of_tasks(number, job.size_bytes, TASK_BYTES, executor)
     spec = Spec(
         partial.absolute(),
         # Absolute: a worker may have another working directory.

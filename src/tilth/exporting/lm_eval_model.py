@@ -111,8 +111,8 @@ class TilthLM(TemplateLM):  # type: ignore[misc]  # lm-eval has no types
         texts: list[str] = []
         # Requests of one task have the same options: one batch.
         for options, group in groupby(requests, lambda request: _options_of(request.args[1])):
-            room = max(1, self.max_length - options["max_tokens"])
-            prompts = [self.tok_encode(request.args[0])[-room:] for request in group]
+            space = max(1, self.max_length - options["max_tokens"])
+            prompts = [self.tok_encode(request.args[0])[-space:] for request in group]
             texts += self.model.generate_batch(prompts, **options)
         return texts
 

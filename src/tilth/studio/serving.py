@@ -93,7 +93,7 @@ def _listen(host: str, port: int) -> socket.socket:
             listener.close()
         reason = error.strerror or error
         raise OSError(
-            f"cannot listen on {host}, port {port} ({reason}); choose another --port."
+            f"cannot listen on {host}, port {port} ({reason}); choose another --host or --port."
         ) from error
     return listener
 

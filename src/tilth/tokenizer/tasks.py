@@ -20,9 +20,8 @@ from tilth.corpus import Corpus, Position
 from tilth.corpus.cutting import cut, size_bytes
 from tilth.corpus.listing import list_sources
 from tilth.corpus.readers import BEGINNING
-from tilth.executors import Executor, run_tasks
+from tilth.executors import Executor, number_of_tasks, run_tasks
 from tilth.files import FileError, Progress, StrPath, check_target, checksum_of, refuse_link
-from tilth.schema import check_int
 from tilth.tokenizer.counts import Counting, merge_counts
 from tilth.tokenizer.patterns import Pattern
 from tilth.tokenizer.training import MAX_WARNINGS, SEPARATOR, count_pieces, plain_and_others
@@ -131,9 +130,7 @@ def _tasks_of(
     corpus = _corpus(options) if others else None
     plain_bytes = sum(source.size_bytes for source in sources)
     total = plain_bytes + (corpus.size_bytes if corpus else 0)
-    if number is None:
-        number = max(-(-total // TASK_BYTES), executor.num_workers)
-    check_int("tasks", number)
+    number = number_of_tasks(number, total, TASK_BYTES, executor)
     tasks: dict[str, Task] = {}
 
     def add(files: list[str], start: Position, stop: Position, stamps: list[object]) -> None:
