@@ -34,7 +34,7 @@ def test_plan_resolves_the_config_and_its_cost(config, data):
 
 def test_budget_becomes_steps(config, data, monkeypatch):
     monkeypatch.setattr(planning, "_time_steps", lambda *_, **__: [(0.2, 0.1)])
-    clock = iter([0.0, 0.3] * 2)  # what planning takes is taken from the budget
+    clock = iter([0.0, 0.3, 0.0, 0.3, 0.0])  # what planning takes is taken from the budget
     monkeypatch.setattr(planning, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     nothing = {"evaluate_every": 0, "save_every": 0, "sample_every": 0}
     watch = replace(config.watch, evaluation_tokens=64, **nothing)
@@ -47,6 +47,7 @@ def test_budget_becomes_steps(config, data, monkeypatch):
     busy = replace(watch, evaluate_every=1, evaluation_tokens=64 * 30)
     fewer = plan(replace(budget, watch=busy), data).config.steps
     assert 85 <= fewer <= 95  # each step drags an evaluation of ten times its length along
+    assert plan(budget, data, counts_measuring=False).config.steps == 999  # a trial of a lab
 
 
 @pytest.mark.parametrize("seconds", [2.0, 10.0, 60.0, 400.0])

@@ -203,6 +203,6 @@ def _with_length(
         # Evaluations, samples and starts take time too.
         seconds = 0.9 * parse_duration(options.get("budget", BUDGET)) * workers / cost
         wanted = replace(base, steps=None, budget_seconds=seconds)
-    planned = plan_run(wanted, open_data(base.data))
+    planned = plan_run(wanted, open_data(base.data), counts_measuring=False)
     found = planned.config
     return replace(base, steps=found.steps, machine=found.machine), planned.seconds

@@ -81,8 +81,11 @@ class Plan:
         )
 
 
-def plan(config: TrainingConfig, data: Data) -> Plan:
-    """Resolve a config for this machine and measure its cost, in seconds to minutes."""
+def plan(config: TrainingConfig, data: Data, *, counts_measuring: bool = True) -> Plan:
+    """Resolve a config for this machine and measure its cost, in seconds to minutes.
+
+    The measurement is part of a time budget, except for a lab, which measures once for many runs.
+    """
     began = time.perf_counter()
     device = resolve_device(config.machine.device)
     machine = ResolvedMachine(
@@ -116,7 +119,9 @@ def plan(config: TrainingConfig, data: Data) -> Plan:
     steps = config.steps
     if steps is None:
         assert config.budget_seconds is not None
-        left = config.budget_seconds - (time.perf_counter() - began)
+        left = config.budget_seconds
+        if counts_measuring:
+            left -= time.perf_counter() - began
         steps = _steps_in(left, step_seconds, seconds_of)
     resolved = resolve(steps)
     flops = training_flops(config.model, config.batch_size)

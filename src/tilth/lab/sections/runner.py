@@ -26,7 +26,7 @@ from tilth.lab.sections import (
     vocabulary,
 )
 from tilth.lab.sections.corpora import make_corpora, open_corpora
-from tilth.lab.sections.section import Part, Section, Setting
+from tilth.lab.sections.section import SHORT_SECONDS, Part, Section, Setting
 from tilth.lab.texts import MOST_BYTES
 from tilth.report.lab_file import LAB, LOCK, Lab, Table, load_lab, save_lab
 from tilth.report.reading import Report, section_of_lab
@@ -52,7 +52,6 @@ SECTIONS = (
 SETTINGS, KIND, VERSION = "writeup.json", "write-up", 1
 BUDGET = "2h"
 BYTES_PER_SECOND = 20_000  # of text for each second of the budget, up to MOST_BYTES
-SMALL_FROM_SECONDS = 1800.0  # a shorter write-up trains the recipe tiny
 TITLE = "The write-up"
 
 
@@ -83,7 +82,7 @@ def write(
     corpora = open_corpora(data) if data else None
     if folder.exists() and not (folder / SETTINGS).exists() and any(folder.iterdir()):
         raise FileExistsError(f"{folder} is not empty and not a write-up; name another --out.")
-    recipe = options.get("recipe") or ("small" if seconds >= SMALL_FROM_SECONDS else "tiny")
+    recipe = options.get("recipe") or ("tiny" if seconds < SHORT_SECONDS else "small")
     options = {**options, "recipe": recipe}
     folder.mkdir(parents=True, exist_ok=True)
     with open_lock(folder / LOCK) as lock:
