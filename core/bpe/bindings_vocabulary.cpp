@@ -5,6 +5,8 @@
 namespace tilth::bpe::bindings {
 namespace {
 
+nb::bytes bytes_of(const std::string& text) { return nb::bytes(text.data(), text.size()); }
+
 nb::object read_ranks_bytes(const nb::bytes& content) {
   std::optional<VocabularyTable> table;
   {
@@ -23,8 +25,17 @@ nb::object read_json_bytes(const nb::bytes& content) {
   if (!json) return nb::none();
   nb::list unspelled;
   for (const std::string& key : json->unspelled) unspelled.append(nb::str(key.data(), key.size()));
-  return nb::make_tuple(Table(std::move(json->table)),
-                        nb::bytes(json->rest.data(), json->rest.size()), unspelled);
+  return nb::make_tuple(Table(std::move(json->table)), bytes_of(json->rest), unspelled);
+}
+
+nb::tuple write_json(const Table& table, const nb::list& named) {
+  const VocabularyJson json = write_vocabulary_json(table.table(), TokenList(named).tokens());
+  return nb::make_tuple(bytes_of(json.vocab), bytes_of(json.merges));
+}
+
+nb::tuple join(const Table& table, const nb::list& added) {
+  const JoinedVocabulary joined = join_vocabulary(table.table(), TokenList(added).tokens());
+  return nb::make_tuple(bytes_of(joined.ids), bytes_of(joined.tokens), bytes_of(joined.merges));
 }
 
 }  // namespace
@@ -40,7 +51,12 @@ void bind_vocabulary(nb::module_& m) {
       .def_prop_ro("vocab_size", &Table::vocab_size)
       .def("tokens", &Table::tokens, nb::sig("def tokens(self) -> dict[int, bytes]"))
       .def("merges", &Table::merges, nb::sig("def merges(self) -> tuple[tuple[bytes, bytes], ...]"))
-      .def("find", &Table::find, "token"_a, nb::sig("def find(self, token: bytes) -> int | None"));
+      .def("find", &Table::find, "token"_a, nb::sig("def find(self, token: bytes) -> int | None"))
+      .def("json", &write_json, "named"_a,
+           nb::sig("def json(self, named: list[tuple[int, bytes]]) -> tuple[bytes, bytes]"))
+      .def("joined", &join, "added"_a,
+           nb::sig("def joined(self, added: list[tuple[int, bytes]]) -> "
+                   "tuple[bytes, bytes, bytes]"));
   m.def("read_ranks", &read_ranks_bytes, "content"_a,
         nb::sig("def read_ranks(content: bytes) -> VocabularyTable | None"),
         "Read tiktoken's ranks; None if the file has an unusual form.");

@@ -636,4 +636,103 @@ std::optional<TokenizerJson> read_tokenizer_json(std::string_view content) {
   }
 }
 
+// --- writing -------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr auto spellings = [] {
+  std::array<std::uint32_t, 256> found{};
+  for (std::uint32_t i = 0; i < spelled_bytes.size(); ++i) {
+    if (spelled_bytes[i] >= 0) found[static_cast<std::size_t>(spelled_bytes[i])] = i;
+  }
+  return found;
+}();
+
+// Append the JSON string that spells these bytes; all its characters are visible.
+void append_spelled(std::string_view bytes, std::string& json) {
+  json += '"';
+  for (const char byte : bytes) {
+    if (byte == '"' || byte == '\\') json += '\\';
+    append_utf8(spellings[static_cast<unsigned char>(byte)], [&](char c) { json += c; });
+  }
+  json += '"';
+}
+
+// The tokens of the table and `others` in rising order of their ids; of equal ids, the other.
+std::vector<Token> merged_by_id(const VocabularyTable& table, std::span<const Token> others) {
+  std::vector<Token> tokens(others.begin(), others.end());
+  tokens.insert(tokens.end(), table.tokens().begin(), table.tokens().end());
+  const auto by_id = [](const Token& a, const Token& b) { return a.id < b.id; };
+  std::stable_sort(tokens.begin(), tokens.end(), by_id);
+  const auto same_id = [](const Token& a, const Token& b) { return a.id == b.id; };
+  tokens.erase(std::unique(tokens.begin(), tokens.end(), same_id), tokens.end());
+  return tokens;
+}
+
+// The bytes of each id of the table.
+std::vector<std::string_view> bytes_by_id(const VocabularyTable& table) {
+  std::vector<std::string_view> bytes;
+  for (const Token& token : table.tokens()) {
+    if (token.id >= bytes.size()) bytes.resize(token.id + 1);
+    bytes[token.id] = token.bytes;
+  }
+  return bytes;
+}
+
+// Byte strings after their lengths.
+class Joined {
+ public:
+  void append(std::string_view part) {
+    if (!lengths_.empty()) lengths_ += ' ';
+    lengths_ += std::to_string(part.size());
+    parts_ += part;
+  }
+  std::string whole() const { return lengths_ + ':' + parts_; }
+
+ private:
+  std::string lengths_, parts_;
+};
+
+}  // namespace
+
+VocabularyJson write_vocabulary_json(const VocabularyTable& table, std::span<const Token> named) {
+  VocabularyJson json{"{", "["};
+  std::size_t place = 0;
+  for (const Token& token : merged_by_id(table, named)) {
+    if (json.vocab.size() > 1) json.vocab += ", ";
+    if (place < named.size() && named[place].id == token.id) {
+      json.vocab += named[place++].bytes;
+    } else {
+      append_spelled(token.bytes, json.vocab);
+    }
+    json.vocab += ": ";
+    json.vocab += std::to_string(token.id);
+  }
+  json.vocab += '}';
+  const std::vector<std::string_view> bytes = bytes_by_id(table);
+  for (const Merge& merge : table.merges()) {
+    json.merges += json.merges.size() > 1 ? ", [" : "[";
+    append_spelled(bytes[merge.left], json.merges);
+    json.merges += ", ";
+    append_spelled(bytes[merge.right], json.merges);
+    json.merges += ']';
+  }
+  json.merges += ']';
+  return json;
+}
+
+JoinedVocabulary join_vocabulary(const VocabularyTable& table, std::span<const Token> added) {
+  Joined ids, tokens, merges;
+  for (const Token& token : merged_by_id(table, added)) {
+    ids.append(std::to_string(token.id));
+    tokens.append(token.bytes);
+  }
+  const std::vector<std::string_view> bytes = bytes_by_id(table);
+  for (const Merge& merge : table.merges()) {
+    merges.append(bytes[merge.left]);
+    merges.append(bytes[merge.right]);
+  }
+  return {ids.whole(), tokens.whole(), merges.whole()};
+}
+
 }  // namespace tilth::bpe

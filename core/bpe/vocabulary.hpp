@@ -96,4 +96,18 @@ struct TokenizerJson {
 };
 std::optional<TokenizerJson> read_tokenizer_json(std::string_view content);
 
+// The values of `vocab`, in the order of the ids, and of `merges`, as JSON. `named` has ids in
+// rising order and their keys in JSON; they may be in the table.
+struct VocabularyJson {
+  std::string vocab, merges;
+};
+VocabularyJson write_vocabulary_json(const VocabularyTable& table, std::span<const Token> named);
+
+// The ids in decimal, the tokens, and the two parts of each merge, each joined after the lengths.
+// `added` are tokens that are not in the table, in rising order of their ids.
+struct JoinedVocabulary {
+  std::string ids, tokens, merges;
+};
+JoinedVocabulary join_vocabulary(const VocabularyTable& table, std::span<const Token> added);
+
 }  // namespace tilth::bpe

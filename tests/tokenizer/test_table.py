@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tilth.files import FileError
 from tilth.tokenizer import Tokenizer, train_tokenizer
 from tilth.tokenizer._core import VocabularyTable, read_ranks, read_tokenizer_json
+from tilth.tokenizer.formats.gpt2 import spell
 from tilth.tokenizer.formats.huggingface import json_vocabulary, native_vocabulary
 from tilth.tokenizer.formats.reading import parse_json
 from tilth.tokenizer.formats.tiktoken import parse_ranks, recover_merges
@@ -159,3 +160,30 @@ def test_json_that_is_left_to_python():
     assert (table.tokens(), table.merges()) == ({0: b"a", 1: b"b", 2: b"ab"}, ((b"a", b"b"),))
     assert json.loads(rest) == {"model": {"merges": [], "vocab": {}, "x": [1, {"y": 2}]}}
     assert unspelled == []
+
+
+@given(st.lists(st.binary(min_size=2, max_size=6), unique=True, max_size=60), st.randoms())
+def test_json_and_joined_parts(longer, order):
+    """As Python writes them, whatever the order of the ids, with keys that are given."""
+    table = read_ranks(rank_file([*all_bytes(order), *longer]))
+    ids = order.sample(range(1000), len(table))
+    tokens = dict(zip(ids, table.tokens().values(), strict=True))
+    table = VocabularyTable(list(tokens.items()), list(table.merges()))
+    named = {ids[0]: 'a "name" \\ é', 1000: "<|end|>"}
+    keys = {each: spell(token) for each, token in tokens.items()} | named
+    vocab = {keys[each]: each for each in sorted(keys)}
+    merges = [[spell(left), spell(right)] for left, right in table.merges()]
+    given = [(each, json.dumps(key, ensure_ascii=False).encode()) for each, key in named.items()]
+    expected = tuple(json.dumps(each, ensure_ascii=False).encode() for each in (vocab, merges))
+    assert table.json(sorted(given)) == expected
+
+    def joined(parts):
+        return " ".join(str(len(each)) for each in parts).encode() + b":" + b"".join(parts)
+
+    tokens[1000] = b"<|end|>"
+    parts = (
+        [str(each).encode() for each in sorted(tokens)],
+        [tokens[each] for each in sorted(tokens)],
+    )
+    pairs = [token for pair in table.merges() for token in pair]
+    assert table.joined([(1000, b"<|end|>")]) == tuple(map(joined, (*parts, pairs)))

@@ -93,8 +93,11 @@ def encode_block(job: Job, part: int, block: Block) -> EncodedBlock:
         path = job.parts[part].corpus.sources[block.start.source].path
         hint = "use a tokenizer that has all 256 bytes"
         raise FileError(path, str(error), hint) from error
-    threshold = round(job.parts[part].valid_share * 2**32)
-    is_valid = text_hashes(found.texts) >> np.uint64(32) < threshold
+    share = job.parts[part].valid_share
+    if share in (0, 1):  # no document needs its hash
+        is_valid = np.full(len(found.texts), share == 1)
+    else:
+        is_valid = text_hashes(found.texts) >> np.uint64(32) < round(share * 2**32)
     text_bytes = np.fromiter(map(len, found.texts), np.uint64, len(found.texts))
     lengths = np.diff(ends, prepend=np.uint64(0))
     # Slices of adjacent documents of one split, beginning with the training split.
@@ -103,7 +106,8 @@ def encode_block(job: Job, part: int, block: Block) -> EncodedBlock:
     splits: dict[Split, tuple[Array, Array, Counts]] = {}
     for number, split in enumerate(SPLITS):
         is_here = is_valid == bool(number)
-        own = np.concatenate([ids[:0], *rows[number::2]])
+        here = rows[number::2]
+        own = here[0] if len(here) == 1 else np.concatenate([ids[:0], *here])
         counts = Counts(int(is_here.sum()), len(own), int(text_bytes[is_here].sum()))
         splits[split] = (own, np.cumsum(lengths[is_here], dtype=np.uint64), counts)
     before = job.parts[:part]

@@ -55,6 +55,10 @@ class VocabularyTable:
 
     def find(self, token: bytes) -> int | None: ...
 
+    def json(self, named: list[tuple[int, bytes]]) -> tuple[bytes, bytes]: ...
+
+    def joined(self, added: list[tuple[int, bytes]]) -> tuple[bytes, bytes, bytes]: ...
+
 def read_ranks(content: bytes) -> VocabularyTable | None:
     """Read tiktoken's ranks; None if the file has an unusual form."""
 

@@ -21,7 +21,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
-from itertools import chain
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -257,15 +256,14 @@ class Vocabulary:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of everything that determines the ids of a text, independent of dict order."""
-        ids = sorted(self.tokens)
+        tokens = self.tokens
+        added = tokens.special if isinstance(tokens, TableTokens) else self.repeated_ids
         # The regex instead of the name: older versions had no other names than gpt2 and cl100k.
         steps = steps_of(self.pattern)
         pattern = steps[0] if len(steps) == 1 else steps
         digest = hashlib.sha256(b"tilth vocabulary 1")
         parts = [
-            _joined(str(token_id).encode() for token_id in ids),
-            _joined(self.tokens[token_id] for token_id in ids),
-            _joined(chain.from_iterable(self.merges)),
+            *self.table.joined([(each, tokens[each]) for each in sorted(added)]),
             json.dumps(sorted(self.special_tokens.items())).encode(),
             json.dumps([pattern, self.whole_piece_first]).encode(),
         ]
@@ -358,12 +356,6 @@ def _number_special_tokens(
         next_id += token_id == next_id
         found[special_token] = token_id  # type: ignore[assignment]
     return found
-
-
-def _joined(parts: Iterable[bytes]) -> bytes:
-    """Concatenate byte strings after their lengths; the encoding is injective."""
-    parts = list(parts)
-    return " ".join(map(str, map(len, parts))).encode() + b":" + b"".join(parts)
 
 
 def _check_tokens(

@@ -249,18 +249,13 @@ def save_tokenizer_json(vocabulary: Vocabulary, path: StrPath, *, overwrite: boo
         pre_tokenizer = _pre_tokenizer(vocabulary.pattern, vocabulary.add_prefix_space)
         _check_spellings(vocabulary)
     special = {token_id: token for token, token_id in vocabulary.special_tokens.items()}
-    spelled = {token: spell(token) for token in vocabulary.tokens.values()}
-    model = _written(
-        _MODEL,
-        ignore_merges=vocabulary.whole_piece_first,
-        # Special tokens too, unspelled: to one that is missing here, `tokenizers` gives the number
-        # of tokens as its id, whatever the file says.
-        vocab={
-            special.get(token_id) or spelled[token]: token_id
-            for token_id, token in sorted(vocabulary.tokens.items())
-        },
-        merges=[[spelled[left], spelled[right]] for left, right in vocabulary.merges],
-    )
+    # Special tokens unspelled, and all of them: to one that is missing in the vocab, `tokenizers`
+    # gives the number of tokens as its id, whatever the file says.
+    names = [
+        (each, json.dumps(token, ensure_ascii=False)) for each, token in sorted(special.items())
+    ]
+    vocab, merges = vocabulary.table.json([(each, name.encode()) for each, name in names])
+    model = _written(_MODEL, ignore_merges=vocabulary.whole_piece_first, vocab={}, merges=[])
     content = _written(
         _TOKENIZER,
         added_tokens=[
@@ -274,8 +269,12 @@ def save_tokenizer_json(vocabulary: Vocabulary, path: StrPath, *, overwrite: boo
         decoder=_written(_BYTE_LEVEL),
         model=model,
     )
+    text = json.dumps(content, ensure_ascii=False)
+    # Nowhere else: in a JSON string, a quote follows a backslash.
+    text = text.replace('"merges": []', f'"merges": {merges.decode()}')
+    text = text.replace('"vocab": {}', f'"vocab": {vocab.decode()}')
     # Without a final newline no proper prefix is valid JSON: a truncated file is detected.
-    write_text_atomically(path, json.dumps(content, ensure_ascii=False), overwrite=overwrite)
+    write_text_atomically(path, text, overwrite=overwrite)
 
 
 # --- the objects of the file ---------------------------------------------------------------------
