@@ -149,30 +149,15 @@ def _made(setting: Setting) -> Made:
             tuple(reconstructions()),
         ),
     )
-    lab = Lab(
-        "accounting",
-        "What does a model cost in parameters, bytes and products?",
-        answer,
-        ("tilth", "account", "gpt2-xl", "--shares"),
-        tables=tables,
-        notes=(
-            "Feed-forward products take most of the FLOPs at 1,024 tokens. Only the scores grow "
-            "with the square of the length, so they dominate at 16,384.",
-            "docs/accounting.md derives every term; tests compare the parameters with the model "
-            "and the products with torch's FLOP counter.",
-        ),
-    )
-    how = (
-        "A sum over the products of the architecture: SwiGLU with d_ff = 4 d, no biases, untied. "
-        "Each reconstruction leaves out, or adds, what the write-up did.",
-    )
+    command = ("tilth", "account", "gpt2-xl", "--shares")
+    lab = Lab("accounting", "", answer, command, tables=tables)
     here = {
         "parameters": f"{xl.parameters.total:,}",
         "parameter_bytes": f"{format_bytes(size)}, {size / 2**30:.2f} GiB",
         "forward_flops": f"{xl.forward_flops:.4e}",
         "forward_flops_long": f"{long.forward_flops:.4e}",
     }
-    return Made(lab, how, here)
+    return Made.of(lab, "accounting", here)
 
 
 SECTION = Section(

@@ -1,7 +1,6 @@
 """Section 9: stories of the trained model, at several temperatures and top-p."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilth.generation import LanguageModel, load
@@ -102,30 +101,18 @@ def _made(setting: Setting) -> Made:
     quotes += [
         Quote(each.name, "seed 0", each.texts[0]) for each in measured if each.name != QUOTED
     ]
-    command: Sequence[str] = own_command(setting, "generation")
-    lab = Lab(
+    command = own_command(setting, "generation")
+    lab = Lab("generation", "", answer, command, tables=(table,), quotes=tuple(quotes))
+    return Made.of(
+        lab,
         "generation",
-        "What does the model write, and what makes it better or worse?",
-        answer,
-        tuple(command),
-        tables=(table,),
-        quotes=tuple(quotes),
-        notes=(
-            "Text that is too likely repeats itself; text that is too unlikely loses grammar and "
-            "thread. The held-out text of the corpus is between the two: "
-            f"{_valid_bits(trained)} bits per byte.",
-            "Longer training helps more than any sampler; the context length limits how long a "
-            "name or a plot is remembered.",
-        ),
+        name=setting.names[0],
+        folder=folder,
+        bits=_valid_bits(trained),
+        prompt=PROMPT,
+        max_tokens=MAX_TOKENS,
+        seeds=", ".join(map(str, SEEDS)),
     )
-    how = (
-        f"The model of the section on the second corpus, trained on {setting.names[0]}. Prompt: "
-        f"{PROMPT!r}; up to {MAX_TOKENS} tokens; seeds {', '.join(map(str, SEEDS))}. Bits per "
-        "byte score the whole story, from its start, under the same model.",
-        f"One of them: tilth generate {folder} --prompt '{PROMPT}' --temperature 0.8 --top-p 0.95 "
-        "--seed 0",
-    )
-    return Made(lab, how, {})
 
 
 def _valid_bits(lab: Lab) -> str:

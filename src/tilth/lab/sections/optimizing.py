@@ -21,9 +21,8 @@ def _descended(setting: Setting) -> Made:
         f"{rate:g}: {'falls' if line[-1] < line[0] else 'diverges'} to {line[-1]:.3g}"
         for rate, line in losses.items()
     ]
-    how = (f"{SGD_STEPS} steps of SGD on mean(w**2), from w = 5 randn(10, 10), seed {seed}.",)
     lab = replace(as_lab(losses), command=command)
-    return Made(lab, how, {"sgd": "; ".join(said)})
+    return Made.of(lab, "sgd", {"sgd": "; ".join(said)}, steps=SGD_STEPS, seed=seed)
 
 
 def _accounted(setting: Setting) -> Made:
@@ -73,28 +72,13 @@ def _accounted(setting: Setting) -> Made:
             ),
         ),
     )
-    lab = Lab(
-        "adamw",
-        "What does AdamW cost?",
-        answer,
-        tuple(COMMAND.split()),
-        tables=tables,
-        notes=(
-            "80 GB are 80e9 bytes, 80 GiB are 85.9e9: the two limits give different batches.",
-            "A step takes 6 operations per parameter and token, so the update is negligible.",
-        ),
-    )
-    how = (
-        "The textbook formula of the handout counts the output of each operation: "
-        "4 (L (8sd + 2sf + 2hs^2) + sd + 2sV) bytes per sequence. The implementation saves fewer "
-        "tensors, because its attention kernel recomputes the scores.",
-    )
+    lab = Lab("adamw", "", answer, tuple(COMMAND.split()), tables=tables)
     here = {
         "largest_batch": said,
         "adamw_operations": str(sum(per_parameter.values())),
         "a100_days": f"{days:,.0f} days, {days / 365.25:.1f} years",
     }
-    return Made(lab, how, here)
+    return Made.of(lab, "adamw", here)
 
 
 SECTION = Section(

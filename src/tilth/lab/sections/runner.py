@@ -56,7 +56,7 @@ SMALL_FROM_SECONDS = 1800.0  # a shorter write-up trains the recipe tiny
 TITLE = "The write-up"
 
 
-def write(
+def writeup(
     data: Sequence[StrPath | Data] = (),
     *,
     out: StrPath = "writeup",
@@ -67,10 +67,12 @@ def write(
     tell: Tell = quiet,
     **options: Any,  # noqa: ANN401, of `tilth.lab.planning.Options`
 ) -> list[Path]:
-    """Run what is missing and write the document; return the paths of its files, the page first.
+    """Write one document with every experiment of the write-ups; return the paths of its files.
 
-    The document has the sections that are finished, in order. `options` are those of every
-    question: recipe, batch_size, seed, workers and changes.
+    `data` are two folders, stories and another text; without them the built-in corpora are made.
+    `budget` is the time for all trials, `steps` their length instead. `only` names sections; the
+    document has all that are finished. `options` are those of every question: recipe, batch_size,
+    seed, workers and changes. A call on the folder of an unfinished write-up continues it.
     """
     folder, seconds = Path(out), parse_duration(budget)
     wanted = chosen(only)

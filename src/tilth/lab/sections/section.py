@@ -1,11 +1,16 @@
-"""A section of the write-up: its parts, the setting that they share, and their folds."""
+"""A section of the write-up: its parts, the setting that they share, and their folds.
+
+`texts.toml` has the question, the method and the notes of each part.
+"""
 
 import os
 import shlex
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self
 
 from tilth.data.token_files import Data
 from tilth.lab.planning import Options
@@ -13,7 +18,6 @@ from tilth.lab.question import Tell
 from tilth.lab.sections.figures import figures_table
 from tilth.report.lab_file import Fold, Lab
 
-T = TypeVar("T")
 Here = Mapping[str, str]
 """The values of this run for the figures of `figures.toml`, by key."""
 
@@ -62,6 +66,16 @@ class Made:
     how: tuple[str, ...]
     here: Here
 
+    @classmethod
+    def of(cls, lab: Lab, part: str, here: Here | None = None, **values: object) -> Self:
+        """Return a lab with the texts of a part, in which `values` are filled in."""
+        texts = _texts()[part]
+        how, notes = (
+            tuple(text.format(**values) for text in texts.get(key, ())) for key in ("how", "notes")
+        )
+        lab = replace(lab, asks=texts.get("asks", lab.asks), notes=notes or lab.notes)
+        return cls(lab, how, here or {})
+
     def folded(self) -> Lab:
         """Return the lab with its folds."""
         command = shlex.join(self.lab.command)
@@ -88,6 +102,11 @@ class Section:
     name: str
     title: str
     parts: tuple[Part, ...]
+
+
+@cache
+def _texts() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(Path(__file__).with_name("texts.toml").read_text("utf-8"))
 
 
 def own_command(setting: Setting, name: str) -> tuple[str, ...]:

@@ -31,11 +31,6 @@ def _compared(setting: Setting) -> Made:
     for folder in folders:
         words += ["--data", str(folder)]
     words += ["--max-bytes", str(setting.max_bytes), "--seed", str(seed)]
-    how = (
-        "Documents of the validation split, which the vocabularies have not seen; ten are drawn by "
-        "the seed. The speed is that of one thread on the train split, the best of three passes, "
-        "each with a new encoder.",
-    )
     sampled = {
         (row[0], row[1]): row[4] for row in _table(lab, "Bytes per token of each tokenizer").rows
     }
@@ -48,7 +43,7 @@ def _compared(setting: Setting) -> Made:
         "encoding_speed": f"{speed[1]} MB/s",
         "pile_hours": str(speed[3]),
     }
-    return Made(replace(lab, command=tuple(words)), how, here)
+    return Made.of(replace(lab, command=tuple(words)), "tokenizers", here)
 
 
 def _table(lab: Lab, title: str) -> Table:
@@ -106,24 +101,8 @@ def _stored(setting: Setting) -> Made:
             ),
         ),
     )
-    lab = Lab(
-        "storing",
-        "Why are token ids stored as uint16, and what makes an encoder fast?",
-        answer,
-        own_command(setting, "tokenizing"),
-        tables=tables,
-        notes=(
-            "A file of uint8 could hold only bytes, and bytes have no merges; int64, the default "
-            "of NumPy and the index type of torch, would take four times the space and the "
-            "bandwidth of every batch.",
-        ),
-    )
-    how = (
-        "The sizes are those of train.npy, from the file system; those of other dtypes are the "
-        "tokens times the width. Each step of the ladder encodes pieces of the stories for "
-        f"{RUNG_SECONDS:g} CPU seconds at most.",
-    )
-    return Made(lab, how, {})
+    lab = Lab("storing", "", answer, own_command(setting, "tokenizing"), tables=tables)
+    return Made.of(lab, "storing", rung_seconds=RUNG_SECONDS)
 
 
 def _ladder(setting: Setting) -> list[tuple[str, int, float]]:

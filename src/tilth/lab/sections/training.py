@@ -56,20 +56,17 @@ def size_text(base: Mapping[str, Any]) -> str:
 def answered(
     setting: Setting,
     question: str,
-    name: str,
-    asks: str,
-    how: str,
+    part: str,
     here: Callable[[Lab], dict[str, str]] = lambda _lab: {},
     **own: Any,  # noqa: ANN401, options of a question
 ) -> Made:
     """Ask a question of the lab in its own folder; finished trials are read."""
-    options = setting.options_of(name, SHARES[name], **own)
+    options = setting.options_of(part, SHARES[part], **own)
     folders = [data.folder for data in setting.corpora][: None if question == "corpora" else 1]
     options["command"] = command_of(question, folders, options)
     lab = plan(question, [os.fspath(folder) for folder in folders], **options).answer()
-    answer = f"{lab.answer} {size_text(lab.base)}"
-    found = replace(lab, asks=asks or lab.asks, answer=answer)
-    return Made(found, (how,), here(lab) if lab.answer else {})
+    found = replace(lab, answer=f"{lab.answer} {size_text(lab.base)}")
+    return Made.of(found, part, here(lab) if lab.answer else {})
 
 
 def _learning_rate(setting: Setting) -> Made:
@@ -77,22 +74,13 @@ def _learning_rate(setting: Setting) -> Made:
         setting,
         "learning-rate",
         "learning-rate",
-        "",
-        "Rates by factors of four until training diverges, then by factors of two around the best "
-        "and the edge. Equal steps; bits per byte on validation.",
         lambda lab: {"learning_rate": str(lab.answer), "valid_loss": _best_loss(setting, lab)},
     )
 
 
 def _batch_size(setting: Setting) -> Made:
     return answered(
-        setting,
-        "batch-size",
-        "batch-size",
-        "",
-        "All powers of two, at equal tokens and at the wall-clock time of the base. The learning "
-        "rate follows the square root of the batch size.",
-        lambda lab: {"batch_size": str(lab.answer)},
+        setting, "batch-size", "batch-size", lambda lab: {"batch_size": str(lab.answer)}
     )
 
 
@@ -109,30 +97,14 @@ def _norms(optimizer: str) -> Callable[[Setting], Made]:
         own: dict[str, Any] = {"changes": changes, "variants": NORM_VARIANTS, "seeds": 1}
         if setting.steps is None and setting.seconds >= LONG_SECONDS:
             own["steps"] = NORM_STEPS
-        name = f"ablations-{optimizer}"
-        return answered(
-            setting,
-            "ablations",
-            name,
-            f"What do norms contribute, with {optimizer}?",
-            "Equal steps. Without norms at the rate of the base, and at the best of rates down to "
-            "1/64 of it.",
-            lambda lab: {"no_norm": str(lab.answer)},
-            **own,
-        )
+        part = f"ablations-{optimizer}"
+        return answered(setting, "ablations", part, lambda lab: {"no_norm": str(lab.answer)}, **own)
 
     return made
 
 
 def _ablations(setting: Setting) -> Made:
-    return answered(
-        setting,
-        "ablations",
-        "ablations",
-        "What do positions, SwiGLU, untied embeddings and qk-norm contribute?",
-        "Each variant differs in one thing and has as many steps, over several seeds.",
-        variants=OTHER_VARIANTS,
-    )
+    return answered(setting, "ablations", "ablations", variants=OTHER_VARIANTS)
 
 
 def _depth(setting: Setting) -> Made:
@@ -167,7 +139,7 @@ def _depth(setting: Setting) -> Made:
     )
     lab = Lab(
         "depth-without-norms",
-        "What does the depth do without norms?",
+        "",
         answer,
         own_command(setting, "ablations"),
         tables=(Table("First losses", ("width", "layers", "with norms", "no norm"), tuple(rows)),),
@@ -181,15 +153,8 @@ def _depth(setting: Setting) -> Made:
                 text="Each sublayer adds to a residual stream that nothing rescales.",
             ),
         ),
-        notes=(
-            "SwiGLU multiplies two projections of its input, so a larger input gives a much larger "
-            "output: the residual stream grows faster than exponentially with the depth.",
-        ),
     )
-    how = (
-        f"New models of each depth and width, seed 0, on {DEPTH_ROWS} windows of {context} tokens.",
-    )
-    return Made(lab, how, {})
+    return Made.of(lab, "depth-without-norms", rows=DEPTH_ROWS, context=context)
 
 
 def _base_of(setting: Setting) -> dict[str, Any]:
@@ -218,14 +183,7 @@ def _first_loss(
 
 def corpora_lab(setting: Setting) -> Made:
     """Train one model on each corpus: the section of the second corpus, and the model of 9."""
-    return answered(
-        setting,
-        "corpora",
-        "corpora",
-        "",
-        "The same shape and steps on each text, with its own tokenizer; bits per byte compare "
-        "texts, losses per token do not.",
-    )
+    return answered(setting, "corpora", "corpora")
 
 
 def _leaderboard_tokens(setting: Setting) -> int:
@@ -242,10 +200,6 @@ def _scaling(setting: Setting) -> Made:
         setting,
         "scaling",
         "scaling",
-        "What would a larger machine do next?",
-        "A law of the loss fitted to runs of several sizes and lengths, checked on the largest "
-        "run, and used for the recipes of larger machines. The tokens of leaderboard are those of "
-        "90 minutes on an H100 in bfloat16, at an MFU of 0.3.",
         predict=(*PREDICTED, f"leaderboard:{_leaderboard_tokens(setting)}"),
     )
 

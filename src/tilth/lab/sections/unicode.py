@@ -58,23 +58,8 @@ def _made(setting: Setting) -> Made:
         f"{' '.join(ratios)} A character may be several bytes, so single bytes cannot be decoded, "
         "and some pairs of bytes are not a character at all."
     )
-    notes = (
-        "UTF-8 needs one byte for ASCII, has no byte order, and is what files and web pages use. "
-        "A tokenizer would have to learn to merge the zero bytes of the wider encodings.",
-    )
-    lab = Lab(
-        "unicode",
-        "Why does a tokenizer start from UTF-8 bytes?",
-        answer,
-        own_command(setting, "unicode"),
-        tables=tables,
-        notes=notes,
-    )
-    how = (
-        "Each expression was evaluated in this run. The sizes are of the first bytes of each train "
-        "split, encoded by Python without a byte order mark.",
-    )
-    return Made(lab, how, {})
+    lab = Lab("unicode", "", answer, own_command(setting, "unicode"), tables=tables)
+    return Made.of(lab, "unicode")
 
 
 def _share_of_zeros(data: bytes) -> float:

@@ -99,24 +99,12 @@ def _made(setting: Setting) -> Made:
             ),
         ),
     )
-    notes = (
-        "Counting reads and splits every byte, so it is proportional to the text, and threads "
-        "share it. Merging works on distinct pieces, whose number grows more slowly than the text; "
-        "it is sequential, because each merge changes the counts for the next.",
-        "Memory holds the distinct pieces and their pairs, not the text.",
-        "Long tokens are frequent long words or rules of characters; a token of repeated "
-        "characters without meaning points to damaged text.",
-        "Recounting visits every pair at every merge. Incremental counts visit only words with "
-        "the merged pair, and then the scan for the maximum dominates; a heap with lazy deletion "
-        "removes that scan. docs/bpe.md has the code and its profiles.",
-    )
     lab = Lab(
         "vocabulary",
-        "What does it cost to train a vocabulary, and which part takes the time?",
+        "",
         answer,
         own_command(setting, "vocabulary"),
         tables=tables,
-        notes=notes,
         charts=(
             Chart(
                 "Seconds by size of the text",
@@ -128,13 +116,6 @@ def _made(setting: Setting) -> Made:
                 text="One thread. Counting grows with the text, merging with its distinct pieces.",
             ),
         ),
-    )
-    how = (
-        f"Each training ran in a new process on the first {setting.max_bytes / 1e6:g} MB of the "
-        "train split. The first phase ends at the first merge. Memory is the growth of the peak "
-        "resident memory of that process in a phase, beyond that of Python.",
-        f"The ladder learns {LADDER_MERGES} merges from the pieces of the first "
-        f"{LADDER_BYTES:,} bytes at most, in CPU time of one thread.",
     )
     stories, web = wholes
     where = join_words(
@@ -150,7 +131,12 @@ def _made(setting: Setting) -> Made:
         "longest_stories": stories.longest[0],
         "longest_web": web.longest[0],
     }
-    return Made(lab, how, here)
+    return Made.of(
+        *(lab, "vocabulary", here),
+        megabytes=setting.max_bytes / 1e6,
+        ladder_merges=LADDER_MERGES,
+        ladder_bytes=LADDER_BYTES,
+    )
 
 
 def _figure(one: Trained) -> str:
