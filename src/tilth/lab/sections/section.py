@@ -69,11 +69,11 @@ class Made:
     @classmethod
     def of(cls, lab: Lab, part: str, here: Here | None = None, **values: object) -> Self:
         """Return a lab with the texts of a part, in which `values` are filled in."""
-        texts = _texts()[part]
+        own = texts()[part]
         how, notes = (
-            tuple(text.format(**values) for text in texts.get(key, ())) for key in ("how", "notes")
+            tuple(text.format(**values) for text in own.get(key, ())) for key in ("how", "notes")
         )
-        lab = replace(lab, asks=texts.get("asks", lab.asks), notes=notes or lab.notes)
+        lab = replace(lab, asks=own.get("asks", lab.asks), notes=notes or lab.notes)
         return cls(lab, how, here or {})
 
     def folded(self) -> Lab:
@@ -105,7 +105,8 @@ class Section:
 
 
 @cache
-def _texts() -> dict[str, dict[str, Any]]:
+def texts() -> dict[str, dict[str, Any]]:
+    """Return the texts of all parts, by name."""
     return tomllib.loads(Path(__file__).with_name("texts.toml").read_text("utf-8"))
 
 
