@@ -61,13 +61,16 @@ def import_model(
         )
     with new_folder(target) as folder:
         huggingface.write_folder(folder, model, dtype=dtype)
-        write_card(folder, target.resolve().name, _no_run(target, model), target, model, dtype)
+        write_card(
+            folder,
+            target.resolve().name,
+            ModelFolder(target, model.config, {}),
+            target,
+            model,
+            dtype,
+        )
         huggingface.write_manifest(folder, manifest_content(path.resolve().name))
     return open_model_folder(target)
-
-
-def _no_run(target: Path, model: ModelFiles) -> ModelFolder:
-    return ModelFolder(target, model.config, {})
 
 
 def _dtype_of(folder: ModelFolder) -> Dtype:

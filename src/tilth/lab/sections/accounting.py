@@ -7,8 +7,7 @@ from tilth.accounting import account, count_parameters, flops_by_component, forw
 from tilth.config.model import ModelConfig
 from tilth.config.shapes import GPT2_SHAPES, gpt2_parameters
 from tilth.formatting import format_bytes
-from tilth.lab.sections import layers
-from tilth.lab.sections.section import Made, Part, Section, Setting, texts
+from tilth.lab.sections.section import Made, Setting, declared
 from tilth.report.lab_file import Lab, Table
 
 XL = GPT2_SHAPES["gpt2-xl"]
@@ -63,7 +62,7 @@ def reconstructions() -> list[Row]:
     }
     return [
         (row["author"], row["quantity"], row["cause"], recomputed[row["recomputed"]])
-        for row in texts()["accounting"]["reconstructions"]
+        for row in declared()["parts"]["accounting"]["reconstructions"]
     ]
 
 
@@ -83,7 +82,8 @@ def _shares(configs: dict[str, ModelConfig]) -> Table:
     return Table("Shares of the forward FLOPs", columns, rows)
 
 
-def _made(setting: Setting) -> Made:
+def made(setting: Setting) -> Made:
+    """Account for GPT-2 XL, and for each hand count."""
     xl, long = account(XL), account(replace(XL, context_length=LONG))
     size = xl.memory.parameters_bytes
     parts = [(name, number) for name, number in vars(xl.parameters).items()]
@@ -132,10 +132,3 @@ def _made(setting: Setting) -> Made:
         "forward_flops_long": f"{long.forward_flops:.4e}",
     }
     return Made.of(lab, "accounting", here)
-
-
-SECTION = Section(
-    "accounting",
-    "The model and its accounting",
-    (layers.PART, Part("accounting", ("transformer_accounting",), _made)),
-)

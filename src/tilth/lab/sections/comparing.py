@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from tilth.lab.sections.section import Made, Part, Section, Setting, own_command
+from tilth.lab.sections.section import Made, Setting, own_command
 from tilth.lab.texts import documents_of, prefix_of, train_on
 from tilth.report.lab_file import Cell, Chart, Lab, Line, Table
 from tilth.tokenizer import Tokenizer
@@ -18,7 +18,8 @@ SHARES = (1 / 16, 1 / 4, 1)  # of the text that a vocabulary is trained on
 EQUAL_SIZES = (1_000, 2_000, 4_000, 10_000, 32_000)
 
 
-def _made(setting: Setting) -> Made:
+def made(setting: Setting) -> Made:
+    """Train vocabularies on shares of each text, and compare them."""
     trained: dict[str, Tokenizer] = {}
     by_text: list[tuple[Cell, ...]] = []
     lines, gains = [], []
@@ -112,8 +113,3 @@ def _trend(ratios: list[float]) -> str:
         return "one size only"
     grows = all(low < high for low, high in pairwise(ratios))
     return "better each time" if grows else "not better each time"
-
-
-SECTION = Section(
-    "comparing", "The two vocabularies compared", (Part("comparing", ("tokenizer",), _made),)
-)

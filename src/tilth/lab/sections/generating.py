@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tilth.generation import LanguageModel, load
 from tilth.lab.questions.corpora import bits_per_byte
-from tilth.lab.sections.section import Made, Part, Section, Setting, own_command
+from tilth.lab.sections.section import Made, Setting, own_command
 from tilth.lab.sections.training import corpora_lab
 from tilth.report.lab_file import Lab, Quote, Table, trial_folder
 
@@ -68,7 +68,8 @@ def _measure(model: LanguageModel, name: str, temperature: float, top_p: float) 
     )
 
 
-def _made(setting: Setting) -> Made:
+def made(setting: Setting) -> Made:
+    """Generate stories by several samplers, and measure them."""
     trained = corpora_lab(setting).lab
     folder = trial_folder(setting.folder / "corpora", trained.trials[0])
     model = load(folder)
@@ -118,8 +119,3 @@ def _made(setting: Setting) -> Made:
 def _valid_bits(lab: Lab) -> str:
     table = lab.tables[0]
     return str(dict(zip(table.columns, table.rows[0], strict=True))["bits per byte"])
-
-
-SECTION = Section(
-    "generation", "Generation", (Part("generation", ("decoding", "generate"), _made),)
-)

@@ -13,7 +13,7 @@ from torch.nn import functional
 from tilth.accounting import count_parameters
 from tilth.config.model import ModelConfig
 from tilth.data import get_batch
-from tilth.lab.sections.section import Made, Part, Setting, own_command
+from tilth.lab.sections.section import Made, Setting, own_command
 from tilth.model import (
     Embedding,
     Linear,
@@ -229,7 +229,8 @@ def differences() -> list[tuple[str, str, float]]:
     return found
 
 
-def _made(setting: Setting) -> Made:
+def made(setting: Setting) -> Made:
+    """Compare every layer and tool with its reference."""
     found = differences()
     with torch.random.fork_rng(devices=[]):
         model = TransformerLM(_config())
@@ -248,7 +249,3 @@ def _made(setting: Setting) -> Made:
     table = Table("Comparisons", ("problem", "reference", "largest difference"), rows)
     lab = Lab("layers", "", answer, own_command(setting, "accounting"), tables=(table,))
     return Made.of(lab, "layers", rows=ROWS, seq=SEQ, width=WIDTH)
-
-
-PROBLEMS = tuple(dict.fromkeys(check.problem for check in CHECKS))
-PART = Part("layers", PROBLEMS, _made)

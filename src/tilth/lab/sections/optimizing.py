@@ -5,7 +5,7 @@ from dataclasses import replace
 from tilth.accounting import account, optimizer_operations
 from tilth.lab.questions.sgd import RATES, as_lab, descend
 from tilth.lab.sections.accounting import BATCH, STEPS, XL, reconstructions
-from tilth.lab.sections.section import Made, Part, Section, Setting
+from tilth.lab.sections.section import Made, Setting
 from tilth.report.lab_file import Lab, Table
 
 LIMITS = {"80 GB": 80e9, "80 GiB": 80 * 2**30}
@@ -13,7 +13,8 @@ SGD_STEPS = 10
 COMMAND = f"tilth account gpt2-xl --hardware a100 --mfu 0.5 --batch-size {BATCH} --steps {STEPS}"
 
 
-def _descended(setting: Setting) -> Made:
+def descended(setting: Setting) -> Made:
+    """Minimise the toy by SGD at several rates."""
     seed = setting.options.get("seed", 0)
     losses = {rate: descend(rate, SGD_STEPS, seed) for rate in RATES}
     command = ("tilth", "lab", "sgd", "--seed", str(seed))
@@ -25,7 +26,8 @@ def _descended(setting: Setting) -> Made:
     return Made.of(lab, "sgd", {"sgd": "; ".join(said)}, steps=SGD_STEPS, seed=seed)
 
 
-def _accounted(setting: Setting) -> Made:
+def accounted(setting: Setting) -> Made:
+    """Account for AdamW on GPT-2 XL."""
     xl = account(XL, batch_size=BATCH, steps=STEPS, hardware="a100")
     memory, cost = xl.textbook_memory, xl.cost
     assert cost is not None
@@ -79,13 +81,3 @@ def _accounted(setting: Setting) -> Made:
         "a100_days": f"{days:,.0f} days, {days / 365.25:.1f} years",
     }
     return Made.of(lab, "adamw", here)
-
-
-SECTION = Section(
-    "optimizing",
-    "SGD and AdamW",
-    (
-        Part("sgd", ("learning_rate_tuning",), _descended),
-        Part("adamw", ("adamwAccounting",), _accounted),
-    ),
-)

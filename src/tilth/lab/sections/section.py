@@ -1,6 +1,6 @@
 """A section of the write-up: its parts, the setting that they share, and their folds.
 
-`texts.toml` has the question, the method and the notes of each part.
+`sections.toml` lists the sections, and has the texts of their parts.
 """
 
 import os
@@ -69,7 +69,7 @@ class Made:
     @classmethod
     def of(cls, lab: Lab, part: str, here: Here | None = None, **values: object) -> Self:
         """Return a lab with the texts of a part, in which `values` are filled in."""
-        own = texts()[part]
+        own = declared()["parts"][part]
         how, notes = (
             tuple(text.format(**values) for text in own.get(key, ())) for key in ("how", "notes")
         )
@@ -105,9 +105,22 @@ class Section:
 
 
 @cache
-def texts() -> dict[str, dict[str, Any]]:
-    """Return the texts of all parts, by name."""
-    return tomllib.loads(Path(__file__).with_name("texts.toml").read_text("utf-8"))
+def declared() -> dict[str, Any]:
+    """Return the content of `sections.toml`."""
+    return tomllib.loads(Path(__file__).with_name("sections.toml").read_text("utf-8"))
+
+
+def read_sections(makers: Mapping[str, Callable[[Setting], Made]]) -> tuple[Section, ...]:
+    """Return the sections in their order; `makers` has the function of each part."""
+    problems = {name: tuple(part["problems"]) for name, part in declared()["parts"].items()}
+    return tuple(
+        Section(
+            section["name"],
+            section["title"],
+            tuple(Part(name, problems[name], makers[name]) for name in section["parts"]),
+        )
+        for section in declared()["sections"]
+    )
 
 
 def own_command(setting: Setting, name: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from itertools import islice
 from tilth.data.token_files import ids_file
 from tilth.formatting import format_bytes
 from tilth.lab.questions.tokenizers import compare_tokenizers
-from tilth.lab.sections.section import Made, Part, Section, Setting, own_command
+from tilth.lab.sections.section import Made, Setting, own_command
 from tilth.lab.texts import documents_of
 from tilth.report.lab_file import Cell, Lab, Table
 from tilth.tokenizer import Tokenizer, split
@@ -23,7 +23,8 @@ LADDER_BYTES = 200_000
 FEWEST_PIECES = 3
 
 
-def _compared(setting: Setting) -> Made:
+def compared(setting: Setting) -> Made:
+    """Compare the tokenizers of the two corpora."""
     folders = [data.folder for data in setting.corpora]
     seed = setting.options.get("seed", 0)
     lab = compare_tokenizers(folders, max_bytes=setting.max_bytes, seed=seed, tell=setting.tell)
@@ -50,7 +51,8 @@ def _table(lab: Lab, title: str) -> Table:
     return next(table for table in lab.tables if table.title.startswith(title))
 
 
-def _stored(setting: Setting) -> Made:
+def stored(setting: Setting) -> Made:
+    """Compare sizes on disk, and climb the ladder of encoding."""
     rows: list[tuple[Cell, ...]] = []
     for name, data in setting.texts:
         tokens, size = len(data.train), data.text_bytes("train")
@@ -142,13 +144,3 @@ def _ladder(setting: Setting) -> list[tuple[str, int, float]]:
         if len({tuple(encode(piece)) for _, encode in steps}) != 1:
             raise RuntimeError(f"the steps of the ladder encode {piece!r} differently.")
     return rungs
-
-
-SECTION = Section(
-    "tokenizing",
-    "Tokenizer experiments",
-    (
-        Part("tokenizers", ("tokenizer_experiments",), _compared),
-        Part("storing", ("tokenizer_experiments",), _stored),
-    ),
-)

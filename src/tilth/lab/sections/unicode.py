@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from tilth.lab.sections.section import Made, Part, Section, Setting, own_command
+from tilth.lab.sections.section import Made, Setting, own_command
 from tilth.lab.texts import documents_of
 from tilth.report.lab_file import Lab, Table
 
@@ -21,7 +21,8 @@ def decode_bytes_one_by_one(data: bytes) -> str:
     return "".join(bytes([byte]).decode("utf-8") for byte in data)
 
 
-def _made(setting: Setting) -> Made:
+def made(setting: Setting) -> Made:
+    """Show characters as bytes, and the texts in three encodings."""
     samples = {
         name: "".join(documents_of(data, "train", min(SAMPLE_BYTES, setting.max_bytes)))
         for name, data in setting.texts
@@ -81,6 +82,3 @@ def _error_of(data: bytes) -> str:
     except UnicodeDecodeError as error:
         return f"UnicodeDecodeError: {error.reason} at byte {error.start}"
     raise AssertionError("these bytes are not UTF-8")
-
-
-SECTION = Section("unicode", "Unicode", (Part("unicode", ("unicode1", "unicode2"), _made),))

@@ -11,7 +11,7 @@ from tilth.config.model import END_TOKEN
 from tilth.config.threads import usable_cores
 from tilth.formatting import format_bytes, join_words
 from tilth.lab.sections.corpora import write_text
-from tilth.lab.sections.section import Made, Part, Section, Setting, own_command
+from tilth.lab.sections.section import Made, Setting, own_command
 from tilth.report.lab_file import Chart, Lab, Line, Table
 from tilth.tokenizer import count_pieces, train_tokenizer
 from tilth.tokenizer.ladder import learn_merges_by_heap, learn_merges_incrementally
@@ -32,7 +32,8 @@ def _measured(path: Path, vocab_size: int, threads: int) -> Trained:
 # --- the part -------------------------------------------------------------------------------------
 
 
-def _made(setting: Setting) -> Made:
+def made(setting: Setting) -> Made:
+    """Train the vocabularies by phase and by size of the text, and climb the ladder."""
     folder = setting.folder / "texts"
     folder.mkdir(parents=True, exist_ok=True)
     cores = usable_cores()
@@ -191,10 +192,3 @@ def _ladder(setting: Setting, path: Path) -> list[tuple[str, int, float]]:
             raise RuntimeError(f"{name} learned other merges than the reference.")
         expected = merges
     return rungs
-
-
-SECTION = Section(
-    "vocabulary",
-    "Training a vocabulary",
-    (Part("vocabulary", ("train_bpe", "train_bpe_tinystories", "train_bpe_expts_owt"), _made),),
-)
