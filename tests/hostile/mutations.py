@@ -3,6 +3,7 @@
 Checksums in manifests carry no key, so an attacker can recompute them: `make_consistent` does.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -10,6 +11,8 @@ import struct
 import tomllib
 
 import tomli_w
+
+from tilth.tokenizer import Tokenizer
 
 HOSTILE_VALUES = [
     None,
@@ -243,8 +246,14 @@ def _recompute(path, content):
     files = content.get("files")
     if isinstance(files, dict):  # of data: one block each
         for name, entry in files.items():
-            if isinstance(entry, dict) and "sha256" in entry:
-                entry["sha256"] = [_sha256(path.parent / name)] if entry["sha256"] else []
+            if isinstance(entry, dict) and entry.get("sha256"):
+                entry["sha256"] = [_sha256(path.parent / name)]
+                with contextlib.suppress(OSError):
+                    entry["size_bytes"] = (path.parent / name).stat().st_size
+    if isinstance(content.get("tokenizer_fingerprint"), str):
+        with contextlib.suppress(Exception):  # not a tokenizer any more
+            tokenizer = Tokenizer.load(path.parent / "tokenizer.json")
+            content["tokenizer_fingerprint"] = tokenizer.fingerprint
     if isinstance(files, list):  # of a model
         for entry in files:
             if isinstance(entry, dict) and isinstance(entry.get("name"), str):

@@ -259,6 +259,8 @@ class Readers:
     def __init__(self, seed, edition, corpora, models, folder):
         self.seed, self.folder = seed, folder / "readers"
         self.subjects = list(_subjects(edition, corpora, models))
+        # The folders of data, runs and models have most of the files, and the most to go wrong.
+        self.weighted = self.subjects + 4 * [each for each in self.subjects if len(each[1]) > 3]
 
     def write(self, content):
         """Write the files of a subject into the empty folder."""
@@ -272,7 +274,7 @@ class Readers:
         from tilth.cli.app import _explained
 
         chance = random.Random(f"readers:{self.seed}:{number}")
-        readers, content = chance.choice(self.subjects)
+        readers, content = chance.choice(self.weighted)
         reader, name = chance.choice(readers), chance.choice(sorted(content.keys() - {"corpus"}))
         self.write(content)
         mutate_file(chance, self.folder / name)
