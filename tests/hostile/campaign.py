@@ -2,10 +2,10 @@
 
     python -m tests.hostile.campaign verbs --seed 1 --first 0 --count 1000
 
-Case number n of a seed is always the same. The verbs run inside this process, under limits of
-memory, file size and time. Each failed case prints a line of JSON: an exit code other than 0 and 2,
-an internal error, a control character on standard error, a hang. The process writes the number of
-each case to a file before it runs: after a crash that file names the case.
+Case number n of a seed is always the same. This process imports everything once, and forks a child
+for each batch of cases (see `batches.py`), which run in it under limits of memory, file size and
+time. Each failed case prints a line of JSON: a signal, a hang, an exit code other than 0 and 2, an
+internal error, a control character on standard error.
 """
 
 import argparse
@@ -24,8 +24,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.hostile.batches import run_in_batches
 from tests.hostile.mutations import make_consistent, mutate_bytes, mutate_file
-from tests.hostile.readers import Readers
+from tests.hostile.readers import Readers, other_tokenizers
 
 ARCHIVE = Path(__file__).parents[1] / "editions" / "first.tar.xz"
 CPU_SECONDS = 15  # of one case, however busy the machine is
@@ -99,7 +100,13 @@ class Campaign:
         self.corpora.mkdir()
         _make_corpora(self.corpora)
         self.models = folder / "models"
-        _make_models(self.models)
+        make_models(self.models)
+        self.tokenizers = folder / "tokenizers"
+        for number, content in enumerate(other_tokenizers()):
+            for name, data in content.items():
+                path = self.tokenizers / str(number) / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
 
     def words_of(self, number):
         """Prepare a case's files and return the words of its command."""
@@ -107,6 +114,7 @@ class Campaign:
         scratch = self.folder / "case"
         shutil.rmtree(scratch, ignore_errors=True)
         kinds = ["data", "run", "run", "lab", "tokenizer", "corpus", "words", "words", "model"]
+        kinds += ["config"]
         kind = chance.choice(kinds)
         return getattr(self, f"_{kind}")(chance, scratch)
 
@@ -175,22 +183,51 @@ class Campaign:
         )
 
     def _lab(self, chance, scratch):
+        """A lab or its question; a report takes a second, so it is rare."""
+        data, few = self.edition / "data", ("--recipe", "tiny", "--steps", "4", "--dry-run")
+        if chance.random() < 0.3:
+            scratch.mkdir()
+            question = Path(shutil.copy(self.edition / "question.toml", scratch))
+            mutate_file(chance, question)
+            return ("lab", question, "--data", data, "--out", scratch / "lab", *few)
         lab = self._copy(chance, scratch, "lab.json")
-        return ("report", lab, "--out", scratch / "report.html")
+        if chance.random() < 0.05:
+            return ("report", lab, "--out", scratch / "report.html")
+        return ("lab", "lr", "--data", data, "--out", lab, *few)
+
+    def _config(self, chance, scratch):
+        """The config of a run, as the subject of accounting and as the options of a training."""
+        scratch.mkdir()
+        source = chance.choice(sorted(self.edition.rglob("config.toml")))
+        config = Path(shutil.copy(source, scratch))
+        mutate_file(chance, config)
+        out = ("--data", self.edition / "data", "--out", scratch / "run", "--steps", "1")
+        return chance.choice(
+            [
+                ("account", config),
+                ("account", config, "--json"),
+                ("train", "custom", "--config", config, *out),
+                ("train", "tiny", "--config", config, *out),
+            ]
+        )
 
     def _tokenizer(self, chance, scratch):
         names = ["data/tokenizer.json", "gpt2/vocab.json", "gpt2/merges.txt"]
-        names += [path.name for path in self.edition.glob("*.tiktoken")]
-        source = self.edition / chance.choice(names)
+        sources = [self.edition / name for name in names] + [*self.edition.glob("*.tiktoken")]
+        sources += sorted(self.tokenizers.glob("*/*.json"))
+        source = chance.choice(sources)
         scratch.mkdir()
-        for path in [source, *source.parent.glob("*.json"), *source.parent.glob("merges.txt")]:
+        for path in {source, *source.parent.glob("*.json"), *source.parent.glob("merges.txt")}:
             shutil.copy(path, scratch)
         path = scratch / source.name
         mutate_file(chance, path)
         return chance.choice(
             [
                 ("tokenizer", "inspect", path, "--text", "Once upon a time"),
+                ("tokenizer", "inspect", path, "--text", "a 12", "--pattern", "gpt2"),
                 ("tokenizer", "convert", path, "--out", scratch / "out.json"),
+                ("tokenizer", "convert", path, "--out", scratch / "out.tiktoken"),
+                ("tokenizer", "convert", path, "--out", scratch / "tekken.json"),
                 ("tokenizer", "compare", path, "--text", self.corpora / "plain.txt"),
             ]
         )
@@ -288,7 +325,7 @@ class Campaign:
         return problem, words
 
 
-def _make_models(folder):
+def make_models(folder):
     from tests.formats.models import config_of, model_of
     from tilth.formats import huggingface, llama2c
 
@@ -333,7 +370,6 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=100)
-    parser.add_argument("--case-file", type=Path)
     options = parser.parse_args()
     import torch
 
@@ -345,15 +381,11 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         campaign = Campaign(options.seed, Path(folder))
         if options.level == "readers":
-            campaign = Readers(options.seed, campaign.edition, campaign.corpora, Path(folder))
-        for number in range(options.first, options.first + options.count):
-            if options.case_file:
-                options.case_file.write_text(str(number))
-            problem, words = campaign.problem_of(number)
-            if problem:
-                print(json.dumps({"case": number, "problem": problem, "words": words}), flush=True)
-    if options.case_file:
-        options.case_file.write_text("done")
+            parts = (campaign.edition, campaign.corpora, campaign.models, Path(folder))
+            campaign = Readers(options.seed, *parts)
+        numbers = range(options.first, options.first + options.count)
+        for problem in run_in_batches(campaign.problem_of, numbers, HANG_SECONDS + 30):
+            print(json.dumps(problem), flush=True)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 Checksums in manifests carry no key, so an attacker can recompute them: `make_consistent` does.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -10,6 +11,8 @@ import struct
 import tomllib
 
 import tomli_w
+
+from tilth.tokenizer import Tokenizer
 
 HOSTILE_VALUES = [
     None,
@@ -217,27 +220,49 @@ def _sha256(path):
 
 
 def make_consistent(folder):
-    """Recompute every checksum below a folder, where there still is a place for it."""
+    """Recompute every checksum below a folder, where there still is a place for it.
+
+    Other files keep their bytes, and those of a checkpoint come before the manifests above them.
+    """
     for path in sorted(folder.rglob("*.counts")):
         if path.is_file():
             data = path.read_bytes()[:-32]
             path.write_bytes(data + hashlib.sha256(data).digest())
-    for path in sorted(folder.rglob("*.json")):
+    for path in sorted(folder.rglob("*.json"), key=lambda path: (-len(path.parts), path)):
         if not path.is_file() or (content := _load(path)) is None:
             continue
         try:
-            if isinstance(content.get("checksums"), dict):
-                for name in content["checksums"]:
-                    content["checksums"][name] = _sha256(path.parent / name)
-            if isinstance(content.get("files"), dict):
-                for name, entry in content["files"].items():
-                    if isinstance(entry, dict) and "sha256" in entry:
-                        entry["sha256"] = [_sha256(path.parent / name)]  # of one block
-            if "checksum" in content:
-                head = {k: content.pop(k) for k in ("format", "version") if k in content}
-                content.pop("checksum")
-                content["checksum"] = _checksum_of(content)
-                content = {**head, **content}
-            path.write_bytes(dumps(content))
+            _recompute(path, content)
         except (TypeError, ValueError, OSError, RecursionError):
             continue
+
+
+def _recompute(path, content):
+    if content.keys().isdisjoint({"checksums", "files", "checksum"}):
+        return
+    if isinstance(content.get("checksums"), dict):
+        for name in content["checksums"]:
+            content["checksums"][name] = _sha256(path.parent / name)
+    files = content.get("files")
+    if isinstance(files, dict):  # of data: one block each
+        for name, entry in files.items():
+            if isinstance(entry, dict) and entry.get("sha256"):
+                entry["sha256"] = [_sha256(path.parent / name)]
+                with contextlib.suppress(OSError):
+                    entry["size_bytes"] = (path.parent / name).stat().st_size
+    if isinstance(content.get("tokenizer_fingerprint"), str):
+        with contextlib.suppress(Exception):  # not a tokenizer any more
+            tokenizer = Tokenizer.load(path.parent / "tokenizer.json")
+            content["tokenizer_fingerprint"] = tokenizer.fingerprint
+    if isinstance(files, list):  # of a model
+        for entry in files:
+            if isinstance(entry, dict) and isinstance(entry.get("name"), str):
+                entry["sha256"] = _sha256(path.parent / entry["name"])
+    if "checksum" in content:
+        head = {k: content.pop(k) for k in ("format", "version") if k in content}
+        content.pop("checksum")
+        content["checksum"] = _checksum_of(content)
+        content = {**head, **content}
+    # As `save_manifest` writes it: `verify` compares the bytes of a manifest of data too.
+    text = json.dumps(content, indent=2, ensure_ascii=False)
+    path.write_bytes(text.encode("utf-8", "backslashreplace"))

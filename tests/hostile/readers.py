@@ -130,10 +130,41 @@ def read_counts(folder):
         train_tokenizer(counts=counts, vocab_size=300)
 
 
+def read_model_folder(folder):
+    from tilth.formats.huggingface import open_model_folder, verify_model_folder
+
+    list(verify_model_folder(folder))
+    opened = open_model_folder(folder)
+    opened.weights()
+    opened.end_token_of(opened.tokenizer())
+
+
+def read_llama2c(folder):
+    from tilth.formats.llama2c import load_tokenizer, read_model
+
+    config, _ = read_model(folder / "model.bin")
+    load_tokenizer(folder / "tokenizer.bin", config.vocab_size).decode([0, 1, 2])
+
+
+def read_writeup(folder):
+    from tilth.lab.sections.runner import _claim
+    from tilth.report.lab_file import load_lab
+
+    _claim(folder, WRITEUP)
+    load_lab(folder / "parts" / "unicode")
+
+
+def read_demo(folder):
+    from tilth.cli.demo import QUICK, _claim
+
+    _claim(folder, QUICK, 0)
+
+
+WRITEUP = {"data": "built-in", "budget": "5m", "steps": None, "max_bytes": 1000, "seed": 0}
 RUN = (read_run, verify_run, load_model, report_run)
 
 
-def _subjects(edition, corpora):
+def _subjects(edition, corpora, models):
     """Pairs of readers and the folder they read, as bytes by relative path."""
     yield (read_data, verify_data), _folder(edition / "data")
     for run in sorted((edition / "runs").iterdir()):
@@ -142,17 +173,22 @@ def _subjects(edition, corpora):
     for lab in ("lab", "search"):
         yield (read_lab,), _files(edition / lab / "lab.json")
     yield (read_search,), _files(edition / "search" / "search.journal")
+    for model in sorted(models.iterdir()):
+        is_folder = (model / "config.json").exists()
+        yield (read_model_folder if is_folder else read_llama2c,), _folder(model)
+    yield (read_writeup,), _writeup(edition)
+    yield (read_demo,), _claimed()
     yield (resume_tokenizing,), _interrupted(edition)
     yield (read_question,), _files(edition / "question.toml")
     for name in ("tokenizer.json", "tokenizer.tiktoken"):
         yield (read_tokenizer,), _files(edition / name)
     yield (read_tokenizer,), _folder(edition / "gpt2")
-    yield from (((read_tokenizer,), content) for content in _other_tokenizers())
+    yield from (((read_tokenizer,), content) for content in other_tokenizers())
     for path in sorted(corpora.iterdir()):
         yield (read_counts if path.suffix == ".counts" else read_corpus,), _files(path)
 
 
-def _other_tokenizers():
+def other_tokenizers():
     """Folders as other tools write them: post-processors, chat templates, tekken.json."""
     from tilth.tokenizer import Template, Tokenizer, train_tokenizer
 
@@ -191,6 +227,24 @@ def _interrupted(edition):
     return _folder(out)
 
 
+def _writeup(edition):
+    """Return the settings of a write-up and one of its parts."""
+    from tilth.files import save_manifest
+
+    with tempfile.TemporaryDirectory() as name:
+        save_manifest(Path(name, "writeup.json"), WRITEUP, kind="write-up", version=1)
+        part = (edition / "lab" / "lab.json").read_bytes()
+        return {**_folder(Path(name)), "parts/unicode/lab.json": part}
+
+
+def _claimed():
+    """Return the settings of a demo."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name, "demo")
+        read_demo(folder)
+        return _folder(folder)
+
+
 def _folder(folder):
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
@@ -202,21 +256,27 @@ def _files(*paths):
 class Readers:
     """The cases of one seed; case number n is always the same."""
 
-    def __init__(self, seed, edition, corpora, folder):
+    def __init__(self, seed, edition, corpora, models, folder):
         self.seed, self.folder = seed, folder / "readers"
-        self.subjects = list(_subjects(edition, corpora))
+        self.subjects = list(_subjects(edition, corpora, models))
+        # The folders of data, runs and models have most of the files, and the most to go wrong.
+        self.weighted = self.subjects + 4 * [each for each in self.subjects if len(each[1]) > 3]
+
+    def write(self, content):
+        """Write the files of a subject into the empty folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for path, data in content.items():
+            (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.folder / path).write_bytes(data)
 
     def problem_of(self, number):
         """Return the problem of a case, or None, and the names of its reader and file."""
         from tilth.cli.app import _explained
 
         chance = random.Random(f"readers:{self.seed}:{number}")
-        readers, content = chance.choice(self.subjects)
+        readers, content = chance.choice(self.weighted)
         reader, name = chance.choice(readers), chance.choice(sorted(content.keys() - {"corpus"}))
-        shutil.rmtree(self.folder, ignore_errors=True)
-        for path, data in content.items():
-            (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (self.folder / path).write_bytes(data)
+        self.write(content)
         mutate_file(chance, self.folder / name)
         if chance.random() < 0.8:
             make_consistent(self.folder)

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
@@ -100,12 +100,7 @@ def ablations(
         tilth lab ablations --data data/stories --seeds 5 --budget 1h
         tilth lab ablations --data data/stories --variant no-norm
     """
-    from tilth.lab import plan
-
-    options = options or Options()
-    given: PlanOptions = {**options.given(), "variants": variant or ()}
-    planned = plan("ablations", data, **given)
-    _run([planned], options, planned.out)
+    _ask("ablations", data, options, variants=variant or ())
 
 
 @app.command(sort_key=5)
@@ -153,14 +148,7 @@ def scaling(
         tilth lab scaling --data data/stories --budget 1h
         tilth lab scaling --data data/stories --predict tinystories:41M
     """
-    from tilth.lab import plan
-
-    options = options or Options()
-    given: PlanOptions = options.given()
-    if predict is not None:
-        given["predict"] = predict
-    planned = plan("scaling", data, **given)
-    _run([planned], options, planned.out)
+    _ask("scaling", data, options, **({} if predict is None else {"predict": predict}))
 
 
 @app.command(sort_key=6)
@@ -268,11 +256,17 @@ def own(question: Path, /, *, data: DataFolder, options: Options | None = None) 
     _ask(question, data, options)
 
 
-def _ask(question: str | Path, data: Path | list[Path], options: Options | None) -> None:
+def _ask(
+    question: str | Path,
+    data: Path | list[Path],
+    options: Options | None,
+    **own: Any,  # noqa: ANN401, options of this question
+) -> None:
     from tilth.lab import plan
 
     options = options or Options()
-    planned = plan(question, data, **options.given())
+    given: PlanOptions = {**options.given(), **own}  # type: ignore[typeddict-item]
+    planned = plan(question, data, **given)
     _run([planned], options, planned.out)
 
 

@@ -97,18 +97,13 @@ def train(
 
     from tilth.cli.progress import progress
     from tilth.tokenizer import train_tokenizer
-    from tilth.tokenizer.formats.oniguruma import check_read_alike
-    from tilth.tokenizer.patterns import PATTERNS
     from tilth.tokenizer.tasks import count_in_tasks
     from tilth.tokenizer.training import SEPARATOR
 
     given = changes(reading)
-    # Checks of the result, before the work.
-    check_target(out, overwrite=overwrite)
+    _check_result(out, pattern, overwrite=overwrite)
     if not corpus and from_counts is None:
         raise ValueError("train needs a CORPUS or --from-counts.")
-    if pattern is not None and pattern not in PATTERNS:
-        check_read_alike(pattern)
     executor = executor_of(where)
     if executor is not None and from_counts is not None:
         raise ValueError("--cluster counts a corpus, and --from-counts has the counts; give one.")
@@ -349,13 +344,9 @@ def count(
     """
     from tilth.cli.progress import progress
     from tilth.tokenizer import count_pieces
-    from tilth.tokenizer.formats.oniguruma import check_read_alike
-    from tilth.tokenizer.patterns import PATTERNS
     from tilth.tokenizer.tasks import count_in_tasks
 
-    check_target(out, overwrite=overwrite)
-    if pattern not in PATTERNS:
-        check_read_alike(pattern)
+    _check_result(out, pattern, overwrite=overwrite)
     executor = executor_of(where)
     with progress() as report:
         given = {"pattern": pattern, "progress": report, **changes(reading)}
@@ -388,6 +379,16 @@ def merge_counts(
     with progress() as report:
         num_pieces, total = merge(counts, out, overwrite=overwrite, progress=report)
     _print_counts(num_pieces, total, out, as_json=json)
+
+
+def _check_result(out: Path, pattern: str | None, *, overwrite: bool) -> None:
+    """Check, before the work, that the file can be written, and read alike by other tools."""
+    from tilth.tokenizer.formats.oniguruma import check_read_alike
+    from tilth.tokenizer.patterns import PATTERNS
+
+    check_target(out, overwrite=overwrite)
+    if pattern is not None and pattern not in PATTERNS:
+        check_read_alike(pattern)
 
 
 def _print_counts(num_pieces: int, total: int, out: Path, *, as_json: bool) -> None:

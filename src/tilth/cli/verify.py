@@ -22,8 +22,16 @@ def verify(path: Path, /, *, json: Json = False) -> None:
     """
     is_run = (path / "config.toml").exists()
     is_model = not is_run and (path / "config.json").exists()
-    verify_path = _verify_run if is_run else _verify_model if is_model else _verify_data
-    found, lines, problems = verify_path(path)
+    if is_run:
+        from tilth.runs import open_run, verify_run
+
+        found, lines, problems = _by_file(dict(verify_run(open_run(path))))
+    elif is_model:
+        from tilth.formats.huggingface import verify_model_folder
+
+        found, lines, problems = _by_file(dict(verify_model_folder(path)))
+    else:
+        found, lines, problems = _verify_data(path)
     if not problems:
         lines.append(f"{path} is whole")
     results = {"path": str(path), "is_whole": not problems, "found": found}
@@ -32,18 +40,6 @@ def verify(path: Path, /, *, json: Json = False) -> None:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         rest = "" if is_run or is_model else f"{more}; restore a copy, or tokenize again"
         raise ValueError(f"{path} is damaged: {problems[0]}{rest}.")
-
-
-def _verify_run(path: Path) -> Findings:
-    from tilth.runs import open_run, verify_run
-
-    return _by_file(dict(verify_run(open_run(path))))
-
-
-def _verify_model(path: Path) -> Findings:
-    from tilth.formats.huggingface import verify_model_folder
-
-    return _by_file(dict(verify_model_folder(path)))
 
 
 def _by_file(found: dict[str, str | None]) -> Findings:

@@ -3,10 +3,8 @@
 Checks run before anything is written; a folder appears complete or not at all.
 """
 
-import os
 import re
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -20,7 +18,7 @@ from tilth.formats.llama2c import TOKENIZER_BIN, DecodingTokenizer
 from tilth.formats.model_files import ModelFiles
 from tilth.formats.safetensors_files import Dtype
 from tilth.generation.sources import open_source, read_model
-from tilth.runs.atomic_folders import atomic_folder, remove_leftovers
+from tilth.runs.atomic_folders import new_folder
 from tilth.runs.run import Run, versions
 from tilth.schema import check_choice
 
@@ -180,25 +178,6 @@ def check_new_folder(folder: Path) -> None:
         raise FileExistsError(f"{folder} exists and is not an empty folder; name a new one.")
     if folder.resolve() == Path.cwd():  # the rename would replace it
         raise FileExistsError(f"{folder} is the current folder; name a new one.")
-
-
-@contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
-    """Yield a folder that appears at `path`, complete, when the block ends."""
-    target = Path(os.path.realpath(path))
-    name = target.name[:40]
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(target.parent, rf"\.{re.escape(name)}\.([0-9]{{1,9}})\.partial")
-        with atomic_folder(target, f".{name}.{os.getpid()}.partial") as partial:
-            yield partial
-    except OSError as error:
-        if error.strerror is None:  # a sentence already
-            raise
-        raise OSError(
-            f"cannot create {path} ({error.strerror}); check its name, and the free space and "
-            "permissions of its parent folder"
-        ) from error
 
 
 def manifest_content(source: str) -> dict[str, Any]:

@@ -25,13 +25,6 @@ log = logging.getLogger(__name__)
 
 CARD, CURVES, TRAINING = "README.md", "curves.png", "training_config.toml"
 
-LIMITS = """\
-- It continues text. It was not trained to follow instructions, to answer questions or to refuse.
-- It states falsehoods fluently. Its knowledge is that of the text above, and it may repeat the
-  errors, the names and the opinions of that text.
-- Text in other languages or of other kinds than the training text is continued badly.
-- Nobody has tested it for a use that affects people."""
-
 
 def write_card(
     folder: Path,
@@ -47,7 +40,7 @@ def write_card(
         parts += _training(folder, source, weights_path)
     else:
         parts.append("## Training\n\nThis model was not trained by tilth from the start.")
-    parts += [_usage(), f"## Limits\n\n{LIMITS}", _config_table(model)]
+    parts += [Path(__file__).with_suffix(".md").read_text("utf-8"), _config_table(model)]
     write_text_atomically(folder / CARD, "\n\n".join(parts) + "\n")
 
 
@@ -149,22 +142,6 @@ def _write_curves(folder: Path, run: Run) -> bool:
     with atomic_write(folder / CURVES) as file:
         file.write(picture)
     return True
-
-
-def _usage() -> str:
-    return """\
-## Use
-
-```python
-from transformers import pipeline
-
-generate = pipeline("text-generation", "PATH OR USER/NAME")
-print(generate("Once upon a time", max_new_tokens=100)[0]["generated_text"])
-```
-
-```sh
-tilth generate PATH --prompt "Once upon a time"
-```"""
 
 
 def _config_table(model: ModelFiles) -> str:

@@ -18,7 +18,7 @@ from tilth.config.model import ModelConfig
 from tilth.config.parameters import EMBEDDING, HEAD
 from tilth.errors import import_extra
 from tilth.formats.huggingface import model_type_of, rotated_heads, to_halves
-from tilth.formats.model_files import ModelFiles
+from tilth.formats.model_files import ModelFiles, renamed
 from tilth.formats.safetensors_files import Dtype, rounded
 from tilth.schema import short_repr
 from tilth.tokenizer import Tokenizer
@@ -69,11 +69,7 @@ _OUTER_NAMES = {
 
 def their_name(name: str) -> str:
     """Return the name of a parameter in llama.cpp."""
-    if name in _OUTER_NAMES:
-        return _OUTER_NAMES[name]
-    _, layer, rest = name.split(".", 2)
-    part, _, kind = rest.rpartition(".")
-    return f"blk.{layer}.{_NAMES[part]}.{kind}"
+    return renamed(name, _OUTER_NAMES, "blk", _NAMES)
 
 
 def check_model(

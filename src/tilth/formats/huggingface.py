@@ -46,7 +46,7 @@ from tilth.files import (
     write_text_atomically,
 )
 from tilth.formats.llama2c import TOKENIZER_BIN, load_tokenizer
-from tilth.formats.model_files import ModelFiles, refuse_variants
+from tilth.formats.model_files import ModelFiles, refuse_first, refuse_variants, renamed
 from tilth.formats.safetensors_files import Dtype, merged_headers, write_weights
 from tilth.schema import POSITIVE, FileName, Length, Sha256, read, short_repr
 from tilth.tokenizer import Tokenizer
@@ -113,11 +113,7 @@ def rotated_heads(config: ModelConfig, name: str) -> int | None:
 
 def their_name(name: str) -> str:
     """Return the name of a parameter in `transformers`."""
-    if name in _OUTER_NAMES:
-        return _OUTER_NAMES[name]
-    _, layer, rest = name.split(".", 2)
-    part, _, kind = rest.rpartition(".")
-    return f"model.layers.{layer}.{_LAYER_NAMES[part]}.{kind}"
+    return renamed(name, _OUTER_NAMES, "model.layers", _LAYER_NAMES)
 
 
 def own_name(name: str) -> str | None:
@@ -258,9 +254,7 @@ def read_config(values: Mapping[str, Any]) -> ModelConfig:
         "a partial rotary factor": found.partial_rotary_factor != 1,
         "quantized weights": values.get("quantization_config") is not None,
     }
-    for problem, is_present in problems.items():
-        if is_present:
-            raise ValueError(f"it has {problem}, which tilth does not have; choose another model")
+    refuse_first("it has {}, which tilth does not have; choose another model", problems)
     defaults = {"llama": None, "qwen2": None, "qwen3": 128}
     head_dim = found.head_dim or defaults[kind]
     width = found.num_attention_heads * (head_dim or 0)

@@ -16,8 +16,9 @@ SentencePiece vocabulary, which tilth cannot encode with.
 import os
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
@@ -25,8 +26,8 @@ import numpy as np
 
 from tilth.config.model import ModelConfig
 from tilth.config.parameters import EMBEDDING, HEAD, parameter_shapes
-from tilth.files import FileError, StrPath, open_regular, read_bytes
-from tilth.formats.model_files import ModelFiles, refuse_variants
+from tilth.files import FileError, StrPath, atomic_write, open_regular, read_bytes
+from tilth.formats.model_files import ModelFiles, refuse_first, refuse_variants
 from tilth.tokenizer import Tokenizer
 from tilth.tokenizer.tokenizer import IncrementalDecoder
 from tilth.tokenizer.vocabulary import Vocabulary
@@ -88,9 +89,7 @@ def check_config(config: ModelConfig) -> None:
         f"norm_eps {config.norm_eps:g} instead of {EPSILON:g}": config.norm_eps != EPSILON,
         "its own head width": config.d_query != config.d_model,
     }
-    for problem, is_present in problems.items():
-        if is_present:
-            raise ValueError(f"llama2.c cannot express {problem}; export to hf or gguf instead.")
+    refuse_first("llama2.c cannot express {}; export to hf or gguf instead.", problems)
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -159,9 +158,13 @@ def write_tokenizer(file: BinaryIO, tokenizer: Tokenizer, vocab_size: int) -> No
     """
     scores = {left + right: -rank for rank, (left, right) in enumerate(tokenizer.merges)}
     tokens = [_c_text(tokenizer.vocab.get(i, b"")) for i in range(vocab_size)]
+    found = (scores.get(tokenizer.vocab.get(i, b""), -1e10) for i in range(vocab_size))
+    _write_tokens(file, tokens, found)
+
+
+def _write_tokens(file: BinaryIO, tokens: Sequence[bytes], scores: Iterable[float]) -> None:
     file.write(struct.pack("<i", max(map(len, tokens))))
-    for token_id, text in enumerate(tokens):
-        score = float(scores.get(tokenizer.vocab.get(token_id, b""), -1e10))
+    for text, score in zip(tokens, scores, strict=False):
         file.write(struct.pack("<fi", score, len(text)) + text)
 
 
@@ -343,12 +346,8 @@ class DecodingTokenizer(Tokenizer):
 
     def save(self, path: StrPath, *, overwrite: bool = False) -> None:
         """Save `tokenizer.bin` into a folder."""
-        from tilth.files import atomic_write  # noqa: PLC0415
-
         with atomic_write(Path(path) / TOKENIZER_BIN, overwrite=overwrite) as file:
-            file.write(struct.pack("<i", max(map(len, self._texts))))
-            for text in self._texts:
-                file.write(struct.pack("<fi", 0.0, len(text)) + text)
+            _write_tokens(file, self._texts, repeat(0.0))
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self._texts,))

@@ -40,8 +40,25 @@ class ModelFiles:
         return end_id
 
 
+def renamed(name: str, outer: Mapping[str, str], layers: str, parts: Mapping[str, str]) -> str:
+    """Return the name of a parameter in another tool; `layers` precedes the number of a layer."""
+    if name in outer:
+        return outer[name]
+    _, layer, rest = name.split(".", 2)
+    part, _, kind = rest.rpartition(".")
+    return f"{layers}.{layer}.{parts[part]}.{kind}"
+
+
+def refuse_first(sentence: str, problems: Mapping[str, bool]) -> None:
+    """Raise ValueError with the first problem that is present, in the place of {} in a sentence."""
+    for problem, is_present in problems.items():
+        if is_present:
+            raise ValueError(sentence.format(problem))
+
+
 def refuse_variants(config: ModelConfig, format_name: str) -> None:
     """Raise ValueError for a variant that no format of other tools has."""
+    sentence = "cannot express {}; export a model with pre-norm, RoPE and SwiGLU."
     problems = {
         f"{config.norm}-norm" if config.norm != "none" else "a model without norms": (
             config.norm != "pre"
@@ -49,9 +66,4 @@ def refuse_variants(config: ModelConfig, format_name: str) -> None:
         "a model without position encoding": config.position != "rope",
         "a SiLU feed-forward without gate": config.ffn != "swiglu",
     }
-    for problem, is_present in problems.items():
-        if is_present:
-            raise ValueError(
-                f"{format_name} cannot express {problem}; export a model with pre-norm, RoPE and "
-                "SwiGLU."
-            )
+    refuse_first(f"{format_name} {sentence}", problems)

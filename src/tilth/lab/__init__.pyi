@@ -9,7 +9,6 @@ from tilth.lab.api import scaling as scaling
 from tilth.lab.api import sgd as sgd
 from tilth.lab.api import shape as shape
 from tilth.lab.api import tokenizers as tokenizers
-from tilth.lab.api import writeup as writeup
 from tilth.lab.asking import plan as plan
 from tilth.lab.planning import Plan as Plan
 from tilth.lab.question import Findings as Findings
@@ -17,6 +16,7 @@ from tilth.lab.question import Question as Question
 from tilth.lab.runner import Event as Event
 from tilth.lab.runner import run_question as run_question
 from tilth.lab.search.search import Search as Search
+from tilth.lab.sections.runner import writeup as writeup
 from tilth.lab.trials import TrialResult as TrialResult
 from tilth.report.lab_file import Lab as Lab
 from tilth.report.lab_file import Trial as Trial

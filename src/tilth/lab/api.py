@@ -16,7 +16,7 @@ A call on the folder of an unfinished question continues it. `tilth.report.read_
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 from tilth.files import StrPath
 from tilth.formatting import parse_duration
@@ -25,7 +25,6 @@ from tilth.lab.planning import BUDGET, Options, Plan, quiet
 from tilth.lab.question import Tell
 from tilth.lab.questions import sgd as sgd_question
 from tilth.lab.questions.tokenizers import compare_tokenizers
-from tilth.lab.sections import runner
 from tilth.lab.texts import MOST_BYTES
 from tilth.report.lab_file import Lab, check_folder, load_lab, new_lab, save_lab
 
@@ -97,36 +96,6 @@ def tokenizers(
     check_folder(out, "tokenizers")
     lab = compare_tokenizers(folders_of(data), max_bytes=max_bytes, seed=seed, tell=tell)
     return _saved(lab, out, command)
-
-
-def writeup(
-    data: Sequence[DataFolder] = (),
-    *,
-    out: StrPath = "writeup",
-    budget: str = "2h",
-    only: Sequence[str] = (),
-    steps: int | None = None,
-    max_bytes: int | None = None,
-    tell: Tell = quiet,
-    **options: Any,  # noqa: ANN401, of every question
-) -> list[Path]:
-    """Write one document with every experiment of the write-ups; return the paths of its files.
-
-    `data` are two folders, stories and another text; without them the built-in corpora are made.
-    `budget` is the time for all trials, `steps` their length instead. `only` names sections.
-    `options` are recipe, batch_size, seed, workers and changes, as of every question. A call on the
-    folder of an unfinished write-up continues it.
-    """
-    return runner.write(
-        data,
-        out=out,
-        budget=budget,
-        only=only,
-        steps=steps,
-        max_bytes=max_bytes,
-        tell=tell,
-        **options,
-    )
 
 
 def sgd(

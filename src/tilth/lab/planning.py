@@ -6,7 +6,7 @@ for event in plan.run():
     ...
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -141,9 +141,7 @@ def plan_question(
 
     `base_changes` are a question's own changes of the base.
     """
-    for key in options:
-        if key not in Options.__annotations__:
-            raise TypeError(f"there is no option {key}; {suggestion(key, Options.__annotations__)}")
+    check_options(options, Options.__annotations__)
     out, workers = Path(options.get("out", Path("lab") / name)), options.get("workers", 1)
     tell = options.get("tell", quiet)
     check_folder(out, name)
@@ -160,6 +158,14 @@ def plan_question(
     else:
         base, seconds = _with_length(make, base, options, workers)
     return Plan(make(base), out, workers, seconds, tuple(options.get("command", ())), tell)
+
+
+def check_options(given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise TypeError for an option that does not exist."""
+    known = list(known)
+    for name in given:
+        if name not in known:
+            raise TypeError(f"there is no option {name}; {suggestion(name, known)}")
 
 
 def base_config(

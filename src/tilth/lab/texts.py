@@ -55,6 +55,17 @@ def train_on(data: Data, vocab_size: int, max_bytes: int) -> Tokenizer:
     )
 
 
+def prefix_of(tokenizer: Tokenizer, vocab_size: int) -> Tokenizer:
+    """Return a tokenizer with the first `vocab_size` tokens, whose special tokens are the first.
+
+    The merges of a smaller vocabulary are a prefix of those of a larger one.
+    """
+    vocab = {i: token for i, token in tokenizer.vocab.items() if i < vocab_size}
+    special = list(tokenizer.special_tokens)
+    merges = tokenizer.merges[: max(0, vocab_size - 256 - len(special))]
+    return Tokenizer(vocab, merges, special, pattern=tokenizer.pattern)
+
+
 def retokenize(data: Data, folder: StrPath, vocab_size: int, max_bytes: int = MOST_BYTES) -> Data:
     """Write the documents of a data folder, `max_bytes` per split, by a new tokenizer.
 

@@ -28,6 +28,26 @@ def atomic_folder(target: Path, temporary: str) -> Iterator[Path]:
         delete(partial)
 
 
+@contextmanager
+def new_folder(path: Path, what: str = "") -> Iterator[Path]:
+    """Yield a folder that appears at `path` when the block ends; `what` precedes it in errors.
+
+    A symlink is written through. Folders that killed processes left next to it are removed.
+    """
+    target = Path(os.path.realpath(path))
+    name = target.name[:40]  # a file name has at most 255 bytes
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(target.parent, rf"\.{re.escape(name)}\.([0-9]{{1,9}})\.partial")
+        with atomic_folder(target, f".{name}.{os.getpid()}.partial") as partial:
+            yield partial
+    except OSError as error:
+        raise OSError(
+            f"cannot create {what}{path} ({error.strerror or error}); check its name, and the "
+            "free space and permissions of its parent folder"
+        ) from error
+
+
 def remove_leftovers(folder: Path, pattern: str) -> None:
     """Delete the folders in `folder` whose names match `pattern`, a regular expression.
 

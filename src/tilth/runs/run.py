@@ -7,7 +7,6 @@ import fcntl
 import importlib.metadata
 import os
 import platform
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -37,7 +36,7 @@ from tilth.files import (
     try_lock,
     write_text_atomically,
 )
-from tilth.runs.atomic_folders import atomic_folder, remove_leftovers
+from tilth.runs.atomic_folders import new_folder
 from tilth.runs.checkpoints import (
     CHECKPOINTS,
     Checkpoint,
@@ -178,30 +177,20 @@ def create_run(
 ) -> Run:
     """Create a run directory without checkpoints; the folder appears complete or not at all."""
     check_new_folder(Path(folder))
-    target = Path(os.path.realpath(folder))  # a symlink is written through
-    name = target.name[:40]  # a file name has at most 255 bytes
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(target.parent, rf"\.{re.escape(name)}\.([0-9]{{1,9}})\.partial")
-        with atomic_folder(target, f".{name}.{os.getpid()}.partial") as partial:
-            _save_config(partial, target.name, config)
-            tokenizer.save(partial / TOKENIZER)
-            manifest = {
-                "created": datetime.now(UTC).isoformat(timespec="seconds"),
-                "data_fingerprint": data_fingerprint,
-                "tokenizer_fingerprint": tokenizer.fingerprint,
-                "end_token": end_token,
-                "initial": initial,
-                "checksums": {TOKENIZER: checksum(partial / TOKENIZER)},
-                "versions": versions(),
-            }
-            save_manifest(partial / MANIFEST, manifest, kind=KIND, version=VERSION)
-            (partial / CHECKPOINTS).mkdir()
-    except OSError as error:
-        raise OSError(
-            f"cannot create the run {folder} ({error.strerror or error}); check its name, and the "
-            "free space and permissions of its parent folder"
-        ) from error
+    with new_folder(Path(folder), "the run ") as partial:
+        _save_config(partial, Path(folder).resolve().name, config)
+        tokenizer.save(partial / TOKENIZER)
+        manifest = {
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "data_fingerprint": data_fingerprint,
+            "tokenizer_fingerprint": tokenizer.fingerprint,
+            "end_token": end_token,
+            "initial": initial,
+            "checksums": {TOKENIZER: checksum(partial / TOKENIZER)},
+            "versions": versions(),
+        }
+        save_manifest(partial / MANIFEST, manifest, kind=KIND, version=VERSION)
+        (partial / CHECKPOINTS).mkdir()
     return open_run(folder)
 
 
@@ -353,26 +342,13 @@ def readme(name: str, config: ResolvedConfig) -> str:
         for sink in config.watch.sinks
         if sink != "trackio"  # its folder is elsewhere
     )
-    return f"""# {name}
-
-A training run of tilth: recipe `{config.recipe}`, {model.num_layers} layers of width \
-{model.d_model}, {config.steps:,} steps of
-{config.tokens_per_step:,} tokens.
-
-| file | content |
-|---|---|
-| `{CONFIG}` | the resolved config, enough to repeat the run |
-| `{TOKENIZER}` | the tokenizer of the data, in the Hugging Face format |
-| `{MANIFEST}` | fingerprints of data and tokenizer, versions of packages |
-| `{METRICS}` | a JSON object for each step: loss, learning rate, throughput, evaluations |
-| `{SAMPLES}` | texts that were sampled during training |
-| `{CHECKPOINTS}/step-000500/` | the state after step 500: weights, optimizer, random generators |
-| `{LOCK}` | locked while a process trains the run |
-{rows}
-```text
-tilth resume {name}          continue a stopped run
-tilth evaluate {name}        evaluate it on the validation set
-tilth verify {name}          check the integrity of all files
-tilth train --config {name}/{CONFIG} --out another   repeat it
-```
-"""
+    template = Path(__file__).with_name("readme.md").read_text("utf-8")
+    return template.format(
+        name=name,
+        recipe=config.recipe,
+        layers=model.num_layers,
+        width=model.d_model,
+        steps=config.steps,
+        tokens=config.tokens_per_step,
+        rows=rows,
+    )

@@ -46,6 +46,11 @@ def shared_merges(one: Tokenizer, other: Tokenizer) -> int:
     return len(set(one.merges) & set(other.merges))
 
 
+def share_of_merges(one: Tokenizer, other: Tokenizer) -> float:
+    """Return the share of common merges among those of the smaller tokenizer."""
+    return shared_merges(one, other) / max(1, min(len(one.merges), len(other.merges)))
+
+
 def bytes_per_token(tokenizer: Tokenizer, text: str | bytes) -> float:
     """Return the mean number of bytes per token of a text."""
     size_bytes = len(text) if isinstance(text, bytes) else len(text.encode("utf-8", "replace"))

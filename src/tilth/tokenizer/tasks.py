@@ -11,7 +11,7 @@ Plain text that is split at special tokens only is not cut: there a task has who
 import logging
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -125,7 +125,7 @@ def _tasks_of(
         paths,
         need_corpus=options.separator is not None and options.separator not in special_tokens,
     )
-    options = _with_others(options, others)
+    options = replace(options, others=tuple(str(path.absolute()) for path in others))
     sources = [source for file in files for source in list_sources(file)]
     corpus = _corpus(options) if others else None
     plain_bytes = sum(source.size_bytes for source in sources)
@@ -164,11 +164,6 @@ def _tasks_of(
         for start, stop in cut(corpus, max(1, share)):
             add([], start, stop, stamps)
     return [*tasks.values()]
-
-
-def _with_others(options: Options, others: Sequence[Path]) -> Options:
-    paths = tuple(str(path.absolute()) for path in others)
-    return Options(**{**vars(options), "others": paths})
 
 
 @lru_cache(maxsize=1)

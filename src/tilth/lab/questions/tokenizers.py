@@ -29,11 +29,17 @@ from tilth.config.threads import usable_cores
 from tilth.data.token_files import Data, open_data
 from tilth.files import FileError, StrPath
 from tilth.formatting import join_words, printable
-from tilth.lab.texts import MOST_BYTES, documents_of, train_on
+from tilth.lab.texts import MOST_BYTES, documents_of, prefix_of, train_on
 from tilth.report.lab_file import Cell, Chart, Lab, Line, Table
 from tilth.schema import Range, check_int
 from tilth.tokenizer import Tokenizer
-from tilth.tokenizer.inspection import Speed, encoding_speed, longest_tokens, shared_merges
+from tilth.tokenizer.inspection import (
+    Speed,
+    encoding_speed,
+    longest_tokens,
+    share_of_merges,
+    shared_merges,
+)
 from tilth.tokenizer.patterns import describe
 
 SIZES = (500, 1000, 2000, 4000, 8000, 16_000)
@@ -193,22 +199,8 @@ def _speed(corpus: _Corpus, max_bytes: int) -> Speed:
 def _tokenizers(corpus: _Corpus, sizes: Sequence[int], max_bytes: int) -> dict[int, Tokenizer]:
     """Return a tokenizer of each size, trained on the train split, as far as its pairs allow."""
     largest = train_on(corpus.data, max(sizes), max_bytes)
-    # The merges of a smaller vocabulary are a prefix of those of a larger one: one training is
-    # enough.
-    return {
-        size: Tokenizer(
-            {token_id: token for token_id, token in largest.vocab.items() if token_id < size},
-            largest.merges[: size - 257],
-            [corpus.data.end_token],
-            pattern=largest.pattern,
-        )
-        for size in sorted({min(size, largest.vocab_size) for size in sizes})
-    }
-
-
-def _shared(one: Tokenizer, other: Tokenizer) -> float:
-    """Return the share of common merges among those of the smaller tokenizer."""
-    return shared_merges(one, other) / max(1, min(len(one.merges), len(other.merges)))
+    reached = sorted({min(size, largest.vocab_size) for size in sizes})
+    return {size: prefix_of(largest, size) for size in reached}
 
 
 # --- the tables and the chart ---------------------------------------------------------------------
@@ -278,7 +270,7 @@ def _table_of_shared(corpora: Sequence[_Corpus]) -> Table:
         learnt, others = _learnt_tokens(one.tokenizer), _learnt_tokens(other.tokenizer)
         tokens = len(learnt & others)
         share = tokens / max(1, min(len(learnt), len(others)))
-        merges_share = _shared(one.tokenizer, other.tokenizer)
+        merges_share = share_of_merges(one.tokenizer, other.tokenizer)
         names = f"{one.name} and {other.name}"
         rows.append((names, merges, f"{merges_share:.1%}", tokens, f"{share:.1%}"))
     columns = ("tokenizers of", "shared merges", "% of merges", "shared tokens", "% of tokens")
@@ -350,7 +342,9 @@ def _answer(compared: _Comparison) -> str:
         )
     if len(corpora) > 2:
         clauses = [f"largest difference: {clauses[0]}", f"smallest: {clauses[1]}"]
-    shares = [_shared(one.tokenizer, other.tokenizer) for one, other in combinations(corpora, 2)]
+    shares = [
+        share_of_merges(one.tokenizer, other.tokenizer) for one, other in combinations(corpora, 2)
+    ]
     share = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (min(shares), max(shares))))
     sharing = "the two" if len(corpora) == 2 else "any two"
     sentence = f"{'; '.join(clauses)}; {sharing} tokenizers share {share} of their merges."

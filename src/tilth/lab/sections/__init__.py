@@ -1,4 +1,5 @@
 """The sections of `tilth lab writeup`, in the order of the five write-ups that began tilth.
 
-`runner.py` has their list. A section has one or more parts; a part is a lab with its own folder.
+`sections.toml` has their list. A section has one or more parts; a part is a lab with its own
+folder.
 """

@@ -7,8 +7,7 @@ from tilth.accounting import account, count_parameters, flops_by_component, forw
 from tilth.config.model import ModelConfig
 from tilth.config.shapes import GPT2_SHAPES, gpt2_parameters
 from tilth.formatting import format_bytes
-from tilth.lab.sections import layers
-from tilth.lab.sections.section import Made, Part, Section, Setting
+from tilth.lab.sections.section import Made, Setting, declared
 from tilth.report.lab_file import Lab, Table
 
 XL = GPT2_SHAPES["gpt2-xl"]
@@ -43,53 +42,27 @@ def reconstructions() -> list[Row]:
     no_scores = flops - scores
     tokens = STEPS * BATCH * s
     six_n_d = 6 * tokens / HALF_A100 / DAY
+    recomputed = {
+        "parameters in float32": f"{4 * total:,}",
+        "parameters without norms": f"{total - parameters.norms:,}",
+        "parameters with mask and table": f"{total + s * s + s * d:,}",
+        "bits": f"{32 * total / 1e9:.0f} billion bits",
+        "without scores": f"{no_scores:.4e}",
+        "12 s d^2 per layer": f"{no_scores + layers_ * 4 * s * d * d:.4e}",
+        "without head": f"{flops - head:.4e}",
+        "without output projection": f"{flops - output - head + square_head:.4e}",
+        "long, from the count without scores": f"{no_scores * LONG // s:.4e}",
+        "long, without head": f"{flops_long - head_long:.4e}",
+        "long, without output projection": (
+            f"{flops_long - product_flops(long, 'output_proj'):.4e}"
+        ),
+        "days without scores": f"{days_of(3 * no_scores):,.0f} days",
+        "days by 6 N D": f"{total * six_n_d:,.0f} days, {total * six_n_d / 365.25:.1f} years",
+        "days by OpenAI's parameters": f"{gpt2_parameters(config) * six_n_d:,.0f} days",
+    }
     return [
-        ("C", "parameters", "bytes in float32 taken for parameters", f"{4 * total:,}"),
-        ("D", "parameters", "norms left out", f"{total - parameters.norms:,}"),
-        (
-            *("E", "parameters"),
-            "mask (s x s) and RoPE table (s x d) counted",
-            f"{total + s * s + s * d:,}",
-        ),
-        ("A", "bytes to load", "bits taken for bytes", f"{32 * total / 1e9:.0f} billion bits"),
-        ("A", "forward FLOPs", "attention scores and values left out", f"{no_scores:.4e}"),
-        (
-            *("C", "forward FLOPs"),
-            "attention as 12 s d^2 per layer, without scores",
-            f"{no_scores + layers_ * 4 * s * d * d:.4e}",
-        ),
-        ("D", "forward FLOPs", "output head left out", f"{flops - head:.4e}"),
-        (
-            *("E", "forward FLOPs"),
-            "output projection left out, head taken as d x d",
-            f"{flops - output - head + square_head:.4e}",
-        ),
-        (
-            *("A", f"the same at {LONG:,}"),
-            "16 times the count without scores",
-            f"{no_scores * LONG // s:.4e}",
-        ),
-        ("D", f"the same at {LONG:,}", "output head left out", f"{flops_long - head_long:.4e}"),
-        (
-            *("E", f"the same at {LONG:,}"),
-            "output projection left out",
-            f"{flops_long - product_flops(long, 'output_proj'):.4e}",
-        ),
-        (
-            *("A", "A100 time"),
-            "attention scores and values left out",
-            f"{days_of(3 * no_scores):,.0f} days",
-        ),
-        (
-            *("B", "A100 time"),
-            "6 N D: no scores, and the embedding counted as a product",
-            f"{total * six_n_d:,.0f} days, {total * six_n_d / 365.25:.1f} years",
-        ),
-        (
-            *("C", "A100 time"),
-            "6 N D with the parameters of OpenAI's GPT-2 XL",
-            f"{gpt2_parameters(config) * six_n_d:,.0f} days",
-        ),
+        (row["author"], row["quantity"], row["cause"], recomputed[row["recomputed"]])
+        for row in declared()["parts"]["accounting"]["reconstructions"]
     ]
 
 
@@ -109,7 +82,8 @@ def _shares(configs: dict[str, ModelConfig]) -> Table:
     return Table("Shares of the forward FLOPs", columns, rows)
 
 
-def _made(setting: Setting) -> Made:
+def made(setting: Setting) -> Made:
+    """Account for GPT-2 XL, and for each hand count."""
     xl, long = account(XL), account(replace(XL, context_length=LONG))
     size = xl.memory.parameters_bytes
     parts = [(name, number) for name, number in vars(xl.parameters).items()]
@@ -149,34 +123,12 @@ def _made(setting: Setting) -> Made:
             tuple(reconstructions()),
         ),
     )
-    lab = Lab(
-        "accounting",
-        "What does a model cost in parameters, bytes and products?",
-        answer,
-        ("tilth", "account", "gpt2-xl", "--shares"),
-        tables=tables,
-        notes=(
-            "Feed-forward products take most of the FLOPs at 1,024 tokens. Only the scores grow "
-            "with the square of the length, so they dominate at 16,384.",
-            "docs/accounting.md derives every term; tests compare the parameters with the model "
-            "and the products with torch's FLOP counter.",
-        ),
-    )
-    how = (
-        "A sum over the products of the architecture: SwiGLU with d_ff = 4 d, no biases, untied. "
-        "Each reconstruction leaves out, or adds, what the write-up did.",
-    )
+    command = ("tilth", "account", "gpt2-xl", "--shares")
+    lab = Lab("accounting", "", answer, command, tables=tables)
     here = {
         "parameters": f"{xl.parameters.total:,}",
         "parameter_bytes": f"{format_bytes(size)}, {size / 2**30:.2f} GiB",
         "forward_flops": f"{xl.forward_flops:.4e}",
         "forward_flops_long": f"{long.forward_flops:.4e}",
     }
-    return Made(lab, how, here)
-
-
-SECTION = Section(
-    "accounting",
-    "The model and its accounting",
-    (layers.PART, Part("accounting", ("transformer_accounting",), _made)),
-)
+    return Made.of(lab, "accounting", here)

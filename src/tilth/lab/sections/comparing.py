@@ -1,20 +1,25 @@
 """Section 3: the vocabularies of the two corpora, compared."""
 
-from collections.abc import Mapping
 from itertools import pairwise
 
-from tilth.lab.sections.section import Made, Part, Section, Setting, own_command
-from tilth.lab.texts import documents_of, train_on
+from tilth.lab.sections.section import Made, Setting, own_command
+from tilth.lab.texts import documents_of, prefix_of, train_on
 from tilth.report.lab_file import Cell, Chart, Lab, Line, Table
 from tilth.tokenizer import Tokenizer
-from tilth.tokenizer.inspection import bytes_per_token, share_of_non_ascii, shared_merges
+from tilth.tokenizer.inspection import (
+    bytes_per_token,
+    share_of_merges,
+    share_of_non_ascii,
+    shared_merges,
+)
 
 SMALL, LARGE = 10_000, 32_000
 SHARES = (1 / 16, 1 / 4, 1)  # of the text that a vocabulary is trained on
 EQUAL_SIZES = (1_000, 2_000, 4_000, 10_000, 32_000)
 
 
-def _made(setting: Setting) -> Made:
+def made(setting: Setting) -> Made:
+    """Train vocabularies on shares of each text, and compare them."""
     trained: dict[str, Tokenizer] = {}
     by_text: list[tuple[Cell, ...]] = []
     lines, gains = [], []
@@ -37,7 +42,7 @@ def _made(setting: Setting) -> Made:
     stories, other = setting.names
     shared = _shared_rows(trained[stories], trained[other])
     small, large = prefix_of(trained[stories], SMALL), trained[other]
-    share = _share(small, large)
+    share = share_of_merges(small, large)
     compresses = [
         f"on {name}, {ratios[-1][1]:.3f} instead of {ratios[0][1]:.3f} bytes per token from "
         f"{ratios[-1][0] / ratios[0][0]:.0f} times the text, "
@@ -80,33 +85,10 @@ def _made(setting: Setting) -> Made:
         x_scale="log",
         text="At equal vocabulary sizes, on held-out documents.",
     )
-    lab = Lab(
-        "comparing",
-        "How do the vocabularies differ, and does more text give a better one?",
-        answer,
-        own_command(setting, "comparing"),
-        tables=tables,
-        charts=(chart,),
-        notes=(
-            "More text finds merges that are frequent in the language rather than in a sample. The "
-            "gain is small once the vocabulary is small against the distinct words of the text.",
-        ),
-    )
-    how = (
-        f"Both vocabularies were trained with up to {LARGE:,} tokens, as far as the text has "
-        "pairs. The merges of a smaller vocabulary are a prefix of those of a larger one, so one "
-        "training gives all sizes.",
-    )
+    command = own_command(setting, "comparing")
+    lab = Lab("comparing", "", answer, command, tables=tables, charts=(chart,))
     here = f"{share:.0%} ({len(small.merges):,} against {len(large.merges):,} merges)"
-    return Made(lab, how, {"shared_merges": here})
-
-
-def prefix_of(tokenizer: Tokenizer, vocab_size: int) -> Tokenizer:
-    """Return the tokenizer with the first `vocab_size` tokens, whose special token is the first."""
-    vocab: Mapping[int, bytes] = {i: t for i, t in tokenizer.vocab.items() if i < vocab_size}
-    special = list(tokenizer.special_tokens)
-    merges = tokenizer.merges[: max(0, vocab_size - 256 - len(special))]
-    return Tokenizer(vocab, merges, special, pattern=tokenizer.pattern)
+    return Made.of(lab, "comparing", {"shared_merges": here}, large=LARGE)
 
 
 def _shared_rows(one: Tokenizer, other: Tokenizer) -> list[tuple[Cell, ...]]:
@@ -115,13 +97,10 @@ def _shared_rows(one: Tokenizer, other: Tokenizer) -> list[tuple[Cell, ...]]:
     pairs = [(prefix_of(one, size), prefix_of(other, size)) for size in (*sizes, most)]
     pairs.append((prefix_of(one, SMALL), other))
     rows = [
-        (len(a.merges), len(b.merges), shared_merges(a, b), f"{_share(a, b):.1%}") for a, b in pairs
+        (len(a.merges), len(b.merges), shared_merges(a, b), f"{share_of_merges(a, b):.1%}")
+        for a, b in pairs
     ]
     return list(dict.fromkeys(rows))
-
-
-def _share(one: Tokenizer, other: Tokenizer) -> float:
-    return shared_merges(one, other) / max(1, min(len(one.merges), len(other.merges)))
 
 
 def _trend(ratios: list[float]) -> str:
@@ -134,8 +113,3 @@ def _trend(ratios: list[float]) -> str:
         return "one size only"
     grows = all(low < high for low, high in pairwise(ratios))
     return "better each time" if grows else "not better each time"
-
-
-SECTION = Section(
-    "comparing", "The two vocabularies compared", (Part("comparing", ("tokenizer",), _made),)
-)

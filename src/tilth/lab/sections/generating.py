@@ -1,12 +1,11 @@
 """Section 9: stories of the trained model, at several temperatures and top-p."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilth.generation import LanguageModel, load
 from tilth.lab.questions.corpora import bits_per_byte
-from tilth.lab.sections.section import Made, Part, Section, Setting, own_command
+from tilth.lab.sections.section import Made, Setting, own_command
 from tilth.lab.sections.training import corpora_lab
 from tilth.report.lab_file import Lab, Quote, Table, trial_folder
 
@@ -69,7 +68,8 @@ def _measure(model: LanguageModel, name: str, temperature: float, top_p: float) 
     )
 
 
-def _made(setting: Setting) -> Made:
+def made(setting: Setting) -> Made:
+    """Generate stories by several samplers, and measure them."""
     trained = corpora_lab(setting).lab
     folder = trial_folder(setting.folder / "corpora", trained.trials[0])
     model = load(folder)
@@ -102,37 +102,20 @@ def _made(setting: Setting) -> Made:
     quotes += [
         Quote(each.name, "seed 0", each.texts[0]) for each in measured if each.name != QUOTED
     ]
-    command: Sequence[str] = own_command(setting, "generation")
-    lab = Lab(
+    command = own_command(setting, "generation")
+    lab = Lab("generation", "", answer, command, tables=(table,), quotes=tuple(quotes))
+    return Made.of(
+        lab,
         "generation",
-        "What does the model write, and what makes it better or worse?",
-        answer,
-        tuple(command),
-        tables=(table,),
-        quotes=tuple(quotes),
-        notes=(
-            "Text that is too likely repeats itself; text that is too unlikely loses grammar and "
-            "thread. The held-out text of the corpus is between the two: "
-            f"{_valid_bits(trained)} bits per byte.",
-            "Longer training helps more than any sampler; the context length limits how long a "
-            "name or a plot is remembered.",
-        ),
+        name=setting.names[0],
+        folder=folder,
+        bits=_valid_bits(trained),
+        prompt=PROMPT,
+        max_tokens=MAX_TOKENS,
+        seeds=", ".join(map(str, SEEDS)),
     )
-    how = (
-        f"The model of the section on the second corpus, trained on {setting.names[0]}. Prompt: "
-        f"{PROMPT!r}; up to {MAX_TOKENS} tokens; seeds {', '.join(map(str, SEEDS))}. Bits per "
-        "byte score the whole story, from its start, under the same model.",
-        f"One of them: tilth generate {folder} --prompt '{PROMPT}' --temperature 0.8 --top-p 0.95 "
-        "--seed 0",
-    )
-    return Made(lab, how, {})
 
 
 def _valid_bits(lab: Lab) -> str:
     table = lab.tables[0]
     return str(dict(zip(table.columns, table.rows[0], strict=True))["bits per byte"])
-
-
-SECTION = Section(
-    "generation", "Generation", (Part("generation", ("decoding", "generate"), _made),)
-)

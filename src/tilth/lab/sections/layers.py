@@ -13,7 +13,7 @@ from torch.nn import functional
 from tilth.accounting import count_parameters
 from tilth.config.model import ModelConfig
 from tilth.data import get_batch
-from tilth.lab.sections.section import Made, Part, Setting, own_command
+from tilth.lab.sections.section import Made, Setting, own_command
 from tilth.model import (
     Embedding,
     Linear,
@@ -229,7 +229,8 @@ def differences() -> list[tuple[str, str, float]]:
     return found
 
 
-def _made(setting: Setting) -> Made:
+def made(setting: Setting) -> Made:
+    """Compare every layer and tool with its reference."""
     found = differences()
     with torch.random.fork_rng(devices=[]):
         model = TransformerLM(_config())
@@ -246,19 +247,5 @@ def _made(setting: Setting) -> Made:
     )
     rows = tuple((problem, reference, f"{gap:.1e}") for problem, reference, gap in found)
     table = Table("Comparisons", ("problem", "reference", "largest difference"), rows)
-    lab = Lab(
-        "layers",
-        "Are the layers and the tools of training right?",
-        answer,
-        own_command(setting, "accounting"),
-        tables=(table,),
-    )
-    how = (
-        f"Random inputs of {ROWS} x {SEQ} x {WIDTH} in float32, seed 0. Formulas and pitfalls: "
-        "docs/model.md and docs/optimizers.md.",
-    )
-    return Made(lab, how, {})
-
-
-PROBLEMS = tuple(dict.fromkeys(check.problem for check in CHECKS))
-PART = Part("layers", PROBLEMS, _made)
+    lab = Lab("layers", "", answer, own_command(setting, "accounting"), tables=(table,))
+    return Made.of(lab, "layers", rows=ROWS, seq=SEQ, width=WIDTH)

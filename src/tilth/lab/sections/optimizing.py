@@ -5,7 +5,7 @@ from dataclasses import replace
 from tilth.accounting import account, optimizer_operations
 from tilth.lab.questions.sgd import RATES, as_lab, descend
 from tilth.lab.sections.accounting import BATCH, STEPS, XL, reconstructions
-from tilth.lab.sections.section import Made, Part, Section, Setting
+from tilth.lab.sections.section import Made, Setting
 from tilth.report.lab_file import Lab, Table
 
 LIMITS = {"80 GB": 80e9, "80 GiB": 80 * 2**30}
@@ -13,7 +13,8 @@ SGD_STEPS = 10
 COMMAND = f"tilth account gpt2-xl --hardware a100 --mfu 0.5 --batch-size {BATCH} --steps {STEPS}"
 
 
-def _descended(setting: Setting) -> Made:
+def descended(setting: Setting) -> Made:
+    """Minimise the toy by SGD at several rates."""
     seed = setting.options.get("seed", 0)
     losses = {rate: descend(rate, SGD_STEPS, seed) for rate in RATES}
     command = ("tilth", "lab", "sgd", "--seed", str(seed))
@@ -21,12 +22,12 @@ def _descended(setting: Setting) -> Made:
         f"{rate:g}: {'falls' if line[-1] < line[0] else 'diverges'} to {line[-1]:.3g}"
         for rate, line in losses.items()
     ]
-    how = (f"{SGD_STEPS} steps of SGD on mean(w**2), from w = 5 randn(10, 10), seed {seed}.",)
     lab = replace(as_lab(losses), command=command)
-    return Made(lab, how, {"sgd": "; ".join(said)})
+    return Made.of(lab, "sgd", {"sgd": "; ".join(said)}, steps=SGD_STEPS, seed=seed)
 
 
-def _accounted(setting: Setting) -> Made:
+def accounted(setting: Setting) -> Made:
+    """Account for AdamW on GPT-2 XL."""
     xl = account(XL, batch_size=BATCH, steps=STEPS, hardware="a100")
     memory, cost = xl.textbook_memory, xl.cost
     assert cost is not None
@@ -73,35 +74,10 @@ def _accounted(setting: Setting) -> Made:
             ),
         ),
     )
-    lab = Lab(
-        "adamw",
-        "What does AdamW cost?",
-        answer,
-        tuple(COMMAND.split()),
-        tables=tables,
-        notes=(
-            "80 GB are 80e9 bytes, 80 GiB are 85.9e9: the two limits give different batches.",
-            "A step takes 6 operations per parameter and token, so the update is negligible.",
-        ),
-    )
-    how = (
-        "The textbook formula of the handout counts the output of each operation: "
-        "4 (L (8sd + 2sf + 2hs^2) + sd + 2sV) bytes per sequence. The implementation saves fewer "
-        "tensors, because its attention kernel recomputes the scores.",
-    )
+    lab = Lab("adamw", "", answer, tuple(COMMAND.split()), tables=tables)
     here = {
         "largest_batch": said,
         "adamw_operations": str(sum(per_parameter.values())),
         "a100_days": f"{days:,.0f} days, {days / 365.25:.1f} years",
     }
-    return Made(lab, how, here)
-
-
-SECTION = Section(
-    "optimizing",
-    "SGD and AdamW",
-    (
-        Part("sgd", ("learning_rate_tuning",), _descended),
-        Part("adamw", ("adamwAccounting",), _accounted),
-    ),
-)
+    return Made.of(lab, "adamw", here)

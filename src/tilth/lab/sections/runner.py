@@ -13,12 +13,13 @@ from tilth.data.token_files import Data
 from tilth.errors import import_extra
 from tilth.files import StrPath, load_manifest, open_lock, save_manifest, try_lock
 from tilth.formatting import format_duration, join_words, parse_duration, suggestion
-from tilth.lab.planning import Options, quiet
+from tilth.lab.planning import Options, check_options, quiet
 from tilth.lab.question import Tell, refuse_changes
 from tilth.lab.sections import (
     accounting,
     comparing,
     generating,
+    layers,
     optimizing,
     tokenizing,
     training,
@@ -26,7 +27,7 @@ from tilth.lab.sections import (
     vocabulary,
 )
 from tilth.lab.sections.corpora import make_corpora, open_corpora
-from tilth.lab.sections.section import SHORT_SECONDS, Part, Section, Setting
+from tilth.lab.sections.section import SHORT_SECONDS, Part, Section, Setting, read_sections
 from tilth.lab.texts import MOST_BYTES
 from tilth.report.lab_file import LAB, LOCK, Lab, Table, load_lab, save_lab
 from tilth.report.reading import Report, section_of_lab
@@ -35,19 +36,27 @@ from tilth.report.writing import save_report
 from tilth.schema import check_int, plain
 from tilth.tokenizer.measuring import no_warnings
 
-SECTIONS = (
-    unicode.SECTION,
-    vocabulary.SECTION,
-    comparing.SECTION,
-    tokenizing.SECTION,
-    accounting.SECTION,
-    optimizing.SECTION,
-    training.LEARNING_RATE,
-    training.BATCH_SIZE,
-    generating.SECTION,
-    training.ABLATIONS,
-    training.CORPORA,
-    training.LARGER,
+SECTIONS = read_sections(
+    {
+        "unicode": unicode.made,
+        "vocabulary": vocabulary.made,
+        "comparing": comparing.made,
+        "tokenizers": tokenizing.compared,
+        "storing": tokenizing.stored,
+        "layers": layers.made,
+        "accounting": accounting.made,
+        "sgd": optimizing.descended,
+        "adamw": optimizing.accounted,
+        "learning-rate": training.learning_rate,
+        "batch-size": training.batch_size,
+        "generation": generating.made,
+        "ablations-adamw": training.norms("adamw"),
+        "ablations-muon": training.norms("muon"),
+        "depth-without-norms": training.depth,
+        "ablations": training.ablations,
+        "corpora": training.corpora_lab,
+        "scaling": training.scaling,
+    }
 )
 SETTINGS, KIND, VERSION = "writeup.json", "write-up", 1
 BUDGET = "2h"
@@ -55,7 +64,7 @@ BYTES_PER_SECOND = 20_000  # of text for each second of the budget, up to MOST_B
 TITLE = "The write-up"
 
 
-def write(
+def writeup(
     data: Sequence[StrPath | Data] = (),
     *,
     out: StrPath = "writeup",
@@ -66,17 +75,19 @@ def write(
     tell: Tell = quiet,
     **options: Any,  # noqa: ANN401, of `tilth.lab.planning.Options`
 ) -> list[Path]:
-    """Run what is missing and write the document; return the paths of its files, the page first.
+    """Write one document with every experiment of the write-ups; return the paths of its files.
 
-    The document has the sections that are finished, in order. `options` are those of every
-    question: recipe, batch_size, seed, workers and changes.
+    `data` are two folders, stories and another text; without them the built-in corpora are made.
+    `budget` is the time for all trials, `steps` their length instead. `only` names sections; the
+    document has all that are finished. `options` are those of every question: recipe, batch_size,
+    seed, workers and changes. A call on the folder of an unfinished write-up continues it.
     """
     folder, seconds = Path(out), parse_duration(budget)
     wanted = chosen(only)
     if max_bytes is None:
         max_bytes = min(MOST_BYTES, round(seconds * BYTES_PER_SECOND))
     check_int("max_bytes", max_bytes)
-    _check_options(options)
+    check_options(options, ("recipe", "batch_size", "seed", "workers", "changes"))
     for module in ("jinja2", "plotly", "matplotlib"):
         import_extra(module, "The write-up")
     corpora = open_corpora(data) if data else None
@@ -121,13 +132,6 @@ def chosen(only: Sequence[str]) -> list[Section]:
         if name not in by_name:
             raise ValueError(f"there is no section {name!r}; {suggestion(name, by_name)}")
     return [section for section in SECTIONS if not only or section.name in only]
-
-
-def _check_options(options: dict[str, Any]) -> None:
-    known = ("recipe", "batch_size", "seed", "workers", "changes")
-    for name in options:
-        if name not in known:
-            raise TypeError(f"there is no option {name}; {suggestion(name, known)}")
 
 
 def _claim(folder: Path, settings: dict[str, Any]) -> None:

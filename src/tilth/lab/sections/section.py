@@ -1,11 +1,16 @@
-"""A section of the write-up: its parts, the setting that they share, and their folds."""
+"""A section of the write-up: its parts, the setting that they share, and their folds.
+
+`sections.toml` lists the sections, and has the texts of their parts.
+"""
 
 import os
 import shlex
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self
 
 from tilth.data.token_files import Data
 from tilth.lab.planning import Options
@@ -13,7 +18,6 @@ from tilth.lab.question import Tell
 from tilth.lab.sections.figures import figures_table
 from tilth.report.lab_file import Fold, Lab
 
-T = TypeVar("T")
 SHORT_SECONDS = 1800.0
 """A write-up of less time trains the recipe tiny and evaluates each trial once."""
 WATCH = {"watch.evaluation_tokens": 16_384, "watch.save_every": 0, "watch.sample_every": 0}
@@ -69,6 +73,16 @@ class Made:
     how: tuple[str, ...]
     here: Here
 
+    @classmethod
+    def of(cls, lab: Lab, part: str, here: Here | None = None, **values: object) -> Self:
+        """Return a lab with the texts of a part, in which `values` are filled in."""
+        own = declared()["parts"][part]
+        how, notes = (
+            tuple(text.format(**values) for text in own.get(key, ())) for key in ("how", "notes")
+        )
+        lab = replace(lab, asks=own.get("asks", lab.asks), notes=notes or lab.notes)
+        return cls(lab, how, here or {})
+
     def folded(self) -> Lab:
         """Return the lab with its folds."""
         command = shlex.join(self.lab.command)
@@ -95,6 +109,25 @@ class Section:
     name: str
     title: str
     parts: tuple[Part, ...]
+
+
+@cache
+def declared() -> dict[str, Any]:
+    """Return the content of `sections.toml`."""
+    return tomllib.loads(Path(__file__).with_name("sections.toml").read_text("utf-8"))
+
+
+def read_sections(makers: Mapping[str, Callable[[Setting], Made]]) -> tuple[Section, ...]:
+    """Return the sections in their order; `makers` has the function of each part."""
+    problems = {name: tuple(part["problems"]) for name, part in declared()["parts"].items()}
+    return tuple(
+        Section(
+            section["name"],
+            section["title"],
+            tuple(Part(name, problems[name], makers[name]) for name in section["parts"]),
+        )
+        for section in declared()["sections"]
+    )
 
 
 def own_command(setting: Setting, name: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from itertools import islice
 from tilth.data.token_files import ids_file
 from tilth.formatting import format_bytes
 from tilth.lab.questions.tokenizers import compare_tokenizers
-from tilth.lab.sections.section import Made, Part, Section, Setting, own_command
+from tilth.lab.sections.section import Made, Setting, own_command
 from tilth.lab.texts import documents_of
 from tilth.report.lab_file import Cell, Lab, Table
 from tilth.tokenizer import Tokenizer, split
@@ -23,7 +23,8 @@ LADDER_BYTES = 200_000
 FEWEST_PIECES = 3
 
 
-def _compared(setting: Setting) -> Made:
+def compared(setting: Setting) -> Made:
+    """Compare the tokenizers of the two corpora."""
     folders = [data.folder for data in setting.corpora]
     seed = setting.options.get("seed", 0)
     lab = compare_tokenizers(folders, max_bytes=setting.max_bytes, seed=seed, tell=setting.tell)
@@ -31,11 +32,6 @@ def _compared(setting: Setting) -> Made:
     for folder in folders:
         words += ["--data", str(folder)]
     words += ["--max-bytes", str(setting.max_bytes), "--seed", str(seed)]
-    how = (
-        "Documents of the validation split, which the vocabularies have not seen; ten are drawn by "
-        "the seed. The speed is that of one thread on the train split, the best of three passes, "
-        "each with a new encoder.",
-    )
     sampled = {
         (row[0], row[1]): row[4] for row in _table(lab, "Bytes per token of each tokenizer").rows
     }
@@ -48,14 +44,15 @@ def _compared(setting: Setting) -> Made:
         "encoding_speed": f"{speed[1]} MB/s",
         "pile_hours": str(speed[3]),
     }
-    return Made(replace(lab, command=tuple(words)), how, here)
+    return Made.of(replace(lab, command=tuple(words)), "tokenizers", here)
 
 
 def _table(lab: Lab, title: str) -> Table:
     return next(table for table in lab.tables if table.title.startswith(title))
 
 
-def _stored(setting: Setting) -> Made:
+def stored(setting: Setting) -> Made:
+    """Compare sizes on disk, and climb the ladder of encoding."""
     rows: list[tuple[Cell, ...]] = []
     for name, data in setting.texts:
         tokens, size = len(data.train), data.text_bytes("train")
@@ -106,24 +103,8 @@ def _stored(setting: Setting) -> Made:
             ),
         ),
     )
-    lab = Lab(
-        "storing",
-        "Why are token ids stored as uint16, and what makes an encoder fast?",
-        answer,
-        own_command(setting, "tokenizing"),
-        tables=tables,
-        notes=(
-            "A file of uint8 could hold only bytes, and bytes have no merges; int64, the default "
-            "of NumPy and the index type of torch, would take four times the space and the "
-            "bandwidth of every batch.",
-        ),
-    )
-    how = (
-        "The sizes are those of train.npy, from the file system; those of other dtypes are the "
-        "tokens times the width. Each step of the ladder encodes pieces of the stories for "
-        f"{RUNG_SECONDS:g} CPU seconds at most.",
-    )
-    return Made(lab, how, {})
+    lab = Lab("storing", "", answer, own_command(setting, "tokenizing"), tables=tables)
+    return Made.of(lab, "storing", rung_seconds=RUNG_SECONDS)
 
 
 def _ladder(setting: Setting) -> list[tuple[str, int, float]]:
@@ -163,13 +144,3 @@ def _ladder(setting: Setting) -> list[tuple[str, int, float]]:
         if len({tuple(encode(piece)) for _, encode in steps}) != 1:
             raise RuntimeError(f"the steps of the ladder encode {piece!r} differently.")
     return rungs
-
-
-SECTION = Section(
-    "tokenizing",
-    "Tokenizer experiments",
-    (
-        Part("tokenizers", ("tokenizer_experiments",), _compared),
-        Part("storing", ("tokenizer_experiments",), _stored),
-    ),
-)

@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from tilth.data import get_batch
 from tilth.lab.asking import plan
 from tilth.lab.planning import base_config
 from tilth.lab.questions.scaling import PREDICTED
-from tilth.lab.sections.section import Made, Part, Section, Setting, command_of, own_command
+from tilth.lab.sections.section import Made, Setting, command_of, own_command
 from tilth.model import TransformerLM, cross_entropy
 from tilth.report.lab_file import Chart, Lab, Line, Table
 from tilth.runs.run import open_run
@@ -55,48 +56,35 @@ def size_text(base: Mapping[str, Any]) -> str:
 
 def answered(
     setting: Setting,
-    question: str,
-    name: str,
-    asks: str,
-    how: str,
-    here: Callable[[Lab], dict[str, str]] = lambda _lab: {},
+    part: str,
+    question: str = "",
+    figure: str = "",
     **own: Any,  # noqa: ANN401, options of a question
 ) -> Made:
-    """Ask a question of the lab in its own folder; finished trials are read."""
-    options = setting.options_of(name, SHARES[name], **own)
+    """Ask a question of the lab in its own folder; finished trials are read.
+
+    The question has the name of the part, unless it is given. `figure` is the key of the figure
+    that the answer is.
+    """
+    question = question or part
+    options = setting.options_of(part, SHARES[part], **own)
     folders = [data.folder for data in setting.corpora][: None if question == "corpora" else 1]
     options["command"] = command_of(question, folders, options)
     lab = plan(question, [os.fspath(folder) for folder in folders], **options).answer()
-    answer = f"{lab.answer} {size_text(lab.base)}"
-    found = replace(lab, asks=asks or lab.asks, answer=answer)
-    return Made(found, (how,), here(lab) if lab.answer else {})
+    found = replace(lab, answer=f"{lab.answer} {size_text(lab.base)}")
+    return Made.of(found, part, {figure: str(lab.answer)} if figure and lab.answer else {})
 
 
-def _learning_rate(setting: Setting) -> Made:
-    return answered(
-        setting,
-        "learning-rate",
-        "learning-rate",
-        "",
-        "Rates by factors of four until training diverges, then by factors of two around the best "
-        "and the edge. Equal steps; bits per byte on validation.",
-        lambda lab: {"learning_rate": str(lab.answer), "valid_loss": _best_loss(setting, lab)},
-    )
+def learning_rate(setting: Setting) -> Made:
+    """Ask for the best learning rate."""
+    made = answered(setting, "learning-rate", figure="learning_rate")
+    here = {**made.here, "valid_loss": _best_loss(setting, made.lab)} if made.here else {}
+    return replace(made, here=here)
 
 
-def _batch_size(setting: Setting) -> Made:
-    return answered(
-        setting,
-        "batch-size",
-        "batch-size",
-        "",
-        "All powers of two, at equal tokens and at the wall-clock time of the base. The learning "
-        "rate follows the square root of the batch size.",
-        lambda lab: {"batch_size": str(lab.answer)},
-    )
+def norms(optimizer: str) -> Callable[[Setting], Made]:
+    """Return the part that ablates norms with an optimizer."""
 
-
-def _norms(optimizer: str) -> Callable[[Setting], Made]:
     def made(setting: Setting) -> Made:
         changes = {
             "model.num_layers": NORM_LAYERS,
@@ -109,39 +97,18 @@ def _norms(optimizer: str) -> Callable[[Setting], Made]:
         own: dict[str, Any] = {"changes": changes, "variants": NORM_VARIANTS, "seeds": 1}
         if setting.steps is None and setting.seconds >= LONG_SECONDS:
             own["steps"] = NORM_STEPS
-        name = f"ablations-{optimizer}"
-        return answered(
-            setting,
-            "ablations",
-            name,
-            f"What do norms contribute, with {optimizer}?",
-            "Equal steps. Without norms at the rate of the base, and at the best of rates down to "
-            "1/64 of it.",
-            lambda lab: {"no_norm": str(lab.answer)},
-            **own,
-        )
+        return answered(setting, f"ablations-{optimizer}", "ablations", "no_norm", **own)
 
     return made
 
 
-def _ablations(setting: Setting) -> Made:
-    return answered(
-        setting,
-        "ablations",
-        "ablations",
-        "What do positions, SwiGLU, untied embeddings and qk-norm contribute?",
-        "Each variant differs in one thing and has as many steps, over several seeds.",
-        variants=OTHER_VARIANTS,
-    )
-
-
-def _depth(setting: Setting) -> Made:
+def depth(setting: Setting) -> Made:
     """Measure the loss before the first update, by depth, width and norm."""
     data = setting.corpora[0]
     generator = torch.Generator().manual_seed(setting.options.get("seed", 0))
     context = min(DEPTH_TOKENS, len(data.train) - 1)
     x, y = get_batch(data.train, DEPTH_ROWS, context, generator=generator)
-    base = TrainingConfig.from_dict(_base_of(setting)).model
+    base = base_config(data.folder, setting.options).model
     rows, lines = [], []
     for width in WIDTHS:
         losses = {
@@ -167,7 +134,7 @@ def _depth(setting: Setting) -> Made:
     )
     lab = Lab(
         "depth-without-norms",
-        "What does the depth do without norms?",
+        "",
         answer,
         own_command(setting, "ablations"),
         tables=(Table("First losses", ("width", "layers", "with norms", "no norm"), tuple(rows)),),
@@ -181,19 +148,8 @@ def _depth(setting: Setting) -> Made:
                 text="Each sublayer adds to a residual stream that nothing rescales.",
             ),
         ),
-        notes=(
-            "SwiGLU multiplies two projections of its input, so a larger input gives a much larger "
-            "output: the residual stream grows faster than exponentially with the depth.",
-        ),
     )
-    how = (
-        f"New models of each depth and width, seed 0, on {DEPTH_ROWS} windows of {context} tokens.",
-    )
-    return Made(lab, how, {})
-
-
-def _base_of(setting: Setting) -> dict[str, Any]:
-    return base_config(setting.corpora[0].folder, setting.options).to_dict()
+    return Made.of(lab, "depth-without-norms", rows=DEPTH_ROWS, context=context)
 
 
 def _first_loss(
@@ -216,18 +172,6 @@ def _first_loss(
         return float(cross_entropy(TransformerLM(config)(x), y))
 
 
-def corpora_lab(setting: Setting) -> Made:
-    """Train one model on each corpus: the section of the second corpus, and the model of 9."""
-    return answered(
-        setting,
-        "corpora",
-        "corpora",
-        "",
-        "The same shape and steps on each text, with its own tokenizer; bits per byte compare "
-        "texts, losses per token do not.",
-    )
-
-
 def _leaderboard_tokens(setting: Setting) -> int:
     """Return the tokens that the recipe leaderboard trains on in its time, on an H100."""
     recipe = RECIPES["leaderboard"]
@@ -237,17 +181,10 @@ def _leaderboard_tokens(setting: Setting) -> int:
     return round(flops / training_flops(config.model)) * config.model.context_length
 
 
-def _scaling(setting: Setting) -> Made:
-    return answered(
-        setting,
-        "scaling",
-        "scaling",
-        "What would a larger machine do next?",
-        "A law of the loss fitted to runs of several sizes and lengths, checked on the largest "
-        "run, and used for the recipes of larger machines. The tokens of leaderboard are those of "
-        "90 minutes on an H100 in bfloat16, at an MFU of 0.3.",
-        predict=(*PREDICTED, f"leaderboard:{_leaderboard_tokens(setting)}"),
-    )
+def scaling(setting: Setting) -> Made:
+    """Fit the law of the loss; predict a leaderboard run too."""
+    predict = (*PREDICTED, f"leaderboard:{_leaderboard_tokens(setting)}")
+    return answered(setting, "scaling", predict=predict)
 
 
 def _best_loss(setting: Setting, lab: Lab) -> str:
@@ -264,39 +201,7 @@ def _best_loss(setting: Setting, lab: Lab) -> str:
     return f"{loss:.3f} at learning rate {label}"
 
 
-LEARNING_RATE = Section(
-    "learning-rate",
-    "Learning rates and the edge of stability",
-    (
-        Part(
-            "learning-rate",
-            ("training_together", "experiment_log", "learning_rate"),
-            _learning_rate,
-        ),
-    ),
-)
-BATCH_SIZE = Section(
-    "batch-size",
-    "Batch sizes",
-    (Part("batch-size", ("batch_size_experiment",), _batch_size),),
-)
-ABLATIONS = Section(
-    "ablations",
-    "Ablations",
-    (
-        Part("ablations-adamw", ("layer_norm_ablation", "pre_norm_ablation"), _norms("adamw")),
-        Part("ablations-muon", ("layer_norm_ablation", "pre_norm_ablation"), _norms("muon")),
-        Part("depth-without-norms", ("layer_norm_ablation",), _depth),
-        Part("ablations", ("no_pos_emb", "swiglu_ablation"), _ablations),
-    ),
-)
-CORPORA = Section(
-    "corpora",
-    "The second corpus",
-    (Part("corpora", ("main_experiment",), corpora_lab),),
-)
-LARGER = Section(
-    "larger",
-    "What a larger machine would do next",
-    (Part("scaling", ("leaderboard",), _scaling),),
-)
+batch_size = partial(answered, part="batch-size", figure="batch_size")
+ablations = partial(answered, part="ablations", variants=OTHER_VARIANTS)
+# One model on each corpus; the section on generation uses the model of the first.
+corpora_lab = partial(answered, part="corpora")

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from tilth.lab.sections.section import Made, Part, Section, Setting, own_command
+from tilth.lab.sections.section import Made, Setting, own_command
 from tilth.lab.texts import documents_of
 from tilth.report.lab_file import Lab, Table
 
@@ -21,7 +21,8 @@ def decode_bytes_one_by_one(data: bytes) -> str:
     return "".join(bytes([byte]).decode("utf-8") for byte in data)
 
 
-def _made(setting: Setting) -> Made:
+def made(setting: Setting) -> Made:
+    """Show characters as bytes, and the texts in three encodings."""
     samples = {
         name: "".join(documents_of(data, "train", min(SAMPLE_BYTES, setting.max_bytes)))
         for name, data in setting.texts
@@ -58,23 +59,8 @@ def _made(setting: Setting) -> Made:
         f"{' '.join(ratios)} A character may be several bytes, so single bytes cannot be decoded, "
         "and some pairs of bytes are not a character at all."
     )
-    notes = (
-        "UTF-8 needs one byte for ASCII, has no byte order, and is what files and web pages use. "
-        "A tokenizer would have to learn to merge the zero bytes of the wider encodings.",
-    )
-    lab = Lab(
-        "unicode",
-        "Why does a tokenizer start from UTF-8 bytes?",
-        answer,
-        own_command(setting, "unicode"),
-        tables=tables,
-        notes=notes,
-    )
-    how = (
-        "Each expression was evaluated in this run. The sizes are of the first bytes of each train "
-        "split, encoded by Python without a byte order mark.",
-    )
-    return Made(lab, how, {})
+    lab = Lab("unicode", "", answer, own_command(setting, "unicode"), tables=tables)
+    return Made.of(lab, "unicode")
 
 
 def _share_of_zeros(data: bytes) -> float:
@@ -96,6 +82,3 @@ def _error_of(data: bytes) -> str:
     except UnicodeDecodeError as error:
         return f"UnicodeDecodeError: {error.reason} at byte {error.start}"
     raise AssertionError("these bytes are not UTF-8")
-
-
-SECTION = Section("unicode", "Unicode", (Part("unicode", ("unicode1", "unicode2"), _made),))

@@ -11,7 +11,7 @@ from tilth.config.model import END_TOKEN
 from tilth.config.threads import usable_cores
 from tilth.formatting import format_bytes, join_words
 from tilth.lab.sections.corpora import write_text
-from tilth.lab.sections.section import Made, Part, Section, Setting, own_command
+from tilth.lab.sections.section import Made, Setting, own_command
 from tilth.report.lab_file import Chart, Lab, Line, Table
 from tilth.tokenizer import count_pieces, train_tokenizer
 from tilth.tokenizer.ladder import learn_merges_by_heap, learn_merges_incrementally
@@ -32,7 +32,8 @@ def _measured(path: Path, vocab_size: int, threads: int) -> Trained:
 # --- the part -------------------------------------------------------------------------------------
 
 
-def _made(setting: Setting) -> Made:
+def made(setting: Setting) -> Made:
+    """Train the vocabularies by phase and by size of the text, and climb the ladder."""
     folder = setting.folder / "texts"
     folder.mkdir(parents=True, exist_ok=True)
     cores = usable_cores()
@@ -99,24 +100,12 @@ def _made(setting: Setting) -> Made:
             ),
         ),
     )
-    notes = (
-        "Counting reads and splits every byte, so it is proportional to the text, and threads "
-        "share it. Merging works on distinct pieces, whose number grows more slowly than the text; "
-        "it is sequential, because each merge changes the counts for the next.",
-        "Memory holds the distinct pieces and their pairs, not the text.",
-        "Long tokens are frequent long words or rules of characters; a token of repeated "
-        "characters without meaning points to damaged text.",
-        "Recounting visits every pair at every merge. Incremental counts visit only words with "
-        "the merged pair, and then the scan for the maximum dominates; a heap with lazy deletion "
-        "removes that scan. docs/bpe.md has the code and its profiles.",
-    )
     lab = Lab(
         "vocabulary",
-        "What does it cost to train a vocabulary, and which part takes the time?",
+        "",
         answer,
         own_command(setting, "vocabulary"),
         tables=tables,
-        notes=notes,
         charts=(
             Chart(
                 "Seconds by size of the text",
@@ -128,13 +117,6 @@ def _made(setting: Setting) -> Made:
                 text="One thread. Counting grows with the text, merging with its distinct pieces.",
             ),
         ),
-    )
-    how = (
-        f"Each training ran in a new process on the first {setting.max_bytes / 1e6:g} MB of the "
-        "train split. The first phase ends at the first merge. Memory is the growth of the peak "
-        "resident memory of that process in a phase, beyond that of Python.",
-        f"The ladder learns {LADDER_MERGES} merges from the pieces of the first "
-        f"{LADDER_BYTES:,} bytes at most, in CPU time of one thread.",
     )
     stories, web = wholes
     where = join_words(
@@ -150,7 +132,12 @@ def _made(setting: Setting) -> Made:
         "longest_stories": stories.longest[0],
         "longest_web": web.longest[0],
     }
-    return Made(lab, how, here)
+    return Made.of(
+        *(lab, "vocabulary", here),
+        megabytes=setting.max_bytes / 1e6,
+        ladder_merges=LADDER_MERGES,
+        ladder_bytes=LADDER_BYTES,
+    )
 
 
 def _figure(one: Trained) -> str:
@@ -205,10 +192,3 @@ def _ladder(setting: Setting, path: Path) -> list[tuple[str, int, float]]:
             raise RuntimeError(f"{name} learned other merges than the reference.")
         expected = merges
     return rungs
-
-
-SECTION = Section(
-    "vocabulary",
-    "Training a vocabulary",
-    (Part("vocabulary", ("train_bpe", "train_bpe_tinystories", "train_bpe_expts_owt"), _made),),
-)
