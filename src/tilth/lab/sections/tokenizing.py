@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from tilth.data.token_files import ids_file
 from tilth.formatting import format_bytes
 from tilth.lab.questions.tokenizers import compare_tokenizers
 from tilth.lab.sections.section import Made, Part, Section, Setting, own_command
@@ -59,11 +58,11 @@ def _stored(setting: Setting) -> Made:
     rows: list[tuple[Cell, ...]] = []
     for name, data in setting.texts:
         tokens, size = len(data.train), data.text_bytes("train")
-        path = data.folder / ids_file("train")
+        stored = data.manifest.ids_bytes("train")
         rows.append(
             (
                 *(name, data.vocab_size, size, tokens, str(data.train.dtype)),
-                *(path.stat().st_size, f"{path.stat().st_size / size:.2f}"),
+                *(stored, f"{stored / size:.2f}"),
                 *(format_bytes(tokens * width) for width in (2, 4, 8)),
             )
         )
@@ -119,7 +118,7 @@ def _stored(setting: Setting) -> Made:
         ),
     )
     how = (
-        "The sizes are those of train.npy, from the file system; those of other dtypes are the "
+        "The sizes are those of the files of the train split; those of other dtypes are the "
         "tokens times the width. Each step of the ladder encodes pieces of the stories for "
         f"{RUNG_SECONDS:g} CPU seconds at most.",
     )
