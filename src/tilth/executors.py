@@ -38,7 +38,7 @@ AGAIN = "run the same command again to run the tasks that are missing"
 
 @dataclass(frozen=True)
 class Resources:
-    """The resources of each job of Slurm; None leaves one to the cluster."""
+    """The resources of each job of Slurm or task of Ray; None leaves one to the cluster."""
 
     seconds: float = 4 * 3600.0
     partition: str | None = None
@@ -144,8 +144,10 @@ def _run_on_ray(
         _start_ray(ray, executor)
     try:
         remote = ray.remote(function)
-        if executor.resources.cpus:
-            remote = remote.options(num_cpus=executor.resources.cpus)
+        resources = executor.resources
+        given = {"num_cpus": resources.cpus, "num_gpus": resources.gpus}
+        if given := {name: value for name, value in given.items() if value is not None}:
+            remote = remote.options(**given)
         pending = {remote.remote(each): index for index, each in enumerate(arguments)}
         while pending:
             (done,), _ = ray.wait([*pending], num_returns=1)

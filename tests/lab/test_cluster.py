@@ -1,118 +1,182 @@
-"""A search as jobs of a cluster: their parameters, and that they share the trials."""
+"""Trials and searches as tasks of an executor: the results of one process, whoever is killed."""
 
 import os
-import re
 import signal
-import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
 
-import cloudpickle
 import pytest
-import torch
 
-from tilth.executors import Resources
-from tilth.lab.cluster import Worker, submit
-from tilth.lab.search.search import JOBS, Search
+from tests.lab.test_runner import RATES, weights
+from tilth.config.overrides import changed
+from tilth.executors import Executor, Resources
+from tilth.files import FileError
+from tilth.lab import Search, cluster
+from tilth.lab.cluster import Task, run_on_executor, train_trial
+from tilth.lab.questions.custom import Custom
+from tilth.lab.runner import drive, run_question
 from tilth.report.lab_file import load_lab
+from tilth.runs import open_run
 
 
 @pytest.fixture(scope="module")
 def base(base):
-    return replace(base, steps=4)
+    return changed(base, {"steps": 6, "batch_size": 2, "watch.evaluation_tokens": 200})
+
+
+@pytest.fixture(scope="module")
+def whole(base, tmp_path_factory):
+    """A lab of one process."""
+    folder = tmp_path_factory.mktemp("whole")
+    list(run_question(Custom(RATES, base), folder))
+    return folder
+
+
+def ask(base, folder, executor):
+    events = list(run_question(Custom(RATES, base), folder, executor=executor))
+    assert [event.done for event in events] == [*range(4 - len(events), 4)]
+    assert all(event.result is not None for event in events)
+
+
+def assert_same(folder, whole):
+    assert weights(folder) == weights(whole)
+    assert load_lab(folder).answer == load_lab(whole).answer
+
+
+def test_trials_in_processes(base, whole, tmp_path):
+    ask(base, tmp_path / "lab", Executor(workers=1))
+    assert_same(tmp_path / "lab", whole)
+    assert list(run_question(Custom(RATES, base), tmp_path / "lab", executor=Executor())) == []
+
+
+def test_trials_on_slurm(base, whole, tmp_path, slurm):
+    """By a relative path, with two jobs."""
+    record = slurm(runs=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        resources = Resources(3600, "gpu", 1, 2)
+        ask(base, Path("lab"), Executor("slurm", 2, resources=resources))
+    assert_same(tmp_path / "lab", whole)
+    submitted = record.read_text()
+    options = ("array=0-1%2", "partition=gpu", "gpus-per-node=1", "cpus-per-task=2", "time=60")
+    for option in options:
+        assert f"#SBATCH --{option}\n" in submitted
+
+
+def drive_and_die(config, folder):
+    """Die by SIGKILL in the middle of each trial, once."""
+    for happened in drive(config, folder):
+        yield happened
+        once = folder.parent.parent / "jobs" / f"killed-{folder.name}"
+        if not isinstance(happened, str) and happened.step == 3 and not once.exists():
+            once.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_killed_workers_leave_the_same_results(base, whole, tmp_path, monkeypatch):
+    monkeypatch.setattr("tilth.lab.runner.drive", drive_and_die)
+    for _ in range(3):
+        with pytest.raises(OSError, match="killed; run the same command again"):
+            ask(base, tmp_path / "lab", Executor(workers=1))
+    ask(base, tmp_path / "lab", Executor(workers=1))
+    assert_same(tmp_path / "lab", whole)
+
+
+@pytest.mark.slow
+def test_a_ray_whose_workers_are_killed(base, whole, tmp_path, monkeypatch):
+    """A real Ray on loopback, started and stopped here; it runs the tasks again."""
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent.parent.parent))
+    monkeypatch.setattr("tilth.lab.runner.drive", drive_and_die)
+    ask(base, tmp_path / "lab", Executor("ray", 2))
+    assert len(list((tmp_path / "lab" / "jobs").glob("killed-*"))) == 3
+    assert_same(tmp_path / "lab", whole)
+    search = search_in(tmp_path / "search", base, trials=3)
+    search.run_on(Executor("ray", 2))
+    assert load_lab(tmp_path / "search").answer.startswith("The best of 3 trials")
+
+
+def test_a_requeued_task_runs_once(base, whole, tmp_path):
+    (trial, *_) = Custom(RATES, base).trials({})
+    folder, state_file = tmp_path / "runs" / "a", tmp_path / "a.state"
+    task = Task(drive, trial.config, folder, state_file, Path.cwd())
+    train_trial(task)
+    assert state_file.read_text() == "finished"
+    assert open_run(folder).is_finished
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    train_trial(task)
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def test_a_state_that_is_not_one(base, tmp_path, monkeypatch):
+    def write_nonsense(_function, tasks, _executor, _folder):
+        tasks[0].state_file.write_text("fine\n" * 3)
+        yield 0
+
+    monkeypatch.setattr(cluster, "run_tasks", write_nonsense)
+    trials = Custom(RATES, base).trials({})
+    with pytest.raises(FileError, match=r"does not hold the state of a trial; run the lab again"):
+        list(run_on_executor(Executor(), drive, tmp_path, trials))
+
+
+# --- searches -------------------------------------------------------------------------------------
 
 
 def search_in(folder, base, trials=1, **fixed):
     return Search(base, ["optimizer.lr=1e-4..1e-1"], folder, fixed=fixed, trials=trials)
 
 
-def answer_in(folder, seconds=120):
-    """Wait for a search's answer."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if (folder / "lab.json").exists() and (answer := load_lab(folder).answer) is not None:
-            return answer
-        time.sleep(0.2)
-    logs = [path.read_text() for path in (folder / JOBS).glob("*_log.*")]
-    raise AssertionError("\n".join(logs))
-
-
-def test_parameters_of_a_submitted_job(slurm, base, tmp_path):
-    record, folder = slurm(), tmp_path / "search"
-    worker = Worker(search_in(folder, base))
-    resources = Resources(seconds=7200, partition="gpu", gpus=1, cpus=4)
-    jobs = submit(worker.search, "slurm", 3, resources)
-    assert [job.job_id for job in jobs] == ["4242_0", "4242_1", "4242_2"]
-    submitted = record.read_text()
-    for option in (
-        "partition=gpu",
-        "gpus-per-node=1",
-        "cpus-per-task=4",
-        "time=120",
-        "array=0-2%3",
-    ):
-        assert f"#SBATCH --{option}\n" in submitted
-    assert str(folder / JOBS) in submitted
-    # What each job would load and call; the first does all there is, so the second finds nothing.
-    threads = torch.get_num_threads()
-    for job in jobs[:2]:
-        cloudpickle.loads(job.paths.submitted_pickle.read_bytes()).result()
-    torch.set_num_threads(threads)
-    assert load_lab(folder).answer.startswith("The best of one trial")
-
-
-def test_default_resources_are_the_clusters(slurm, base, tmp_path):
-    record = slurm()
-    (job,) = submit(search_in(tmp_path / "search", base), "slurm", 1, Resources())
-    assert job.job_id == "4242"
-    assert not re.search("partition|gpus|cpus|array", record.read_text())
-
-
-def test_a_preempted_job_is_submitted_again(base, tmp_path):
-    worker = Worker(search_in(tmp_path / "search", base))
-    assert worker.checkpoint().function == worker
-
-
-def test_errors(slurm, base, tmp_path, monkeypatch):
-    search = search_in(tmp_path / "search", base)
-    with pytest.raises(ValueError, match="jobs must be at least 1, not 0"):
-        submit(search, "slurm", 0, Resources())
-    with monkeypatch.context() as patch:
-        patch.setenv("PATH", str(tmp_path))
-        with pytest.raises(ValueError, match=r"Slurm is not available \(no srun\)"):
-            submit(search, "slurm", 1, Resources())
-        patch.setitem(sys.modules, "submitit", None)
-        with pytest.raises(ValueError, match=r'an extra: pip install "tilth\[cluster\]"'):
-            submit(search, "slurm", 1, Resources())
-    slurm(refuses=True)
-    with pytest.raises(ValueError, match=r"rejected the jobs \(sbatch: error: invalid partition"):
-        submit(search, "slurm", 1, Resources(partition="moon"))
+def states(folder):
+    return [trial.state for trial in load_lab(folder).trials]
 
 
 @pytest.mark.slow
-def test_jobs_of_slurm_share_the_trials(slurm, base, tmp_path):
+def test_a_search_in_a_process(base, tmp_path):
+    search_in(tmp_path / "search", base, trials=2).run_on(Executor(workers=1))
+    assert load_lab(tmp_path / "search").answer.startswith("The best of 2 trials")
+    with pytest.raises(FileExistsError, match="is not empty and not a lab directory"):
+        search_in(Path(base.data), base).run_on(Executor(workers=1))
+
+
+@pytest.mark.slow
+def test_jobs_of_slurm_share_a_search(slurm, base, tmp_path):
     slurm(runs=True)
-    folder = tmp_path / "search"
-    submit(search_in(folder, base, trials=5), "slurm", 2, Resources())
-    assert answer_in(folder).startswith("The best of 5 trials")
-    logs = "".join(path.read_text() for path in (folder / JOBS).glob("*_log.out"))
-    ended = re.findall(r"^(trial-\d+) finished: lr", logs, re.MULTILINE)
-    assert sorted(ended) == [f"trial-{number:04}" for number in range(5)]
+    search_in(tmp_path / "search", base, trials=5).run_on(Executor("slurm", 2))
+    assert load_lab(tmp_path / "search").answer.startswith("The best of 5 trials")
+    logs = "".join(path.read_text() for path in (tmp_path / "search" / "jobs").glob("*_log.out"))
+    assert all(f"trial-000{number} finished: lr" in logs for number in range(5))
 
 
 @pytest.mark.slow
-def test_local_jobs_share_the_trials(base, tmp_path):
-    """One job gets the signal of a time-out, and is submitted again."""
-    folder = tmp_path / "search"
-    search = search_in(folder, base, trials=2, steps=400)
-    (job,) = submit(search, "local", 1, Resources(seconds=3600))
-    metrics = folder / "runs" / "trial-0000" / "metrics.jsonl"
-    while not (metrics.exists() and metrics.stat().st_size):
-        assert job.state == "RUNNING"
-        time.sleep(0.05)
-    children = Path(f"/proc/{job.job_id}/task/{job.job_id}/children").read_text().split()
-    os.kill(int(children[0]), signal.SIGUSR2)
-    assert answer_in(folder).startswith("The best of 2 trials")
-    assert job.result() is None  # which waits for its end
-    assert "Requeued job" in job.paths.stderr.read_text() + job.paths.stdout.read_text()
+def test_a_search_whose_worker_is_killed(base, tmp_path):
+    """The next call finishes the trial of the killed worker."""
+    search = search_in(tmp_path / "search", replace(base, steps=300), trials=2)
+    metrics = tmp_path / "search" / "runs" / "trial-0000" / "metrics.jsonl"
+
+    def kill_one():
+        while not (metrics.exists() and metrics.stat().st_size):
+            time.sleep(0.05)
+        for pid in children():
+            os.kill(pid, signal.SIGKILL)
+
+    thread = threading.Thread(target=kill_one)
+    thread.start()
+    with pytest.raises(OSError, match="worker process was killed"):
+        search.run_on(Executor(workers=1))
+    thread.join()
+    search.run_on(Executor(workers=1))
+    assert load_lab(tmp_path / "search").answer.startswith("The best of 2 trials")
+
+
+def children():
+    """Return the processes that multiprocessing has spawned."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        stat = (path / "stat").read_text().rpartition(")")[2].split()
+        if int(stat[1]) == os.getpid() and b"spawn_main" in (path / "cmdline").read_bytes():
+            found.append(int(path.name))
+    return found

@@ -44,6 +44,53 @@ def shares_table(title: str, first_column: str, rows: Mapping[str, dict[str, int
     return _table(title, (first_column, "forward FLOPs", *headings), cells)
 
 
+def ranks_tables(values: Values) -> Iterator[Table]:
+    """Yield the tables of a training on several ranks (`ranks.RanksCost.to_dict`)."""
+    number = f"{values['ranks']:,} rank{'s' * (values['ranks'] != 1)}"
+    division = values["strategy"]
+    if division == "fsdp":
+        division += f", {values['shards']:,} shards of a copy"
+    fits = {True: "fits", False: "does not fit", None: ""}[values["fits"]]
+    rows = [
+        ("sequences of a rank in a step", f"{values['rows']:,}"),
+        ("microbatches", f"{values['num_microbatches']:,}"),
+        ("memory of a rank", f"{format_bytes(values['memory_bytes'])} {fits}".rstrip()),
+        ("sent by a rank in a step", format_bytes(values["traffic_bytes"])),
+        ("computing", f"{values['compute_seconds']:.3g} s"),
+        ("sending", f"{values['traffic_seconds']:.3g} s"),
+        ("step", f"{values['step_seconds']:.3g} s"),
+        ("tokens per second", f"{values['tokens_per_second']:,.0f}"),
+    ]
+    if values["run_seconds"] is not None:
+        rows.append(("all steps, without failures", format_duration(values["run_seconds"])))
+    size = format_bytes(values["checkpoint_bytes"])
+    rows.append(("checkpoint", f"{size}, saved in {values['save_seconds']:.3g} s"))
+    yield _table(f"Training on {number}: {division}", ("", ""), rows)
+    if values["mtbf_seconds"] is None:
+        return
+    table = _table(
+        f"Goodput with a failure every {format_duration(values['mtbf_seconds'])} on average",
+        ("checkpoint every", "formula", "simulated", "5% to 95%", "failures", "time"),
+        [
+            (
+                format_duration(each["interval_seconds"]),
+                f"{each['expected']:.1%}",
+                f"{found['goodput']:.1%}",
+                f"{found['low_goodput']:.1%} to {found['high_goodput']:.1%}",
+                f"{found['failures']:,.1f}",
+                format_duration(found["seconds"]),
+            )
+            for each in values["goodputs"]
+            for found in [each["simulation"]]
+        ],
+    )
+    best, young, daly = (
+        format_duration(values[f"{name}_seconds"]) for name in ("best", "young", "daly")
+    )
+    table.caption = f"best: {best}; by Young (1974): {young}; by Daly (2006): {daly}"
+    yield table
+
+
 def plain(number: float) -> str:
     """Format a number with three digits or more, and without an exponent from 100 on."""
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"

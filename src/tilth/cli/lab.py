@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from tilth.cli.lab_view import report_labs, this_command, watch
-from tilth.cli.options import DataFolder, Json
+from tilth.cli.options import DataFolder, Json, Where
 from tilth.cli.output import print_json
 from tilth.cli.overrides import changes, overrides_of
 from tilth.cli.signals import say
@@ -52,8 +52,9 @@ class Options:
     """First random seed."""
     seeds: int | None = None
     """Number of seeds per trial; default depends on the question."""
-    workers: int = 1
-    """Trials in parallel, each on its share of the cores."""
+    workers: int | None = None
+    """Trials in parallel, each on its share of the cores; default 1, with slurm 4."""
+    where: Where | None = None
     dry_run: bool = False
     """Print the trials and their cost; train nothing."""
     base: TrialOverrides | None = None
@@ -62,6 +63,8 @@ class Options:
         """Return the given options as `tilth.lab.plan` takes them."""
         values = {name: value for name, value in vars(self).items() if value is not None}
         values["changes"] = changes(values.pop("base", None))
+        if (where := values.pop("where", None)) is not None:
+            values["executor"] = where.executor(self.workers)
         del values["dry_run"]
         return {**values, "command": this_command(), "tell": say}  # type: ignore[typeddict-item]
 

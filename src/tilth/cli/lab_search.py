@@ -1,19 +1,16 @@
 """`tilth lab search`: hyperparameter search with Optuna."""
 
 from pathlib import Path
-from typing import Annotated, Literal
 
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 
 from tilth.cli.lab_view import report_labs, this_command, watch
-from tilth.cli.options import DataFolder
+from tilth.cli.options import DataFolder, Where
 from tilth.cli.overrides import changes, overrides_of
-from tilth.cli.signals import say
 from tilth.config.training import TrainingConfig
 from tilth.formatting import parse_duration
 
 FIELDS = ("batch_size", "model", "optimizer", "machine")
-CLUSTER = Parameter(group=Group("Cluster", sort_key=50))
 
 
 @Parameter(name="*")
@@ -34,12 +31,8 @@ def search(
     base: TrialOverrides | None = None,
     seed: int = 0,
     dry_run: bool = False,
-    cluster: Annotated[Literal["slurm", "local"] | None, CLUSTER] = None,
-    jobs: Annotated[int, CLUSTER] = 1,
-    time: Annotated[str, CLUSTER] = "4h",
-    partition: Annotated[str | None, CLUSTER] = None,
-    gpus: Annotated[int | None, CLUSTER] = None,
-    cpus: Annotated[int | None, CLUSTER] = None,
+    workers: int | None = None,
+    where: Where | None = None,
 ) -> None:
     """Search for the best values of any fields, by validation loss; stop poor trials early.
 
@@ -60,12 +53,7 @@ def search(
         steps: Steps per trial, instead of a budget.
         seed: Random seed of weights, batches and trials.
         dry_run: Print the cost; train nothing.
-        cluster: Submit jobs to Slurm, or to processes of this host (local).
-        jobs: Number of jobs.
-        time: Time limit of a job; it is requeued up to 3 times.
-        partition: Slurm partition; default that of the cluster.
-        gpus: GPUs per job.
-        cpus: CPU cores per job.
+        workers: Processes or jobs of --cluster that share the trials; default all cores, slurm 4.
 
     Examples:
         tilth lab search --data data/stories --vary optimizer.lr=1e-4..1e-1
@@ -74,6 +62,11 @@ def search(
     from tilth.lab import Search
     from tilth.recipes import recipe_named
 
+    executor = None if where is None else where.executor(workers)
+    if executor is None and workers is not None:
+        raise ValueError(
+            "--workers are those of a cluster; add --cluster, such as --cluster local."
+        )
     seconds = parse_duration(budget) if steps is None else None
     asked = Search(
         recipe_named(recipe)(data, size=size, steps=steps, budget_seconds=seconds),
@@ -85,16 +78,9 @@ def search(
     )
     if dry_run:
         print(asked.describe(asked.plan()))
-    elif cluster is not None:
-        from tilth.executors import Resources
-        from tilth.lab.cluster import submit
-
-        resources = Resources(parse_duration(time), partition, gpus, cpus)
-        ids = " ".join(job.job_id for job in submit(asked, cluster, jobs, resources))
-        print(f"Submitted {ids}")
-        look = "squeue --me" if cluster == "slurm" else f"ps {ids}"
-        say(f"watch them: `{look}`, their logs in {out}/jobs, and `tilth report {out}`")
-        print(f"Wrote {out}/jobs")
+    elif executor is not None:
+        asked.run_on(executor)
+        report_labs([out], out)
     else:
         watch(asked.run(), asked.command)
         report_labs([out], out)

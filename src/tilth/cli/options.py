@@ -84,28 +84,26 @@ class CorpusOptions:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class ClusterOptions:
-    """Where the tasks of a corpus run; they and this command share all folders.
+class Where:
+    """Where tasks run; they and this command share all folders.
 
     Args:
         cluster: Run tasks in processes of this host (local), on Ray, or as jobs of Slurm.
-        workers: Processes (local), jobs (slurm; default: 4), or CPUs of a Ray on this host.
-        tasks: Number of tasks; the result does not depend on it.
         address: Address of a running Ray cluster, such as auto; default: Ray on this host.
         time: Time limit of a Slurm job; default: 4h.
         partition: Slurm partition; default: that of the cluster.
         cpus: CPU cores per task (ray) or job (slurm).
+        gpus: GPUs per task (ray) or job (slurm).
     """
 
     cluster: Annotated[Literal["local", "ray", "slurm"] | None, CLUSTER] = None
-    workers: Annotated[int | None, CLUSTER] = None
-    tasks: Annotated[int | None, CLUSTER] = None
     address: Annotated[str | None, CLUSTER] = None
     time: Annotated[str | None, CLUSTER] = None
     partition: Annotated[str | None, CLUSTER] = None
     cpus: Annotated[int | None, CLUSTER] = None
+    gpus: Annotated[int | None, CLUSTER] = None
 
-    def executor(self) -> "Executor | None":
+    def executor(self, workers: int | None = None) -> "Executor | None":
         """Return the executor, None without --cluster."""
         given = {name: value for name, value in vars(self).items() if value is not None}
         if self.cluster is None:
@@ -115,10 +113,24 @@ class ClusterOptions:
         from tilth.executors import Executor, Resources
 
         seconds = parse_duration(self.time or "4h")
-        resources = Resources(seconds, self.partition, cpus=self.cpus)
-        return Executor(self.cluster, self.workers, self.address, resources)
+        resources = Resources(seconds, self.partition, self.gpus, self.cpus)
+        return Executor(self.cluster, workers, self.address, resources)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ClusterOptions(Where):
+    """Where the tasks of a corpus run.
+
+    Args:
+        workers: Processes (local), jobs (slurm; default: 4), or CPUs of a Ray on this host.
+        tasks: Number of tasks; the result does not depend on it.
+    """
+
+    workers: Annotated[int | None, CLUSTER] = None
+    tasks: Annotated[int | None, CLUSTER] = None
 
 
 def executor_of(options: ClusterOptions | None) -> "Executor | None":
     """Return the executor of the options of a verb, None without --cluster."""
-    return None if options is None else options.executor()
+    return None if options is None else options.executor(options.workers)

@@ -29,6 +29,7 @@ def tokenize(
     valid: float | None = None,
     valid_corpus: Annotated[list[Path] | None, Parameter(consume_multiple=True)] = None,
     end_token: Annotated[str, UTF8] = "<|endoftext|>",
+    shard_tokens: int | None = None,
     reading: CorpusOptions | None = None,
     threads: Threads = None,
     where: ClusterOptions | None = None,
@@ -47,6 +48,7 @@ def tokenize(
         valid: Share of documents held out for validation; default: 0.01.
         valid_corpus: Validation corpus, instead of a share of the documents.
         end_token: Special token that ends each document.
+        shard_tokens: Write files of that many tokens: train-00000.npy, train-00001.npy, ...
 
     Examples:
         tilth tokenize stories.txt --tokenizer tokenizer.json --out data/stories
@@ -69,6 +71,7 @@ def tokenize(
             valid=valid,
             valid_corpus=valid_corpus,
             end_token=end_token,
+            shard_tokens=shard_tokens,
             threads=threads,
             overwrite=overwrite,
             executor=executor,

@@ -1,6 +1,7 @@
 """Batches: windows of token ids for the training steps, in a reproducible order.
 
-The tokens are a 1-D array; a memory map is not copied. A batch is a pair (x, y) of int64 tensors of
+The tokens are a 1-D array; a memory map is not copied, and shards of a data folder are not joined.
+A batch is a pair (x, y) of int64 tensors of
 shape (batch, context_length); y holds the token that follows each token of x. Batch n depends only
 on the data, the seed and n, on every machine, so the state to resume from is the number of the next
 batch.
@@ -29,7 +30,7 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 
 from tilth.config.training import Order
-from tilth.data.guarding import GuardedTokens, check_tokens
+from tilth.data.guarding import GuardedTokens, ShardedTokens, check_tokens
 from tilth.data.splitmix64 import INCREMENT, splitmix64
 from tilth.schema import Range, check_choice, check_int
 
@@ -50,7 +51,7 @@ ROUNDS = 12
 
 
 def get_batch(
-    tokens: ArrayLike,
+    tokens: ArrayLike | ShardedTokens,
     batch_size: int,
     context_length: int,
     device: torch.device | str | None = None,
@@ -87,7 +88,7 @@ class Batches:
 
     def __init__(
         self,
-        data: ArrayLike,
+        data: ArrayLike | ShardedTokens,
         batch_size: int,
         context_length: int,
         seed: int,
@@ -216,7 +217,26 @@ def _permuted(number: Numbers, side: int, key: Numbers) -> Numbers:
     return row * side + column
 
 
-def _windows(tokens: ArrayLike, context_length: int) -> Integer[np.ndarray, "starts context+1"]:
+class _ShardedWindows:
+    """Every window of a number of tokens; a window may cross shards."""
+
+    def __init__(self, tokens: ShardedTokens, length: int) -> None:
+        self._tokens = tokens
+        self.shape = (len(tokens) - length + 1, length)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, starts: Int64[np.ndarray, " rows"]) -> Integer[np.ndarray, "rows length"]:
+        rows = np.empty((len(starts), self.shape[1]), self._tokens.dtype)
+        for row, start in zip(rows, starts.tolist(), strict=True):
+            row[:] = self._tokens[start : start + len(row)]
+        return rows
+
+
+def _windows(
+    tokens: ArrayLike | ShardedTokens, context_length: int
+) -> Integer[np.ndarray, "starts context+1"] | _ShardedWindows:
     """Return a view of every window of context_length tokens and the next one; no copy."""
     array = check_tokens(tokens)
     context_length = check_int("context_length", context_length)
@@ -225,11 +245,13 @@ def _windows(tokens: ArrayLike, context_length: int) -> Integer[np.ndarray, "sta
             f"{len(array)} tokens are too few for windows of {context_length} tokens and the next "
             f"one; give at least {context_length + 1}, or a smaller context_length."
         )
+    if isinstance(array, ShardedTokens):
+        return _ShardedWindows(array, context_length + 1)
     return sliding_window_view(array, context_length + 1)
 
 
 def _gather(
-    windows: Integer[np.ndarray, "starts context+1"],
+    windows: Integer[np.ndarray, "starts context+1"] | _ShardedWindows,
     starts: Int64[np.ndarray, " rows"],
     device: torch.device,
 ) -> Int64[Tensor, "2 rows context"]:

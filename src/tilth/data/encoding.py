@@ -37,6 +37,7 @@ class Job:
     progress: Progress = lambda _phase, _done, _total: None
     paths: list[list[StrPath]] = field(default_factory=list)  # of each part
     is_stopped: threading.Event = field(default_factory=threading.Event)
+    shard_tokens: int | None = None
 
     @functools.cached_property
     def sources(self) -> list[Source]:
@@ -54,7 +55,7 @@ class Job:
         splits = [[part.valid_share, len(part.corpus.sources)] for part in self.parts]
         identity = {
             "tokenizer": self.tokenizer.fingerprint,
-            "options": [self.end_token, self.reading, splits],
+            "options": [self.end_token, self.reading, splits, self.shard_tokens],
             "sources": [
                 [str(source.path.absolute()), source.kind, source.stamp()]
                 for source in self.sources

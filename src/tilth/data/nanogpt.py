@@ -45,7 +45,7 @@ def load_bin(path: StrPath, dtype: DTypeLike = np.uint16) -> Integer[np.memmap, 
 def save_bin(tokens: ArrayLike, path: StrPath, *, overwrite: bool = False) -> None:
     """Write ids as 16-bit numbers; a larger id is a ValueError, and no file is written."""
     array = check_tokens(tokens)
-    if array.size == 0:
+    if len(array) == 0:
         raise ValueError(f"There are no tokens to write to {path}; give at least one.")
     with atomic_write(path, overwrite=overwrite) as file:
         for start in range(0, len(array), BLOCK_TOKENS):

@@ -26,6 +26,7 @@ import numpy as np
 from tilth.data.token_files import (
     FILES,
     HEADER_BYTES,
+    IDS_FILE,
     MANIFEST,
     SPLITS,
     Array,
@@ -36,6 +37,7 @@ from tilth.data.token_files import (
     array_layouts,
     documents_file,
     ids_file,
+    ids_layouts,
     load_checked,
     save_checked,
 )
@@ -49,7 +51,7 @@ JOURNAL_KIND = "tokenizing journal"
 SECONDS_BETWEEN_JOURNALS = 2.0
 # Every name that tokenizing writes in the partial folder, and the temporary names of these
 # (`files.atomic_write`). No other file is opened for writing or removed there.
-_NAMES = "|".join(map(re.escape, (*FILES, MANIFEST, JOURNAL)))
+_NAMES = "|".join((*map(re.escape, (*FILES, MANIFEST, JOURNAL)), IDS_FILE.pattern))
 _TASKS = r"task-[0-9]{5,}(?:\.json|-(?:train|valid)\.(?:ids|ends))"
 _WRITTEN = rf"{_NAMES}|{_TASKS}"
 KNOWN_NAME = re.compile(rf"{LOCK}|{_WRITTEN}|\.(?:{_WRITTEN})\.[0-9a-f]{{16}}\.partial")
@@ -247,12 +249,18 @@ def _discard(partial: Path, reason: str) -> None:
 
 
 class PartialArrays:
-    """The arrays of a data folder while they grow."""
+    """The arrays of a data folder while they grow.
 
-    def __init__(self, partial: Path, work: Work, dtype: str) -> None:
+    A shard that is full gets its header, is synced and closed.
+    """
+
+    def __init__(
+        self, partial: Path, work: Work, dtype: str, shard_tokens: int | None = None
+    ) -> None:
         self._partial = partial
         self._identity = work.identity
         self._dtype = dtype
+        self._shard_tokens = shard_tokens
         # In another thread, as a disk may take seconds to sync.
         self._journal_thread = ThreadPoolExecutor(1, "journal")
         self._journaled: Future[None] | None = None
@@ -262,20 +270,36 @@ class PartialArrays:
         if not self.state.is_empty and (problem := self._problem()):
             _discard(partial, problem)
             self.state = beginning
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
         # Descriptors, without a buffer: written bytes belong to the system at once.
-        self._files = {name: os.open(partial / name, flags, 0o666) for name in self._layouts()}
+        self._files: dict[str, int] = {}
         self._truncate()
-        for descriptor in self._files.values():
-            os.lseek(descriptor, 0, os.SEEK_END)
+        self._written = {split: counts.tokens for split, counts in self.state.splits.items()}
 
     def _layouts(self) -> dict[str, ArrayLayout]:
-        return array_layouts(self.state.splits, self._dtype)
+        return array_layouts(self.state.splits, self._dtype, self._shard_tokens)
+
+    def _file(self, name: str) -> int:
+        """Return the descriptor of a file, opened at its end, at least after its header."""
+        if name not in self._files:
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+            descriptor = self._files[name] = os.open(self._partial / name, flags, 0o666)
+            if os.lseek(descriptor, 0, os.SEEK_END) < HEADER_BYTES:
+                os.lseek(descriptor, HEADER_BYTES, os.SEEK_SET)
+        return self._files[name]
 
     def _truncate(self) -> None:
-        """Cut the files to the sizes of the state."""
-        for name, layout in self._layouts().items():
-            os.ftruncate(self._files[name], layout.size_bytes)
+        """Cut the files to the sizes of the state; remove shards that begin after it."""
+        layouts = self._layouts()
+        for path in self._partial.iterdir():
+            if IDS_FILE.fullmatch(path.name) and path.name not in layouts:
+                path.unlink()
+                if path.name in self._files:
+                    os.close(self._files.pop(path.name))
+        for name, layout in layouts.items():
+            path = self._partial / name
+            if not path.exists() or path.stat().st_size != layout.size_bytes:
+                os.ftruncate(self._file(name), layout.size_bytes)
+                os.lseek(self._file(name), 0, os.SEEK_END)
 
     def _problem(self) -> str:
         """Return why the arrays are not those of the journal; empty if they may be."""
@@ -293,11 +317,34 @@ class PartialArrays:
     def append(self, split: Split, ids: Array, ends: Array) -> None:
         """Write ids that the next state will count; `ends` are relative to the first of them."""
         assert ids.dtype == self._dtype
-        starts = ends + np.uint64(self.state.splits[split].tokens)
-        for name, array in ((ids_file(split), ids), (documents_file(split), starts)):
-            rest = array.astype(array.dtype.newbyteorder("<"), copy=False).data.cast("B")
-            while rest:
-                rest = rest[os.write(self._files[name], rest) :]
+        if len(ends):
+            starts = ends + np.uint64(self.state.splits[split].tokens)
+            self._write(documents_file(split), starts)
+        if self._shard_tokens is None:
+            self._write(ids_file(split), ids)
+            return
+        while len(ids):
+            shard, used = divmod(self._written[split], self._shard_tokens)
+            name, size = ids_file(split, shard), min(len(ids), self._shard_tokens - used)
+            self._write(name, ids[:size])
+            self._written[split] += size
+            if used + size == self._shard_tokens:
+                self._complete(name, ArrayLayout(self._dtype, self._shard_tokens))
+            ids = ids[size:]
+
+    def _write(self, name: str, array: Array) -> None:
+        rest = array.astype(array.dtype.newbyteorder("<"), copy=False).data.cast("B")
+        while rest:
+            rest = rest[os.write(self._file(name), rest) :]
+
+    def _complete(self, name: str, layout: ArrayLayout) -> None:
+        """Write the header of a full shard, and close it."""
+        if self._journaled is not None:
+            self._journaled.result()  # it may be syncing the file
+        descriptor = self._file(name)
+        os.pwrite(descriptor, layout.header(), 0)
+        os.fsync(descriptor)
+        os.close(self._files.pop(name))
 
     def advance(self, state: State) -> None:
         """Take over the next state; write a journal every `SECONDS_BETWEEN_JOURNALS`."""
@@ -310,19 +357,23 @@ class PartialArrays:
         """Start writing the journal of the state; raise the error of the previous one."""
         if self._journaled is not None:
             self._journaled.result()
-        self._journaled = self._journal_thread.submit(self._save_journal, self.state)
+        descriptors = [*self._files.values()]
+        self._journaled = self._journal_thread.submit(self._save_journal, self.state, descriptors)
         self._next_journal = time.monotonic() + SECONDS_BETWEEN_JOURNALS
 
-    def _save_journal(self, state: State) -> None:
-        for descriptor in self._files.values():
+    def _save_journal(self, state: State, descriptors: list[int]) -> None:
+        for descriptor in descriptors:
             os.fsync(descriptor)
         content = {"job": self._identity, "state": plain(state)}
         save_checked(self._partial / JOURNAL, JOURNAL_KIND, content)
 
     def finish(self) -> None:
-        """Write the header of each array, and wait for the last journal."""
-        for name, layout in self._layouts().items():
-            os.pwrite(self._files[name], layout.header(), 0)
+        """Write the headers that are missing, and wait for the last journal."""
+        layouts = self._layouts()
+        for split, counts in self.state.splits.items():
+            *_, last = ids_layouts(split, counts.tokens, self._dtype, self._shard_tokens)
+            for name in (last, documents_file(split)):
+                os.pwrite(self._file(name), layouts[name].header(), 0)
         self.journal()
         self._close()
 

@@ -14,7 +14,7 @@ import atexit
 import hashlib
 import logging
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -128,8 +128,8 @@ def _tasks_of(job: Job, partial: Path, executor: Executor, number: int | None) -
 
 
 def identity_of(job: Job) -> str:
-    """Return a checksum of what determines the arrays."""
-    return checksum_of(job.work().identity)
+    """Return a checksum of what determines the results of tasks; they are cut when joined."""
+    return checksum_of(replace(job, shard_tokens=None).work().identity)
 
 
 def join(job: Job, tasks: list[Task], arrays: PartialArrays) -> None:

@@ -7,6 +7,9 @@
 | `tokenizer.json` | the tokenizer that made the ids |
 | `manifest.json` | counts, dtype, fingerprints, sources, and the checksum of every 16 MiB |
 
+With `shard_tokens` in the manifest, `train-00000.npy`, `train-00001.npy`, … hold that many ids
+each, the last one the rest, instead of `train.npy`; `valid` alike.
+
 `np.load(mmap_mode="r")` reads the arrays. `open_data` also makes the cheap checks: names, sizes,
 dtypes, fingerprints. `verify_data` reads every byte.
 
@@ -21,7 +24,9 @@ dtypes, fingerprints. `verify_data` reads every byte.
 ([98, 257, 0, 99, 257, 0], [0, 3, 6])
 """
 
+import functools
 import hashlib
+import re
 from dataclasses import astuple, dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -30,6 +35,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from tilth.config.model import END_TOKEN
+from tilth.data.guarding import ShardedTokens
 from tilth.files import (
     FileError,
     StrPath,
@@ -56,14 +62,16 @@ MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.json"
 HEADER_BYTES = 128  # of every .npy here: NumPy pads its header to a multiple of 64
 BLOCK_BYTES = 16 << 20  # the unit of checksums
+MAX_SHARDS = 100_000  # of a split: their names have five digits
 REMEDY = "restore a copy, or tokenize again"
 
 Array = np.ndarray[tuple[int], np.dtype[Any]]
+IDS_FILE = re.compile(rf"(?:{'|'.join(SPLITS)})(?:-[0-9]{{5}})?\.npy")
 
 
-def ids_file(split: Split) -> str:
-    """Return the name of the file of a split's token ids."""
-    return f"{split}.npy"
+def ids_file(split: Split, shard: int | None = None) -> str:
+    """Return the name of the file of a split's token ids, or of one shard of them."""
+    return f"{split}.npy" if shard is None else f"{split}-{shard:05}.npy"
 
 
 def documents_file(split: Split) -> str:
@@ -71,7 +79,7 @@ def documents_file(split: Split) -> str:
     return f"{split}_documents.npy"
 
 
-# The files of a manifest, in the order of their checks.
+# The files of a manifest without shards, in the order of their checks.
 FILES = (*map(ids_file, SPLITS), *map(documents_file, SPLITS), TOKENIZER)
 
 
@@ -119,12 +127,31 @@ class ArrayLayout(NamedTuple):
         return header.getvalue()
 
 
-def array_layouts(splits: dict[Split, Counts], dtype: str) -> dict[str, ArrayLayout]:
+def ids_layouts(
+    split: Split, tokens: int, dtype: str, shard_tokens: int | None = None
+) -> dict[str, ArrayLayout]:
+    """Return the layout of each file of a split's token ids, by file name."""
+    if shard_tokens is None:
+        return {ids_file(split): ArrayLayout(dtype, tokens)}
+    number = max(1, -(-tokens // shard_tokens))
+    if number > MAX_SHARDS:
+        problem = f"{tokens:,} tokens in shards of {shard_tokens:,} are {number:,} files"
+        raise ValueError(f"{problem}; at most {MAX_SHARDS:,} are possible: give longer shards.")
+    return {
+        ids_file(split, shard): ArrayLayout(dtype, min(shard_tokens, tokens - shard * shard_tokens))
+        for shard in range(number)
+    }
+
+
+def array_layouts(
+    splits: dict[Split, Counts], dtype: str, shard_tokens: int | None = None
+) -> dict[str, ArrayLayout]:
     """Return the layout of each array of a data folder, by file name."""
-    layouts = {}
-    for split, counts in splits.items():
-        layouts[ids_file(split)] = ArrayLayout(dtype, counts.tokens)
-        layouts[documents_file(split)] = ArrayLayout("uint64", counts.documents + 1)
+    layouts: dict[str, ArrayLayout] = {}
+    for split in SPLITS:
+        layouts |= ids_layouts(split, splits[split].tokens, dtype, shard_tokens)
+    for split in SPLITS:
+        layouts[documents_file(split)] = ArrayLayout("uint64", splits[split].documents + 1)
     return layouts
 
 
@@ -160,6 +187,7 @@ class DataManifest:
     files: dict[str, FileEntry]
     end_token: str = END_TOKEN
     valid_share: float | None = None
+    shard_tokens: Annotated[int, Range(at_least=1, below=2**63)] | None = None
 
     def __post_init__(self) -> None:
         if self.dtype != dtype_of(self.vocab_size):
@@ -168,17 +196,29 @@ class DataManifest:
             raise ValueError(f"end_token_id {self.end_token_id} is outside the vocabulary.")
         if set(self.splits) != set(SPLITS):
             raise ValueError(f"splits are {short_repr([*self.splits])} instead of {list(SPLITS)}.")
-        if set(self.files) != set(FILES):
-            raise ValueError(f"files are {short_repr([*self.files])} instead of {list(FILES)}.")
+        if set(self.files) != (names := {*self.layouts, TOKENIZER}):
+            found, expected = short_repr([*self.files]), short_repr(sorted(names))
+            raise ValueError(f"files are {found} instead of {expected}.")
         for name, file in self.files.items():
             if len(file.sha256) != -(-file.size_bytes // BLOCK_BYTES):
                 raise ValueError(f"files.{name} has {len(file.sha256)} checksums.")
         for split, counts in self.splits.items():
             if counts.tokens < counts.documents or (counts.tokens and not counts.documents):
                 raise ValueError(f"splits.{split} has fewer tokens than documents, or only tokens.")
-        for name, layout in array_layouts(self.splits, self.dtype).items():
+        for name, layout in self.layouts.items():
             if self.files[name].size_bytes != layout.size_bytes:
                 raise ValueError(f"files.{name}.size_bytes does not agree with its split.")
+
+    @functools.cached_property
+    def layouts(self) -> dict[str, ArrayLayout]:
+        """The layout of each array, by file name."""
+        return array_layouts(self.splits, self.dtype, self.shard_tokens)
+
+    def ids_bytes(self, split: Split) -> int:
+        """Return the size of the files of a split's token ids."""
+        tokens = self.splits[split].tokens
+        names = ids_layouts(split, tokens, self.dtype, self.shard_tokens)
+        return sum(self.files[name].size_bytes for name in names)
 
     @property
     def fingerprint(self) -> str:
@@ -194,12 +234,12 @@ class DataManifest:
 
 @dataclass(frozen=True)
 class Data:
-    """An open data folder; the arrays are memory maps."""
+    """An open data folder; the arrays are memory maps, of shards those that were read last."""
 
     folder: Path
     manifest: DataManifest = field(repr=False)
-    train: Array = field(repr=False)
-    valid: Array = field(repr=False)
+    train: Array | ShardedTokens = field(repr=False)
+    valid: Array | ShardedTokens = field(repr=False)
 
     @property
     def vocab_size(self) -> int:
@@ -265,8 +305,9 @@ def open_data(folder: StrPath) -> Data:
     manifest = load_data_manifest(folder)
     for name in manifest.files:
         check_size(folder, name, manifest)
-    arrays = {name: _open_array(folder, name, manifest) for name in FILES if name != TOKENIZER}
-    return Data(folder, manifest, *(arrays[ids_file(split)] for split in SPLITS))
+    for split in SPLITS:
+        _open_array(folder, documents_file(split), manifest)
+    return Data(folder, manifest, *(_open_ids(folder, split, manifest) for split in SPLITS))
 
 
 def load_data_manifest(folder: Path, *, exact: bool = False) -> DataManifest:
@@ -321,11 +362,22 @@ def check_size(folder: Path, name: str, manifest: DataManifest) -> None:
         raise FileError(path, f"has {size_bytes:,} bytes instead of {expected:,}", REMEDY)
 
 
+def _open_ids(folder: Path, split: Split, manifest: DataManifest) -> Array | ShardedTokens:
+    if manifest.shard_tokens is None:
+        return _open_array(folder, ids_file(split), manifest)
+
+    def open_shard(number: int) -> Array:
+        return _open_array(folder, ids_file(split, number), manifest)
+
+    tokens = manifest.splits[split].tokens
+    return ShardedTokens(open_shard, manifest.shard_tokens, tokens, manifest.dtype)
+
+
 def _open_array(folder: Path, name: str, manifest: DataManifest) -> Array:
     path = folder / name
-    layout = array_layouts(manifest.splits, manifest.dtype)[name]
+    check_size(folder, name, manifest)
     with open_regular(path) as file:
-        if file.read(HEADER_BYTES) != layout.header():
+        if file.read(HEADER_BYTES) != manifest.layouts[name].header():
             raise FileError(path, "does not begin as its manifest says", REMEDY)
     array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
     return array

@@ -40,12 +40,14 @@ from tilth.data.tasks import join, run_all
 from tilth.data.token_files import (
     BLOCK_BYTES,
     FILES,
+    IDS_FILE,
     KIND,
     MANIFEST,
     SPLITS,
     TOKENIZER,
     Data,
     SourceEntry,
+    array_layouts,
     block_checksum,
     dtype_of,
     load_data_manifest,
@@ -54,6 +56,7 @@ from tilth.data.token_files import (
 )
 from tilth.executors import Executor
 from tilth.files import MAX_JSON_BYTES, FileError, Progress, StrPath, read_bytes, sync_folder
+from tilth.schema import Range, check_int
 from tilth.tokenizer import Tokenizer
 
 VALID_SHARE = 0.01
@@ -80,6 +83,7 @@ def tokenize(
     progress: Progress | None = None,
     executor: Executor | None = None,
     tasks: int | None = None,
+    shard_tokens: int | None = None,
 ) -> Data:
     """Tokenize a corpus into the data folder `out`, and open it.
 
@@ -90,6 +94,8 @@ def tokenize(
     With an `executor`, the corpus is cut into `tasks` parts (by default of 256 MB) for its workers,
     each with `threads` threads, by default one. The result is the same, byte for byte.
 
+    With `shard_tokens`, the ids are cut into files of that many tokens; batches are the same.
+
     Memory stays below 256 MB plus three times the longest document on up to eight threads.
     Exceptions are one piece of many megabytes, a long document with a tokenizer of another pattern,
     and long JSON that is not ASCII.
@@ -99,6 +105,8 @@ def tokenize(
     valid = VALID_SHARE if valid is None else valid
     if not 0 <= valid < 1:
         raise ValueError(f"valid is {valid}; give the share of documents, such as 0.01.")
+    if shard_tokens is not None:
+        check_int("shard_tokens", shard_tokens, Range(at_least=1, below=2**63))
     tokenizer.encode_documents([], end_token)  # checks the end token before any work
 
     def read(paths: StrPath | Iterable[StrPath]) -> Corpus:
@@ -113,7 +121,9 @@ def tokenize(
     reading = [separator, field, on_error]
     progress = progress or (lambda _phase, _done, _total: None)
     threads = 1 if executor is not None and threads is None else checked_threads(threads)
-    job = Job(parts, tokenizer, end_token, reading, threads, progress, named)
+    job = Job(
+        parts, tokenizer, end_token, reading, threads, progress, named, shard_tokens=shard_tokens
+    )
     out = Path(out)
     _check_target(job, out, overwrite)
     with partial_folder(out) as partial:
@@ -154,9 +164,9 @@ def _check_target(job: Job, out: Path, overwrite: bool) -> None:
     if (out / MANIFEST).exists():
         raise FileExistsError(f"{out} already holds token files; {hint}")
     if not (out / ".partial" / MANIFEST).exists():  # else a killed call was publishing them
-        for name in FILES:
-            if (out / name).exists():
-                raise FileExistsError(f"{out / name} already exists; {hint}")
+        for path in sorted(out.glob("*")):
+            if path.name in FILES or IDS_FILE.fullmatch(path.name):
+                raise FileExistsError(f"{path} already exists; {hint}")
 
 
 def _check_kind(out: Path) -> None:
@@ -191,7 +201,8 @@ def _write_partial(
 ) -> None:
     """Write the complete files; only the renames are left. `fill` appends to the arrays."""
     fill = fill or functools.partial(_encode_all, job)
-    arrays = PartialArrays(partial, job.work(), dtype_of(job.tokenizer.vocab_size))
+    dtype = dtype_of(job.tokenizer.vocab_size)
+    arrays = PartialArrays(partial, job.work(), dtype, job.shard_tokens)
     try:
         job.tokenizer.save(partial / TOKENIZER, overwrite=True)  # first: it may fail
         fill(arrays)
@@ -265,8 +276,10 @@ def _append(encoded: EncodedBlock, arrays: PartialArrays) -> None:
 
 
 def _save_manifest(job: Job, state: State, partial: Path) -> None:
+    dtype = dtype_of(job.tokenizer.vocab_size)
+    names = [*array_layouts(state.splits, dtype, job.shard_tokens), TOKENIZER]
     content: dict[str, Any] = {
-        "dtype": dtype_of(job.tokenizer.vocab_size),
+        "dtype": dtype,
         "vocab_size": job.tokenizer.vocab_size,
         "end_token": job.end_token,
         "end_token_id": job.tokenizer.special_tokens[job.end_token],
@@ -279,19 +292,21 @@ def _save_manifest(job: Job, state: State, partial: Path) -> None:
             )
             for source, counts in zip(job.sources, state.sources, strict=True)
         ],
-        "files": _checksums(job, partial),
+        "files": _checksums(job, partial, names),
     }
+    if job.shard_tokens is not None:
+        content["shard_tokens"] = job.shard_tokens
     save_checked(partial / MANIFEST, KIND, content)
 
 
-def _checksums(job: Job, folder: Path) -> dict[str, Any]:
+def _checksums(job: Job, folder: Path, names: list[str]) -> dict[str, Any]:
     """Return the size of each file and the SHA-256 of each of its blocks."""
-    sizes = {name: (folder / name).stat().st_size for name in FILES}
-    found: dict[str, Any] = {name: {"size_bytes": sizes[name], "sha256": []} for name in FILES}
+    sizes = {name: (folder / name).stat().st_size for name in names}
+    found: dict[str, Any] = {name: {"size_bytes": sizes[name], "sha256": []} for name in names}
     done = 0
     with ThreadPoolExecutor(job.threads, "check") as threads:
         try:
-            for name in FILES:
+            for name in names:
                 starts = range(0, sizes[name], BLOCK_BYTES)
                 blocks = threads.map(block_checksum, repeat(folder / name), starts)
                 for start, digest in zip(starts, blocks, strict=True):
@@ -305,8 +320,12 @@ def _checksums(job: Job, folder: Path) -> dict[str, Any]:
 
 def _publish(partial: Path, out: Path) -> None:
     """Rename the files to their final names; if it is killed here, the next call resumes."""
+    names = load_data_manifest(partial).files
     (out / MANIFEST).unlink(missing_ok=True)  # of an overwritten folder: it is about to be wrong
-    for name in FILES:
+    for path in out.iterdir():  # shards of an overwritten folder
+        if IDS_FILE.fullmatch(path.name) and path.name not in names:
+            path.unlink()
+    for name in names:
         with suppress(FileNotFoundError):  # moved before the kill
             (partial / name).rename(out / name)
     sync_folder(out)

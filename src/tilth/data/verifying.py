@@ -11,13 +11,13 @@ from tilth.data.guarding import GuardedTokens
 from tilth.data.token_files import (
     BLOCK_BYTES,
     HEADER_BYTES,
+    IDS_FILE,
     SPLITS,
     TOKENIZER,
     DataManifest,
     Split,
     check_size,
     documents_file,
-    ids_file,
     load_data_manifest,
     open_data,
     read_block,
@@ -87,7 +87,7 @@ def _check_block(path: Path, start: int, expected: str, manifest: DataManifest) 
     block = read_block(path, start)
     if hashlib.sha256(block).hexdigest() != expected:
         raise ValueError(f"the bytes from {start:,} on are damaged or missing")
-    if path.name in map(ids_file, SPLITS):
+    if IDS_FILE.fullmatch(path.name):
         ids = np.frombuffer(block, np.dtype(manifest.dtype).newbyteorder("<"))
         ids = ids[0 if start else HEADER_BYTES // ids.itemsize :]
         if ids.size and ids.max() >= manifest.vocab_size:

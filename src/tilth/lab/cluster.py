@@ -1,43 +1,76 @@
-"""A search as several jobs of a cluster, through submitit.
+"""Trials as tasks of an executor: processes of this host, Ray or Slurm.
 
-The logs of the jobs are in `jobs/` of the search. A job that is preempted, or whose time is over,
-begins again and continues the search.
+The folders of data and lab must be shared by all machines. A trial is one task. It resumes its run,
+so it may run again: after a preemption, after the loss of its worker, or when the lab is run again.
+Its state is written to `jobs/NAME.state` of the lab, next to the logs of Slurm.
 
-    jobs = submit(search, "slurm", 4, Resources(seconds=7200.0, gpus=1))
+    for event in run_question(question, "lab/lr", executor=Executor("slurm", 8)):
+        ...
 """
 
+from collections.abc import Generator, Sequence
+from contextlib import chdir, closing
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import get_args
 
-from tilth.errors import import_extra
-from tilth.executors import Resources
-from tilth.executors import submit as submit_jobs
-from tilth.lab.search.search import JOBS, Search
-from tilth.schema import check_int
+from tilth.config.training import TrainingConfig
+from tilth.executors import Executor, run_tasks
+from tilth.files import FileError, read_bytes, write_text_atomically
+from tilth.lab.trials import PlannedTrial
+from tilth.lab.workers import Drive
+from tilth.report.lab_file import State, trial_folder
 
-Cluster = Literal["slurm", "local"]
+JOBS = "jobs"
+MAX_STATE_BYTES = 100
 
 
 @dataclass(frozen=True)
-class Worker:
-    """A search as a job: it runs trials until there are none left."""
+class Task:
+    """A trial to train."""
 
-    search: Search
-
-    def __call__(self) -> None:
-        """Run it, and print the state of each trial that ends."""
-        for event in self.search.run():
-            if event.result is not None:
-                trial, state = event.trial, event.result.state
-                print(f"{trial.name} {state}: {trial.label}", flush=True)  # noqa: T201, a job's log
-
-    def checkpoint(self) -> Any:  # noqa: ANN401, submitit's
-        """Return the job to submit after a preemption; the search itself continues."""
-        return import_extra("submitit", "A cluster").helpers.DelayedSubmission(self)
+    drive: Drive
+    config: TrainingConfig
+    folder: Path
+    state_file: Path
+    working_folder: Path  # of the caller, for relative paths
 
 
-def submit(search: Search, cluster: Cluster, number: int, resources: Resources) -> list[Any]:
-    """Submit a search as several jobs, and return submitit's job objects."""
-    search.check_folder()
-    check_int("jobs", number)
-    return submit_jobs(search.folder / JOBS, cluster, [Worker(search)] * number, resources)
+def run_on_executor(
+    executor: Executor, drive: Drive, folder: Path, trials: Sequence[PlannedTrial]
+) -> Generator[tuple[PlannedTrial, State], None, None]:
+    """Drive trials of a lab; yield their states as they end."""
+    jobs = (folder / JOBS).resolve()
+    jobs.mkdir(exist_ok=True)
+    here = Path.cwd()
+    tasks = [
+        Task(drive, trial.config, trial_folder(folder, trial), jobs / f"{trial.name}.state", here)
+        for trial in trials
+    ]
+    for task in tasks:  # the state of a trial that failed and is tried again
+        task.state_file.unlink(missing_ok=True)
+    for index in run_tasks(train_trial, tasks, executor, jobs):
+        yield trials[index], _read_state(tasks[index].state_file)
+
+
+def _read_state(path: Path) -> State:
+    text = read_bytes(path, MAX_STATE_BYTES).decode("utf-8", "replace")
+    for state in get_args(State):
+        if text == state:
+            found: State = state
+            return found
+    raise FileError(path, "does not hold the state of a trial", "run the lab again")
+
+
+def train_trial(task: Task) -> None:
+    """Train or resume a trial, and write its state."""
+    if task.state_file.exists():  # of a job that is requeued after it
+        return
+    with (
+        chdir(task.working_folder),
+        closing(task.drive(task.config, task.folder)) as progress,
+    ):
+        for happened in progress:
+            if isinstance(happened, str):
+                write_text_atomically(task.state_file, happened, overwrite=True)
+                return

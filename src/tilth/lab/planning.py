@@ -17,6 +17,7 @@ from tilth.config.overrides import changed
 from tilth.config.threads import usable_cores
 from tilth.config.training import TrainingConfig, differences
 from tilth.data import open_data
+from tilth.executors import Executor
 from tilth.files import StrPath
 from tilth.formatting import format_duration, parse_duration, scientific, suggestion
 from tilth.lab.question import Question, Tell, refuse_changes, relative_cost, run_flops
@@ -53,6 +54,7 @@ class Options(TypedDict, total=False):
     seed: The first random seed.
     seeds: The number of seeds per trial.
     workers: Parallel trials, each on its share of the cores; default 1.
+    executor: Where the trials run, instead of workers of this host.
     changes: Values of the base config, by dotted name.
     max_bytes: Most bytes of text per split that `vocabulary` retokenizes; default 50 MB.
     variants: Names of the variants of `ablations`, besides its base; default all.
@@ -70,6 +72,7 @@ class Options(TypedDict, total=False):
     seed: int
     seeds: int
     workers: int
+    executor: Executor | None
     changes: Mapping[str, Any]
     max_bytes: int
     variants: Sequence[str]
@@ -91,11 +94,17 @@ class Plan:
     seconds: float | None
     command: Sequence[str]
     tell: Tell
+    executor: Executor | None = None
 
     def run(self) -> Iterator[Event]:
         """Train all missing trials, then save the findings; leave the loop to stop."""
         return run_question(
-            self.question, self.out, command=self.command, workers=self.workers, tell=self.tell
+            self.question,
+            self.out,
+            command=self.command,
+            workers=self.workers,
+            executor=self.executor,
+            tell=self.tell,
         )
 
     def answer(self) -> Lab:
@@ -142,13 +151,14 @@ def plan_question(
     `base_changes` are a question's own changes of the base.
     """
     check_options(options, Options.__annotations__)
-    out, workers = Path(options.get("out", Path("lab") / name)), options.get("workers", 1)
+    out, executor = Path(options.get("out", Path("lab") / name)), options.get("executor")
+    workers = options.get("workers", 1) if executor is None else executor.num_workers
     tell = options.get("tell", quiet)
     check_folder(out, name)
     check_int("workers", workers)
     if by_clock and workers > 1:
-        tell("this question compares times, so its trials run one at a time")
-        workers = 1
+        tell("this question compares times, so its trials run on this host, one at a time")
+        workers, executor = 1, None
     base = base_config(data, options, workers, base_changes or {})
     if not make(base).trials({}):
         raise ValueError(f"{name} has no trials for this base; give another batch or model size.")
@@ -157,7 +167,8 @@ def plan_question(
         base = _same_base(out, base, options)
     else:
         base, seconds = _with_length(make, base, options, workers)
-    return Plan(make(base), out, workers, seconds, tuple(options.get("command", ())), tell)
+    command = tuple(options.get("command", ()))
+    return Plan(make(base), out, workers, seconds, command, tell, executor)
 
 
 def check_options(given: Iterable[str], known: Iterable[str]) -> None:
@@ -178,7 +189,10 @@ def base_config(
     recipe = recipe_named(options.get("recipe", "small"))
     config = recipe(data, size=options.get("size"), steps=options.get("steps", SOME_STEPS))
     values: dict[str, Any] = dict(WATCH)
-    if workers > 1:
+    executor = options.get("executor")
+    if executor is not None and executor.resources.cpus is not None:
+        values["machine.threads"] = executor.resources.cpus
+    elif workers > 1:
         values["machine.threads"] = max(1, usable_cores() // workers)
     own = {"batch_size": options.get("batch_size"), "seed": options.get("seed")}
     given = {name: value for name, value in own.items() if value is not None}

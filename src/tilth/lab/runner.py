@@ -14,7 +14,9 @@ from pathlib import Path
 from tilth.config.training import TrainingConfig, differences
 from tilth.data import open_data
 from tilth.errors import is_out_of_memory
+from tilth.executors import Executor
 from tilth.files import StrPath, open_lock, try_lock
+from tilth.lab.cluster import run_on_executor
 from tilth.lab.question import Question, Tell, refuse_changes, trial_config
 from tilth.lab.trials import PlannedTrial, Results, TrialResult, read_result
 from tilth.lab.workers import Progress, run_in_workers
@@ -49,9 +51,14 @@ def run_question(
     *,
     command: Sequence[str] = (),
     workers: int = 1,
+    executor: Executor | None = None,
     tell: Tell = print,
 ) -> Iterator[Event]:
-    """Train all missing trials, then save the findings; leave the loop to stop."""
+    """Train all missing trials, then save the findings; leave the loop to stop.
+
+    `workers` processes of this host train; with an `executor`, its workers do instead, and only the
+    ends of trials are yielded.
+    """
     folder = lab_file.new_lab(folder, question.name)
     with open_lock(folder / lab_file.LOCK) as lock:
         if not try_lock(lock):
@@ -73,7 +80,10 @@ def run_question(
                 data = open_data(trial.config.data)
                 check_data(trial.config, data, data.tokenizer())
             save_lab(folder, replace(lab, trials=_with_states(trials, results)))
-            if workers == 1:
+            run: Generator[tuple[PlannedTrial, StepRecord | State], None, None]
+            if executor is not None:
+                run = run_on_executor(executor, drive, folder, pending)
+            elif workers == 1:
                 run = _run_here(folder, pending)
             else:
                 run = run_in_workers(workers, drive, folder, pending)

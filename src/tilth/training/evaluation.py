@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tilth.config.threads import most_threads
 from tilth.data import open_data
-from tilth.data.guarding import GuardedTokens
+from tilth.data.guarding import GuardedTokens, ShardedTokens, check_tokens
 from tilth.files import Progress, StrPath
 from tilth.formats.huggingface import ModelFolder
 from tilth.generation.torch_decoder import build_model
@@ -35,7 +35,7 @@ ONE_RANK = Ranks()
 @torch.no_grad()
 def evaluate(
     model: TransformerLM,
-    tokens: ArrayLike,
+    tokens: ArrayLike | ShardedTokens,
     tokenizer: Tokenizer,
     *,
     max_tokens: int = 0,
@@ -48,7 +48,7 @@ def evaluate(
 
     With `ranks`, each evaluates a share; all get the same result, which one process gets too.
     """
-    predicted = len(np.asarray(tokens)) - 1
+    predicted = len(check_tokens(tokens)) - 1
     if max_tokens:
         predicted = min(predicted, max_tokens)
     if predicted < 1:

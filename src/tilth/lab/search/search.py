@@ -20,8 +20,10 @@ from typing import IO, Any
 from tilth.config.overrides import changed
 from tilth.config.training import TrainingConfig, differences
 from tilth.data import open_data
+from tilth.executors import Executor, run_tasks
 from tilth.files import FileError, StrPath
 from tilth.formatting import format_duration, scientific
+from tilth.lab.cluster import JOBS
 from tilth.lab.planning import WATCH
 from tilth.lab.question import refuse_changes, step_flops
 from tilth.lab.runner import Event, drive
@@ -35,7 +37,6 @@ from tilth.runs.run import CONFIG, open_run
 from tilth.schema import check_int, flat
 from tilth.training import plan as plan_run
 
-JOBS = "jobs"
 EVALUATIONS = 8  # of a trial: where it may be found worse than others, and stopped
 DRAWS = 200  # attempts to find a new point; then the space counts as exhausted
 
@@ -147,6 +148,14 @@ class Search:
                 return
             with claim[0]:  # closing it releases the claim
                 yield from self._run_trial(journal, plan, claim)
+
+    def run_on(self, executor: Executor) -> None:
+        """Run it in as many processes as the executor has workers; they share the trials."""
+        self.check_folder()
+        self.folder = self.folder.resolve()  # a worker may have another working directory
+        work = [self] * executor.num_workers
+        for _ in run_tasks(join_search, work, executor, self.folder / JOBS):
+            pass
 
     def answer(self) -> Lab:
         """Run it to its end, and load the lab."""
@@ -314,3 +323,11 @@ class Search:
 
 def _num_ended(journal: Journal) -> int:
     return sum(trial.state != "running" for trial in journal.all_searched())
+
+
+def join_search(search: Search) -> None:
+    """Run trials of a search until there are none left, and print the state of each."""
+    for event in search.run():
+        if event.result is not None:
+            trial, state = event.trial, event.result.state
+            print(f"{trial.name} {state}: {trial.label}", flush=True)  # noqa: T201, a job's log

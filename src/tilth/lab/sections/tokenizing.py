@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from tilth.data.token_files import ids_file
 from tilth.formatting import format_bytes
 from tilth.lab.questions.tokenizers import compare_tokenizers
 from tilth.lab.sections.section import Made, Setting, own_command
@@ -56,11 +55,11 @@ def stored(setting: Setting) -> Made:
     rows: list[tuple[Cell, ...]] = []
     for name, data in setting.texts:
         tokens, size = len(data.train), data.text_bytes("train")
-        path = data.folder / ids_file("train")
+        stored = data.manifest.ids_bytes("train")
         rows.append(
             (
                 *(name, data.vocab_size, size, tokens, str(data.train.dtype)),
-                *(path.stat().st_size, f"{path.stat().st_size / size:.2f}"),
+                *(stored, f"{stored / size:.2f}"),
                 *(format_bytes(tokens * width) for width in (2, 4, 8)),
             )
         )

@@ -1,0 +1,51 @@
+"""The predicted traffic against the bytes that a loopback interface counts."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tilth.accounting.parallel import gradient_traffic
+from tilth.recipes import tiny
+
+ROOT = Path(__file__).parents[2]
+STEPS = (4, 14)
+# In a network of its own: nothing else is counted.
+COUNT = """
+ip link set lo up
+before=$(cat /sys/class/net/lo/statistics/tx_bytes)
+{python} -m torch.distributed.run --nnodes 1 --nproc-per-node {ranks} --rdzv-backend c10d \\
+    --rdzv-endpoint 127.0.0.1:29511 -m tilth train tiny --data {data} --out {out} --steps {steps} \\
+    --batch-size 4 --machine.threads 1 --machine.dtype float32 --watch.sample-every 0 >&2 || exit 1
+expr $(cat /sys/class/net/lo/statistics/tx_bytes) - $before
+"""
+
+
+def count_bytes(data, folder, ranks, steps):
+    names = {"python": sys.executable, "data": data.folder, "out": folder / f"{ranks}-{steps}"}
+    script = COUNT.format(**names, ranks=ranks, steps=steps)
+    # sysfs shows the interfaces of the network in which it was mounted.
+    script = "mount -t sysfs sysfs /sys\n" + script
+    done = subprocess.run(
+        ["unshare", "--net", "--mount", "sh", "-c", script],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_predicted_and_counted(stories, tmp_path, ranks):
+    isolated = ["unshare", "--net", "--mount", "true"]
+    if subprocess.run(isolated, check=False, capture_output=True).returncode:
+        pytest.skip("needs root, for a network namespace")
+    few, many = (count_bytes(stories, tmp_path, ranks, steps) for steps in STEPS)
+    counted = (many - few) / (STEPS[1] - STEPS[0])
+    predicted = ranks * gradient_traffic(tiny(stories).model, ranks)
+    print(f"{ranks} ranks: {predicted:,} bytes predicted, {counted:,.0f} counted")
+    assert counted == pytest.approx(predicted, rel=0.05)
