@@ -165,8 +165,11 @@ class CheckpointWriter:
         return present, {**state, "state": values}
 
     def check(self) -> None:
-        """Raise the error of the last save, if it has failed already; do not wait."""
-        if self._pending is not None and self._pending.done():
+        """Raise the error of the last save, if it has failed already; do not wait.
+
+        Several writers raise it at the next save: all in the same step, and with the same sentence.
+        """
+        if not self.writers.in_parts and self._pending is not None and self._pending.done():
             self.wait()
 
     def wait(self) -> None:

@@ -16,6 +16,7 @@ import functools
 import json
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 # A rank waits this long for the others, which may write a sample or open a corpus meanwhile.
 TIMEOUT = timedelta(minutes=10)
+# At the start, gloo sometimes waits without end for a rank that was killed while it connected.
+CONNECT_TIMEOUT = timedelta(minutes=2)
 LOST = (
     "another process of this training ended or cannot be reached; its own message says why. "
     "Resume the run, or let torchrun restart it (--max-restarts): it continues from the last "
@@ -67,7 +70,7 @@ class Ranks:
         """Return the same ranks with another group, for a thread that exchanges values too."""
         if self.size == 1:
             return self
-        with lost_ranks_explained():
+        with connecting():
             return replace(self, group=dist.new_group(timeout=TIMEOUT, backend="gloo"))
 
     def wait(self) -> None:
@@ -155,7 +158,7 @@ def open_ranks() -> Ranks:
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    with lost_ranks_explained():
+    with connecting():
         dist.init_process_group(backend, timeout=TIMEOUT)
     atexit.register(dist.destroy_process_group)
     ranks = Ranks(
@@ -164,6 +167,24 @@ def open_ranks() -> Ranks:
     if not ranks.is_first:  # one rank narrates
         logging.getLogger("tilth").setLevel(logging.ERROR)
     return ranks
+
+
+@contextmanager
+def connecting() -> Iterator[None]:
+    """Explain errors of the block, which makes a group, and limit its time."""
+
+    def end() -> None:  # the C++ code that waits cannot be interrupted
+        logging.getLogger("tilth").error(LOST)
+        os._exit(os.EX_TEMPFAIL)
+
+    timer = threading.Timer(CONNECT_TIMEOUT.total_seconds(), end)
+    timer.daemon = True
+    timer.start()
+    try:
+        with lost_ranks_explained():
+            yield
+    finally:
+        timer.cancel()
 
 
 @contextmanager
@@ -205,7 +226,9 @@ def averaged_gradients(
 ) -> Gradients:
     """Return the gradients by DDP: averaged once for each batch, while they are computed."""
     with lost_ranks_explained():
-        parallel = DistributedDataParallel(LossModule(model, loss_of), forward_sync_buffers=False)
+        parallel = DistributedDataParallel(
+            LossModule(model, loss_of), forward_sync_buffers=False, gradient_as_bucket_view=True
+        )
 
     def gradients(x: Tensor, y: Tensor) -> Tensor:
         total = torch.zeros((), device=x.device)

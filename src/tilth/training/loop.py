@@ -183,7 +183,10 @@ def prepare_resume(folder: StrPath, *, data: StrPath | None = None) -> PreparedR
     """Run the preflight checks of a stopped run."""
     run = open_run(folder)
     config = _config_to_resume(run)
-    if replace(run, config=config).is_finished and _whole_state(run.checkpoints()[-1]):
+    # torchrun may restart ranks that have finished, if one of them ended badly.
+    is_repeated = open_ranks().restarts > 0
+    is_finished = replace(run, config=config).is_finished and not is_repeated
+    if is_finished and _whole_state(run.checkpoints()[-1]):
         raise ValueError(
             f"{folder} is finished, after {config.steps:,} steps; to train it further, give "
             "the number of steps (--steps)."

@@ -126,8 +126,8 @@ def _exact(config: ResolvedConfig, ranks: Ranks, available: int) -> Division:
 
 
 def _ddp(config: ResolvedConfig, ranks: Ranks, available: int) -> Division:
-    # DDP holds the gradients once more, in buckets.
-    memory = _whole_bytes(config, ranks) + 4 * count_parameters(config.model).total
+    # The gradients are views of the buckets that DDP adds up.
+    memory = _whole_bytes(config, ranks)
     return Division("ddp", 1, memory, gradient_traffic(config.model, ranks.size), available)
 
 

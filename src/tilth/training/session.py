@@ -30,6 +30,7 @@ from tilth.runs.metrics import Evaluation, StepRecord, finite_or_none
 from tilth.runs.run import Run, check_same_config, versions
 from tilth.runs.state import CheckpointWriter, load_state, random_state, set_random_state
 from tilth.schema import read
+from tilth.training.allocator import return_freed_memory
 from tilth.training.distributed import (
     Gradients,
     Ranks,
@@ -117,6 +118,8 @@ class Session:
         random.seed(config.seed)
         np.random.seed(config.seed % 2**32)
         torch.manual_seed(config.seed)
+        if self.division.kind == "fsdp":
+            return_freed_memory()
         # Initialized on the CPU: every device starts from the same weights.
         self.model = TransformerLM(config.model).to(self.device)
         if initial is not None:

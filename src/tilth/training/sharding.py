@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.distributed_c10d import _set_pg_timeout
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn import Parameter
@@ -19,7 +20,13 @@ from torch.nn import Parameter
 from tilth.model import TransformerLM
 from tilth.optim.muon import Muon
 from tilth.optim.sharding import Shard
-from tilth.training.distributed import LossModule, Ranks, lost_ranks_explained
+from tilth.training.distributed import (
+    TIMEOUT,
+    LossModule,
+    Ranks,
+    connecting,
+    lost_ranks_explained,
+)
 from tilth.training.machine import DTYPES
 from tilth.training.step import make_loss
 
@@ -49,14 +56,16 @@ class ShardedModel:
     ) -> None:
         self.model, self.ranks = model, ranks
         self._copies = ranks.size // num_shards
-        with lost_ranks_explained():
-            mesh = init_device_mesh(
-                torch.device(machine.device).type,
-                (self._copies, num_shards),
-                mesh_dim_names=("copy", "shard"),
+        kind = torch.device(machine.device).type
+        with connecting():
+            whole = init_device_mesh(
+                kind, (self._copies, num_shards), mesh_dim_names=("copy", "shard")
             )
-            if self._copies == 1:
-                mesh = mesh["shard"]
+            mesh = whole if self._copies > 1 else whole["shard"]
+            for (
+                group
+            ) in whole.get_all_groups():  # made with 30 minutes; there is no public function
+                _set_pg_timeout(TIMEOUT, group)
             self._vectors = [p for p in model.parameters() if p.ndim < 2]
             narrow = None if machine.dtype == "float32" else DTYPES[machine.dtype]
             # As autocast: products in the narrow type, all else in float32. The embedding and the
