@@ -29,10 +29,11 @@ PROGRAM = Path(__file__).with_name("ranks.py")
 NAMES = [f"{name}-{optimizer}" for name in DIVISIONS for optimizer in ("adamw", "muon")]
 
 
-def torchrun(ranks, *words, **options):
+def torchrun(ranks, *words, standalone=True, **options):
     """Start processes on loopback, each with one thread."""
     # A free port of the agent's choice: `--standalone`.
-    launch = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone"]
+    launch = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
+    launch += ["--standalone"] * standalone
     own = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, *launch, "--local-addr", "127.0.0.1", *map(str, words)]
     outputs = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
@@ -224,11 +225,11 @@ def test_traffic(trained):
 # --- slow: through the command line, with faults --------------------------------------------------
 
 
-def words_of(data, out, *more):
+def words_of(data, out, *more, steps=200):
     model = ("--model.num-layers", 2, "--model.d-model", 64, "--model.num-heads", 2)
     machine = ("--machine.device", "cpu", "--machine.dtype", "float32", "--machine.no-compile")
     watch = ("--watch.save-every", 10, "--watch.sample-every", 0)
-    size = ("--steps", 200, "--batch-size", 12, "--model.context-length", 64)
+    size = ("--steps", steps, "--batch-size", 12, "--model.context-length", 64)
     start = ("-m", "tilth", "train", "tiny", "--data", data, "--out", out)
     return (*start, *size, *model, *machine, *watch, *more)
 

@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
 
 # A rank waits this long for the others, which may write a sample or open a corpus meanwhile.
 TIMEOUT = timedelta(minutes=10)
-# At the start, gloo sometimes waits without end for a rank that was killed while it connected.
 CONNECT_TIMEOUT = timedelta(minutes=2)
 LOST = (
     "another process of this training ended or cannot be reached; its own message says why. "
@@ -158,12 +159,15 @@ def open_ranks() -> Ranks:
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    restarts = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     with connecting():
-        dist.init_process_group(backend, timeout=TIMEOUT)
+        store, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
+        # The store outlives a restart: without a prefix, ranks read the addresses of ranks that
+        # were killed, and wait for them without end.
+        store = PrefixStore(f"restart-{restarts}-of-{size}", store)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     atexit.register(dist.destroy_process_group)
-    ranks = Ranks(
-        dist.get_rank(), dist.get_world_size(), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-    )
+    ranks = Ranks(rank, size, restarts)
     if not ranks.is_first:  # one rank narrates
         logging.getLogger("tilth").setLevel(logging.ERROR)
     return ranks
@@ -193,7 +197,7 @@ def lost_ranks_explained() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        words = ("gloo", "Connection", "connection", "NCCL", "timed out", "Timed out")
+        words = ("gloo", "Connection", "connection", "NCCL", "timed out", "Timed out", "timeout")
         if isinstance(error, dist.DistError) or any(word in str(error) for word in words):
             raise LostRankError(LOST) from error
         raise
