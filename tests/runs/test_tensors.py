@@ -12,7 +12,7 @@ from tests.model.test_transformer import CONFIG
 from tilth.config.limits import MAX_LAYERS, MAX_WIDTH
 from tilth.files import FileError
 from tilth.model import TransformerLM
-from tilth.runs.tensors import check_model_file, load_weights, tensor_infos
+from tilth.runs.tensors import check_weights, load_weights, tensor_infos
 
 
 def test_every_float_type_is_read(tmp_path):
@@ -42,7 +42,7 @@ def test_pipe_is_not_opened(tmp_path):
 def test_file_is_compared_with_its_config(tmp_path):
     path = tmp_path / "model.safetensors"
     safetensors.torch.save_file(TransformerLM(CONFIG).state_dict(), path)
-    check_model_file(path, CONFIG)
+    check_weights(path, CONFIG, tensor_infos(path))
     for changes, sentence in (
         ({"num_layers": MAX_LAYERS}, r"only the model has layers\.3\.ln1\.weight"),
         (
@@ -53,4 +53,4 @@ def test_file_is_compared_with_its_config(tmp_path):
     ):
         match = rf"does not fit the config of the run \({sentence}.*\); choose another checkpoint"
         with pytest.raises(FileError, match=match):
-            check_model_file(path, replace(CONFIG, **changes))
+            check_weights(path, replace(CONFIG, **changes), tensor_infos(path))

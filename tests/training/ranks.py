@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 import tilth
+from tests.full_disk import largest_file
 from tilth.config.training import (
     MachineConfig,
     OptimizerConfig,
@@ -18,11 +19,20 @@ from tilth.config.training import (
     TrainingConfig,
     WatchConfig,
 )
-from tilth.training import session
+from tilth.training import session, sharding
 from tilth.training.distributed import open_ranks
+from tilth.training.machine import cpu_has_bfloat16
+
+# How the ranks divide a model; "parts" do not fit into the memory of any rank.
+DIVISIONS = {
+    "ddp": ParallelConfig(),
+    "exact": ParallelConfig(exact=True),
+    "fsdp": ParallelConfig(strategy="fsdp"),
+    "parts": ParallelConfig(memory_gb=1e-6),
+}
 
 
-def config_of(data, exact, optimizer="adamw"):
+def config_of(data, exact, optimizer="adamw", parallel=None):
     """Return a config whose batch can be divided among one to four ranks."""
     return TrainingConfig(
         str(data),
@@ -33,31 +43,50 @@ def config_of(data, exact, optimizer="adamw"):
         optimizer=OptimizerConfig(name=optimizer, lr=3e-2),
         machine=MachineConfig("cpu", "float32", False, 1),
         watch=WatchConfig(evaluation_tokens=1000, save_every=3, sample_every=3, sample_tokens=4),
-        parallel=ParallelConfig(exact=exact),
+        parallel=parallel or ParallelConfig(exact=exact),
     )
 
 
 def train_all(data, out):
     """Train in every way that is compared, into folders of `out`."""
-    for exact in (False, True):
+    for name, parallel in DIVISIONS.items():
         for optimizer in ("adamw", "muon"):
-            name = f"{'exact' if exact else 'ddp'}-{optimizer}"
-            list(tilth.train(config_of(data, exact, optimizer), out / name))
-        steps = tilth.train(config_of(data, exact), out / f"stopped-{exact}")
-        list(islice(steps, 2))
-        steps.close()
+            config = config_of(data, name == "exact", optimizer, parallel)
+            list(tilth.train(config, out / f"{name}-{optimizer}"))
+        config = config_of(data, name == "exact", "muon", parallel)
+        stop(config, out / f"stopped-{name}")
+
+
+def train_in_bfloat16(data, out):
+    """Train in mixed precision, if the processor can."""
+    if not cpu_has_bfloat16():
+        return
+    for name in ("ddp", "fsdp"):
+        config = config_of(data, False, parallel=DIVISIONS[name])
+        machine = replace(config.machine, dtype="bfloat16")
+        list(tilth.train(replace(config, machine=machine), out / f"{name}-bfloat16"))
+
+
+def stop(config, folder):
+    """Train for two steps."""
+    steps = tilth.train(config, folder)
+    list(islice(steps, 2))
+    steps.close()
 
 
 def resume_all(folder):
-    """Resume the trainings that another number of ranks stopped."""
-    for exact in (False, True):
-        list(tilth.resume(folder / f"stopped-{exact}"))
+    """Resume the trainings that another number of ranks stopped, some with another division."""
+    for name, now in (("ddp", "fsdp"), ("exact", "exact"), ("fsdp", "parts"), ("parts", "ddp")):
+        run = tilth.open_run(folder / f"stopped-{name}")
+        if open_ranks().is_first:
+            run.save_config(replace(run.config, parallel=DIVISIONS[now]))
+        open_ranks().wait()
+        list(tilth.resume(run.folder))
 
 
 def lose_a_gradient(data, out):
     """Train with a gradient that is not finite on the last rank alone, in the third step."""
     ranks, make_loss = open_ranks(), session.make_loss
-    calls = iter(range(1000))
 
     def broken(model, machine):
         loss_of = make_loss(model, machine)
@@ -69,16 +98,31 @@ def lose_a_gradient(data, out):
 
         return found
 
-    session.make_loss = broken
-    records = list(tilth.train(config_of(data, False), out / "skipped"))
-    session.make_loss = make_loss
-    assert [record.was_skipped for record in records] == [False, False, True, False, False, False]
+    session.make_loss = sharding.make_loss = broken
+    for name in ("ddp", "fsdp"):
+        calls = iter(range(1000))
+        config = config_of(data, False, parallel=DIVISIONS[name])
+        config = replace(config, watch=replace(config.watch, evaluate_every=0, save_every=0))
+        records = list(tilth.train(config, out / f"skipped-{name}"))
+        skipped = [record.was_skipped for record in records]
+        assert skipped == [False, False, True, False, False, False]
+    session.make_loss = sharding.make_loss = make_loss
+
+
+def fill_a_disk(data, out):
+    """Train while the last rank cannot write its part of a checkpoint; all say the same."""
+    ranks = open_ranks()
+    limit = 100 if ranks.rank == ranks.size - 1 else 1 << 30
+    config = config_of(data, False, parallel=DIVISIONS["parts"])
+    with largest_file(limit):
+        expect(f"(rank {ranks.size - 1}: ", lambda: list(tilth.train(config, out)))
+    assert not [*(out / "checkpoints").iterdir()]
 
 
 def refuse(data, out):
     """Start ranks with other configs, and with a batch that cannot be divided."""
     ranks = open_ranks()
-    config = config_of(data, False)
+    config = config_of(data, False, parallel=DIVISIONS["fsdp"])
     own = replace(config, seed=7 if ranks.rank == 1 else 0)
     expect(r"rank 1 has seed 7, and rank 0 has 0; start all ranks", lambda: tilth.train(own, out))
     odd = replace(config, batch_size=25)
@@ -87,6 +131,8 @@ def refuse(data, out):
     expect("microbatch_size is 24, and each of", lambda: tilth.train(whole, out))
     timed = replace(config, steps=None, budget_seconds=60.0)
     expect("a time budget is measured in one process", lambda: tilth.train(timed, out))
+    odd = replace(config, parallel=ParallelConfig(shards=3))
+    expect("cannot be divided into groups of 3", lambda: tilth.train(odd, out))
     assert not out.exists()
 
 
@@ -94,7 +140,7 @@ def expect(words, call):
     said = "no error"
     try:
         call()
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         said = str(error)
     assert words in said, said
 
@@ -104,5 +150,7 @@ if __name__ == "__main__":
     data, out = map(Path, sys.argv[1:])
     train_all(data, out)
     resume_all(out.parent / f"before-{open_ranks().size}")
+    train_in_bfloat16(data, out)
     lose_a_gradient(data, out)
     refuse(data, out / "refused")
+    fill_a_disk(data, out / "full")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -16,25 +17,27 @@ import torch
 from safetensors.numpy import load_file
 
 import tilth
-from tests.training.ranks import config_of, train_all
+from tests.training.ranks import DIVISIONS, config_of, train_all
 from tilth.accounting.parallel import gradient_traffic
+from tilth.files import FileError
 from tilth.training.distributed import Ranks
+from tilth.training.evaluation import evaluate_run
+from tilth.training.machine import cpu_has_bfloat16
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("ranks.py")
-NAMES = ("ddp-adamw", "ddp-muon", "exact-adamw", "exact-muon", "stopped-False", "stopped-True")
+NAMES = [f"{name}-{optimizer}" for name in DIVISIONS for optimizer in ("adamw", "muon")]
 
 
-def torchrun(ranks, *words, **options):
+def torchrun(ranks, *words, standalone=True, **options):
     """Start processes on loopback, each with one thread."""
     # A free port of the agent's choice: `--standalone`.
-    launch = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone"]
+    launch = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
+    launch += ["--standalone"] * standalone
     own = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, *launch, "--local-addr", "127.0.0.1", *map(str, words)]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(
-        command, env={**os.environ, **own}, stdout=pipe, stderr=pipe, text=True, **options
-    )
+    outputs = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen(command, env={**os.environ, **own}, text=True, **{**outputs, **options})
 
 
 def finished(process, seconds=300):
@@ -66,8 +69,9 @@ def tensors_of(run):
     checkpoint = tilth.open_run(run).checkpoints()[-1].folder
     return {
         f"{name}/{key}": tensor
-        for name in ("model.safetensors", "optimizer.safetensors")
-        for key, tensor in load_file(checkpoint / name).items()
+        for name in ("model", "optimizer")
+        for path in checkpoint.glob(f"{name}*.safetensors")
+        for key, tensor in load_file(path).items()
     }
 
 
@@ -101,29 +105,82 @@ def test_exact_training_has_the_same_bits_at_any_number_of_ranks(trained, ranks,
 
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_ddp_has_the_losses_of_one_process(trained, ranks, optimizer):
-    one, many = trained[1] / f"ddp-{optimizer}", trained[ranks] / f"ddp-{optimizer}"
-    np.testing.assert_allclose(losses_of(many), losses_of(one), rtol=1e-4)
+@pytest.mark.parametrize("division", ["ddp", "fsdp", "parts"])
+def test_ranks_have_the_losses_of_one_process(trained, ranks, optimizer, division):
+    one, many = trained[1] / f"ddp-{optimizer}", trained[ranks] / f"{division}-{optimizer}"
+    check_close(many, one)
+    losses = [[each.loss for each in evaluations_of(run)] for run in (one, many)]
+    np.testing.assert_allclose(*losses, rtol=1e-5)
     # The sums of exact training are the same sums in another order.
     exact = trained[1] / f"exact-{optimizer}"
     np.testing.assert_allclose(losses_of(many), losses_of(exact), rtol=1e-4)
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_resume_with_another_number_of_ranks(trained, ranks):
-    before = trained[ranks].parent / f"before-{ranks}"
-    check_same_bits(before / "stopped-True", trained[1] / "exact-adamw")
-    resumed, whole = losses_of(before / "stopped-False"), losses_of(trained[1] / "ddp-adamw")
-    assert len(resumed) == 6
-    np.testing.assert_allclose(resumed, whole, rtol=1e-4)
+@pytest.mark.parametrize("division", DIVISIONS)
+def test_resume_with_another_number_of_ranks_and_division(trained, ranks, division):
+    resumed = trained[ranks].parent / f"before-{ranks}" / f"stopped-{division}"
+    assert len(losses_of(resumed)) == 6
+    if division == "exact":
+        check_same_bits(resumed, trained[1] / "exact-muon")
+    else:
+        check_close(resumed, trained[1] / "ddp-muon")
 
 
 def test_one_process_resumes_what_four_saved(trained, tmp_path):
-    for exact in (False, True):
-        shutil.copytree(trained[4] / f"stopped-{exact}", tmp_path / str(exact))
+    for division in DIVISIONS:
+        shutil.copytree(trained[4] / f"stopped-{division}", tmp_path / division)
         torch.set_num_threads(1)
-        list(tilth.resume(tmp_path / str(exact)))
-    check_same_bits(tmp_path / "True", trained[1] / "exact-adamw")
+        list(tilth.resume(tmp_path / division))
+        check_close(tmp_path / division, trained[1] / "ddp-muon")
+    check_same_bits(tmp_path / "exact", trained[1] / "exact-muon")
+
+
+@pytest.mark.skipif(not cpu_has_bfloat16(), reason="needs instructions for bfloat16")
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_mixed_precision(trained, ranks):
+    """Products of gathered bfloat16 weights are those of autocast; the state is float32."""
+    whole, sharded = (trained[ranks] / f"{name}-bfloat16" for name in ("ddp", "fsdp"))
+    np.testing.assert_allclose(losses_of(sharded), losses_of(whole), rtol=1e-3)
+    assert {tensor.dtype.name for tensor in tensors_of(sharded).values()} <= {
+        *("float32", "int64", "uint8")
+    }
+
+
+def check_close(first, second):
+    np.testing.assert_allclose(losses_of(first), losses_of(second), rtol=1e-4)
+    for name, tensor in tensors_of(second).items():
+        np.testing.assert_allclose(tensors_of(first)[name], tensor, atol=1e-4, err_msg=name)
+
+
+def test_checkpoints_in_parts(trained, tmp_path):
+    """Every reader takes them; a damaged or missing part is refused."""
+    folder = trained[4] / "parts-adamw"
+    run = tilth.open_run(folder)
+    files = {path.name for path in run.checkpoints()[-1].folder.iterdir()}
+    for stem in ("model", "optimizer"):
+        assert {f"{stem}-0000{part}-of-00004.safetensors" for part in (1, 2, 3, 4)} <= files
+    assert len(files) == 9
+    model = tilth.load(folder)
+    whole = tilth.load(trained[4] / "fsdp-adamw")
+    assert model.generate_batch(["Once"], temperature=0.0) == whole.generate_batch(
+        ["Once"], temperature=0.0
+    )
+    assert all(problem is None for _, problem in tilth.verify_run(run))
+    tilth.export(folder, tmp_path / "exported")
+    np.testing.assert_allclose(
+        evaluate_run(run)[1].loss, evaluations_of(folder)[-1].loss, rtol=0.05
+    )
+    shutil.copytree(folder, tmp_path / "damaged")
+    damaged = tilth.open_run(tmp_path / "damaged")
+    part = damaged.checkpoints()[-1].folder / "optimizer-00003-of-00004.safetensors"
+    data = part.read_bytes()
+    part.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    problems = {name: problem for name, problem in tilth.verify_run(damaged) if problem}
+    assert "optimizer-00003-of-00004.safetensors is damaged" in problems.popitem()[1]
+    part.unlink()
+    with pytest.raises(FileError, match="optimizer-00003"):
+        damaged.checkpoints()[-1].check()
 
 
 def test_batches_are_those_of_one_process(stories):
@@ -168,11 +225,11 @@ def test_traffic(trained):
 # --- slow: through the command line, with faults --------------------------------------------------
 
 
-def words_of(data, out, *more):
+def words_of(data, out, *more, steps=200):
     model = ("--model.num-layers", 2, "--model.d-model", 64, "--model.num-heads", 2)
     machine = ("--machine.device", "cpu", "--machine.dtype", "float32", "--machine.no-compile")
     watch = ("--watch.save-every", 10, "--watch.sample-every", 0)
-    size = ("--steps", 200, "--batch-size", 8, "--model.context-length", 64)
+    size = ("--steps", steps, "--batch-size", 12, "--model.context-length", 64)
     start = ("-m", "tilth", "train", "tiny", "--data", data, "--out", out)
     return (*start, *size, *model, *machine, *watch, *more)
 
@@ -210,25 +267,55 @@ def test_a_killed_rank_ends_all_within_a_minute(stories, tmp_path):
     assert "Exception" not in stderr
 
 
+KILLS = int(os.environ.get("TILTH_KILLS", "50"))  # of each campaign
+LONGEST_LIFE = float(os.environ.get("TILTH_LONGEST_LIFE", "10"))  # seconds
+CAMPAIGNS = {
+    "ddp": (2, ()),
+    "parts": (3, ("--parallel.memory-gb", 1e-6)),
+}
+
+
 @pytest.mark.slow
-def test_restarts_of_killed_ranks_reach_the_same_bits(stories, tmp_path):
-    whole = torchrun(2, *words_of(stories.folder, tmp_path / "whole"))
-    assert finished(whole)[0] == 0
-    generator = random.Random(0)
-    options = ("--max-restarts", 3, *words_of(stories.folder, tmp_path / "run"))
-    process = torchrun(2, *options)
-    for _ in range(3):
-        seen = pids_of(process)
-        wait_for(tmp_path / "run" / "checkpoints", process)
-        time.sleep(generator.uniform(0.0, 3.0))
-        if process.poll() is not None:
-            break
-        os.kill(generator.choice(seen), signal.SIGKILL)
-        until = time.monotonic() + 60
-        while set(pids_of(process)) & set(seen) and time.monotonic() < until:
-            time.sleep(0.05)
-    assert finished(process)[0] == 0
-    check_same_bits(tmp_path / "run", tmp_path / "whole")
+@pytest.mark.parametrize("campaign", CAMPAIGNS)
+def test_restarts_of_killed_ranks_reach_the_same_bits(stories, tmp_path, campaign):
+    ranks, more = CAMPAIGNS[campaign]
+    whole = torchrun(ranks, *words_of(stories.folder, tmp_path / "whole", *more))
+    code, stderr = finished(whole)
+    assert code == 0, stderr
+    generator, kills, run = random.Random(0), 0, tmp_path / "run"
+    while kills < KILLS:
+        shutil.rmtree(run, ignore_errors=True)
+        words = ("--max-restarts", 1000, *words_of(stories.folder, run, *more))
+        log = (tmp_path / "log").open("w")  # more than a pipe holds
+        process = torchrun(ranks, *words, stdout=log, stderr=log)
+        seen = set()
+        # Most of a life of some seconds is its start.
+        while (new := new_ranks(process, ranks, seen)) and kills < KILLS:
+            time.sleep(generator.uniform(0.0, LONGEST_LIFE))
+            seen |= set(new)
+            with suppress(ProcessLookupError):
+                os.kill(generator.choice(new), signal.SIGKILL)
+                kills += 1
+        code, _ = finished(process, 600)
+        log.close()
+        assert code == 0, (tmp_path / "log").read_text()
+        check_same_bits(run, tmp_path / "whole")
+        assert not [*run.rglob("*.partial")]
+        print(f"{campaign}: the same bits after {kills} kills", flush=True)
+
+
+def new_ranks(process, number, seen):
+    """Return the ranks of a torchrun that were not seen before; none after its end."""
+    until = time.monotonic() + 120
+    while process.poll() is None:
+        assert time.monotonic() < until
+        path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        with suppress(OSError):
+            children = {int(pid) for pid in path.read_text().split()} - seen
+            if len(children) >= number:
+                return sorted(children)
+        time.sleep(0.05)
+    return []
 
 
 @pytest.mark.slow

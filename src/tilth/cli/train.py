@@ -117,7 +117,7 @@ def _drive(prepared: "PreparedRun", out: Path) -> None:
 
     ranks = open_ranks()
     if ranks.size > 1 and ranks.is_first:
-        say(ranks.summary(prepared.config))
+        say(prepared.division.summary(prepared.config, ranks))
     quiet = nullcontext(lambda _record: None)
     shown = training_view(prepared.config, total=lambda: prepared.steps)
     view = shown if ranks.is_first else quiet

@@ -32,6 +32,7 @@ CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
 Order = Literal["epoch", "random"]
 MuonCoefficients = Literal["fixed", "optimal"]
 Sink = Literal["tensorboard", "trackio", "wandb"]
+Strategy = Literal["auto", "ddp", "fsdp"]
 
 Count = Annotated[int, Range(at_least=1, at_most=MAX_COUNT)]
 CountOrZero = Annotated[int, Range(at_least=0, at_most=MAX_COUNT)]
@@ -144,9 +145,25 @@ class ParallelConfig:
 
     exact: bool = unwritten(False)
     """Repeat every bit at any number of ranks: add gradients of whole microbatches in order."""
+    strategy: Strategy = unwritten("auto")  # noqa: RUF009
+    """ddp: each rank has the whole model; fsdp: a shard of it. auto: ddp if that fits."""
+    shards: Count | None = None
+    """Ranks that share one copy of the model under fsdp; default as few as fit."""
+    memory_gb: Positive | None = None
+    """Memory of a rank; default that of its GPU, or its share of the host's."""
 
     def __post_init__(self) -> None:
         check(self, "parallel")
+        if self.exact and (self.strategy == "fsdp" or self.shards is not None):
+            raise ValueError(
+                "parallel.exact adds whole gradients in order, and fsdp has parts of them; use "
+                "parallel.strategy ddp without shards, or leave exact out."
+            )
+        if self.strategy == "ddp" and self.shards is not None:
+            raise ValueError(
+                "parallel.shards divides the model, and with parallel.strategy ddp each rank has "
+                "all of it; use strategy fsdp, or leave shards out."
+            )
 
 
 PARALLEL = ParallelConfig()

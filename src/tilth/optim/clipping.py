@@ -9,7 +9,7 @@ tensor([0.6000])
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import reduce
 
 import torch
@@ -17,8 +17,15 @@ from torch import Tensor
 
 
 @torch.no_grad()
-def clip_gradients(parameters: Iterable[Tensor] | Tensor, max_norm: float) -> Tensor:
+def clip_gradients(
+    parameters: Iterable[Tensor] | Tensor,
+    max_norm: float,
+    global_norm: Callable[[Tensor], Tensor] = torch.linalg.vector_norm,
+) -> Tensor:
     """Clip the global L2 norm of the gradients to `max_norm`, in place.
+
+    `global_norm` is a function from the norms of all gradients to the global norm; processes with
+    parts of the gradients give one that adds up their squares.
 
     Gradients are scaled by max_norm / (norm + 1e-6) if the norm exceeds `max_norm`. A norm that is
     not finite leaves them unchanged, as any factor would spread inf or NaN to all of them: check
@@ -40,7 +47,7 @@ def clip_gradients(parameters: Iterable[Tensor] | Tensor, max_norm: float) -> Te
     wide = reduce(torch.promote_types, (gradient.dtype for gradient in gradients), torch.float32)
     device = gradients[0].device
     norms = torch._foreach_norm(gradients, 2, dtype=wide)
-    norm: Tensor = torch.linalg.vector_norm(torch.stack([each.to(device) for each in norms]))
+    norm: Tensor = global_norm(torch.stack([each.to(device) for each in norms]))
     if device.type == "cpu" and not max_norm < norm < math.inf:
         return norm  # reading the norm is free here, and saves a pass over all gradients
     factor = _factor(norm, max_norm)

@@ -29,7 +29,11 @@ from tilth.optim.adamw import AdamW, parameter_groups
 from tilth.optim.optimizer import GroupOptimizer, Pairs
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from jaxtyping import Float
+
+    from tilth.optim.sharding import Shard
 
 Coefficients = tuple[tuple[float, float, float], ...]
 """a, b and c of p(s) = a s + b s^3 + c s^5, for each iteration."""
@@ -128,12 +132,15 @@ class Muon(AdamW):
 
     Attributes:
         iteration_dtype: Data type of the iteration; None: see the function of this name.
-        coefficients: Coefficients of the iterations. Neither is part of the state dict.
+        coefficients: Coefficients of the iterations.
+        shards: Of parameters that are rows of a matrix, which other processes have the rest of. All
+            of them orthogonalize the whole matrix. None of the three is part of the state dict.
 
     """
 
     iteration_dtype: torch.dtype | None = None
     coefficients: Coefficients = FIXED
+    shards: Mapping[Any, Shard] = {}
 
     def __init__(
         self,
@@ -185,7 +192,8 @@ class Muon(AdamW):
         stacks: dict[Any, list[tuple[Tensor, ...]]] = defaultdict(list)
         for parameter, gradient in pairs:
             tensors = parameter, gradient, self.state[parameter]["momentum_buffer"]
-            if group["fused"] is False:
+            shard = self.shards.get(parameter)
+            if group["fused"] is False and shard is None:
                 if self.applied is not None and not self.applied:
                     continue
                 options = {name: group[name] for name in ("lr", "momentum", "weight_decay")}
@@ -196,9 +204,11 @@ class Muon(AdamW):
                     coefficients=self.coefficients,
                 )
             else:
-                stacks[parameter.shape, parameter.device, parameter.dtype].append(tensors)
-        for alike in stacks.values():
-            size = max(1, STACK_ELEMENTS // max(1, alike[0][0].numel()))
+                # Of the whole matrix: all processes make the same stacks.
+                shape = tuple(parameter.shape) if shard is None else shard.shape
+                stacks[shape, parameter.device, parameter.dtype].append(tensors)
+        for (shape, *_), alike in stacks.items():
+            size = max(1, STACK_ELEMENTS // max(1, math.prod(shape)))
             for start in range(0, len(alike), size):
                 self._stacked_update(group, alike[start : start + size])
 
@@ -212,8 +222,11 @@ class Muon(AdamW):
         torch._foreach_lerp_(buffers, gradients, 1.0 - momentum)
         ahead = torch.stack(torch._foreach_lerp(gradients, buffers, momentum))
         narrow = ahead.to(self.iteration_dtype or iteration_dtype(ahead))
-        updates = _orthogonalize_stack(narrow, self.coefficients).to(ahead.dtype)
-        decay, scale = 1.0 - lr * group["weight_decay"], -lr * update_scale(parameters[0])
+        shard = self.shards.get(parameters[0])
+        whole = narrow if shard is None else shard.gathered(narrow)
+        decay, scale = 1.0 - lr * group["weight_decay"], -lr * update_scale(whole[0])
+        updates = _orthogonalize_stack(whole, self.coefficients)
+        updates = (updates if shard is None else shard.of(updates)).to(ahead.dtype)
         if applied is None:
             torch._foreach_mul_(parameters, decay)
             torch._foreach_add_(parameters, updates.unbind(), alpha=scale)

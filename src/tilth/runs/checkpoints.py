@@ -4,7 +4,10 @@
 |---|---|
 | `model.safetensors` | the weights under their names, for any safetensors reader |
 | `optimizer.safetensors` | all other tensors: optimizer moments, random generators |
-| `state.json` | step, tokens, seconds, config, fingerprints, and the checksums of all three |
+| `state.json` | step, tokens, seconds, config, fingerprints, and the checksums of all files |
+
+If no rank can hold all tensors, each writes a part of both: `model-00001-of-00004.safetensors`. A
+tensor is whole in one of the parts.
 """
 
 import hashlib
@@ -26,7 +29,7 @@ from tilth.files import FileError, checked, checksum, checksum_of, load_manifest
 from tilth.optim.groups import group_names
 from tilth.runs.atomic_folders import delete
 from tilth.runs.packing import check_optimizer_state, unpack
-from tilth.runs.tensors import INVALID, check_model_file, load_weights, tensor_infos
+from tilth.runs.tensors import INVALID, TensorInfo, check_weights, load_weights, tensor_infos
 from tilth.schema import Range
 
 CHECKPOINTS = "checkpoints"
@@ -80,7 +83,7 @@ class Checkpoint:
     def check(self) -> CheckpointState:
         """Compare every byte with its checksum; return the state, or raise FileError."""
         state = self.state()
-        for name in (MODEL, OPTIMIZER):
+        for name in (*self.files(MODEL, state), *self.files(OPTIMIZER, state)):
             try:
                 found = checksum(self.folder / name)
             except OSError as error:  # a disk that fails
@@ -95,11 +98,39 @@ class Checkpoint:
         self._compare(name, hashlib.sha256(data).hexdigest(), state)
         return data
 
+    def files(self, name: str, state: CheckpointState) -> list[str]:
+        """Return the names of the files with the weights (MODEL) or other tensors (OPTIMIZER)."""
+        stem = name.removesuffix(".safetensors") + "-"
+        parts = sorted(each for each in state.checksums if each.startswith(stem))
+        if name in state.checksums or not parts:
+            return [name]
+        if parts != part_names(name, len(parts)):
+            raise FileError(self.folder / STATE, f"does not name all parts of {name}", HINT)
+        return parts
+
+    def infos(self, name: str, state: CheckpointState) -> dict[str, TensorInfo]:
+        """Return types and shapes of the weights (MODEL) or other tensors, from the headers."""
+        found: dict[str, TensorInfo] = {}
+        for file in self.files(name, state):
+            infos = tensor_infos(self.folder / file)
+            if twice := found.keys() & infos.keys():
+                problem = f"has {min(twice)}, which another part has too"
+                raise FileError(self.folder / file, problem, HINT)
+            found |= infos
+        return found
+
     def weights(self, config: ModelConfig) -> dict[str, np.ndarray]:
-        """Return the weights as float32, once names, shapes and checksum agree."""
-        path = self.folder / MODEL
-        check_model_file(path, config)  # before memory is allocated
-        return load_weights(path, self.read(MODEL, self.state()))
+        """Return the weights as float32, once names, shapes and checksums agree."""
+        state = self.state()
+        self._check_weights(state, config)  # before memory is allocated
+        found: dict[str, np.ndarray] = {}
+        for file in self.files(MODEL, state):
+            found |= load_weights(self.folder / file, self.read(file, state))
+        return found
+
+    def _check_weights(self, state: CheckpointState, config: ModelConfig) -> None:
+        path = self.folder / self.files(MODEL, state)[0]
+        check_weights(path, config, self.infos(MODEL, state))
 
     def _compare(self, name: str, found: str, state: CheckpointState) -> None:
         if found != state.checksums.get(name):
@@ -115,8 +146,8 @@ class Checkpoint:
 
         Reads only headers; call it before a model is built.
         """
-        check_model_file(self.folder / MODEL, config.model)
-        infos = tensor_infos(self.folder / OPTIMIZER)
+        self._check_weights(state, config.model)
+        infos = self.infos(OPTIMIZER, state)
         with self.explained():
             packed = unpack(state.packed, infos)
         shapes = dict(parameter_shapes(config.model))
@@ -141,6 +172,16 @@ class Checkpoint:
 def folder_name(step: int) -> str:
     """Return the name of the checkpoint after `step`; names sort as steps do."""
     return f"step-{step:06}"
+
+
+def part_names(name: str, number: int) -> list[str]:
+    """Return the names of the parts of a file.
+
+    >>> part_names("model.safetensors", 2)
+    ['model-00001-of-00002.safetensors', 'model-00002-of-00002.safetensors']
+    """
+    stem = name.removesuffix(".safetensors")
+    return [f"{stem}-{part:05}-of-{number:05}.safetensors" for part in range(1, number + 1)]
 
 
 def list_checkpoints(run_folder: Path) -> list[Checkpoint]:

@@ -236,8 +236,9 @@ def check_same_config(run: Run, checkpoint: Checkpoint, state: CheckpointState) 
     # A time budget decides the end late (see training/deadline.py). No step has depended on it.
     is_constant = all(_is_constant_phase(config, checkpoint.step) for config in (then, run.config))
     end = ("steps", "optimizer.decay_steps")
+    free = ("data", "parallel.strategy", "parallel.shards", "parallel.memory_gb")
     for name, (old, new) in differences(then, run.config).items():
-        may_change = name == "data" or name.startswith("watch.")
+        may_change = name in free or name.startswith("watch.")
         may_change |= (is_extension and name in length) or (is_constant and name in end)
         if not may_change:
             raise ValueError(

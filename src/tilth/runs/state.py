@@ -5,9 +5,11 @@ Training only waits while the tensors are copied; a thread writes them to the di
 
 import os
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,6 +24,7 @@ from torch.optim import Optimizer
 from tilth.config.parameters import compare_shapes
 from tilth.files import FileError, StrPath, checksum, checksum_of, save_manifest
 from tilth.model import TransformerLM
+from tilth.optim.sharding import Shard
 from tilth.runs.atomic_folders import atomic_folder
 from tilth.runs.checkpoints import (
     CHECKPOINTS,
@@ -33,23 +36,56 @@ from tilth.runs.checkpoints import (
     Checkpoint,
     CheckpointState,
     folder_name,
+    part_names,
     remove,
     remove_old,
 )
-from tilth.runs.packing import check_optimizer_state, is_number, pack, shape_of, unpack
+from tilth.runs.packing import (
+    SHAPED_LIKE_PARAMETER,
+    check_optimizer_state,
+    is_number,
+    pack,
+    shape_of,
+    unpack,
+)
 from tilth.runs.run import Run
 from tilth.runs.tensors import INVALID
+
+
+@dataclass(frozen=True)
+class Writers:
+    """The processes that write the checkpoints of a training; by default, one."""
+
+    rank: int = 0
+    size: int = 1
+    gathered: Callable[[Any], list[Any]] = lambda value: [value]
+    """From the JSON value of this process to those of all, by their ranks."""
+    in_parts: bool = False
+    """Whether each of them writes a part of the tensors; else rank 0 writes all."""
+
+
+ONE_WRITER = Writers()
+FAILURES = (OSError, safetensors.SafetensorError)
+"""Errors of writing."""
 
 
 class CheckpointWriter:
     """Writes the checkpoints of one run, one at a time, and removes old ones.
 
     An error of the writing thread is raised by the next call, or at the end of the `with` block.
+
+    Args:
+        run_folder: The run directory.
+        keep: Number of newest checkpoints to keep.
+        writers: The processes of the training; all of them must make the same calls. A thread calls
+            `gathered`.
+
     """
 
-    def __init__(self, run_folder: Path, keep: int) -> None:
+    def __init__(self, run_folder: Path, keep: int, writers: Writers = ONE_WRITER) -> None:
         self.run_folder = run_folder
         self.keep = keep
+        self.writers = writers
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tilth-checkpoint")
         self._pending: Future[None] | None = None
 
@@ -60,28 +96,80 @@ class CheckpointWriter:
         optimizer: Optimizer,
         content: dict[str, Any],
         tensors: dict[str, Any],
+        shards: Mapping[str, Shard] | None = None,
     ) -> str:
         """Copy the state now and write it later; return the name of the checkpoint.
 
-        `content` are fields of `CheckpointState`, `tensors` are values that contain tensors.
+        `content` are fields of `CheckpointState`, `tensors` are values that contain tensors, and
+        `shards` the parameters of which each rank has some rows.
         """
         self.wait()
+        is_first = self.writers.rank == 0
+        if not (is_first or shards or self.writers.in_parts):
+            return folder_name(step)
+        weights, state = self._own_part(model.state_dict(), optimizer.state_dict(), shards or {})
+        if not (is_first or self.writers.in_parts):  # it has sent its rows
+            return folder_name(step)
         store = TensorStore()
-        packed = pack({"optimizer": optimizer.state_dict(), **tensors}, "state", store.store)
+
+        def name_of(value: object, name: str) -> str | None:
+            is_of_another = isinstance(value, Tensor) and value.is_meta
+            return name if is_of_another else store.store(value, name)
+
+        packed = pack({"optimizer": state, **(tensors if is_first else {})}, "state", name_of)
+        shares_memory = not (shards or self.writers.in_parts)  # with the model and the optimizer
         files = {
-            file: {n: t.detach().to("cpu", copy=True).contiguous() for n, t in of_file.items()}
-            for file, of_file in ((MODEL, model.state_dict()), (OPTIMIZER, store.by_name))
+            file: {
+                name: tensor.detach().to("cpu", copy=shares_memory).contiguous()
+                for name, tensor in of_file.items()
+            }
+            for file, of_file in ((MODEL, weights), (OPTIMIZER, store.by_name))
         }
         content = {"step": step, **deepcopy(content), "packed": packed}
+        write = self._write_part if self.writers.in_parts else self._write
         try:
-            self._pending = self._thread.submit(self._write, files, content)
+            self._pending = self._thread.submit(write, files, content)
         except RuntimeError:  # the interpreter shuts down and starts no more threads
-            self._write(files, content)
+            write(files, content)
         return folder_name(step)
 
+    def _own_part(
+        self, weights: dict[str, Any], state: dict[str, Any], shards: Mapping[str, Shard]
+    ) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return the whole tensors that this rank writes; in the state, others are on meta."""
+        if not shards and not self.writers.in_parts:
+            return weights, state
+        sizes = [0] * (self.writers.size if self.writers.in_parts else 1)
+
+        @torch.no_grad()
+        def own(tensor: Tensor, shard: Shard | None) -> Tensor:
+            whole = tensor.clone() if shard is None else shard.gathered(tensor)
+            writer = sizes.index(min(sizes))
+            sizes[writer] += whole.nbytes
+            return whole if writer == self.writers.rank else whole.to("meta")
+
+        found = {
+            name: own(shards[name].parameter if name in shards else weight, shards.get(name))
+            for name, weight in weights.items()
+        }
+        values = {
+            number: {
+                key: own(value, shards.get(name) if key in SHAPED_LIKE_PARAMETER else None)
+                for key, value in state["state"][number].items()
+            }
+            for group in state["param_groups"]
+            for number, name in zip(group["params"], group["param_names"], strict=True)
+            if number in state["state"]
+        }
+        present = {name: weight for name, weight in found.items() if not weight.is_meta}
+        return present, {**state, "state": values}
+
     def check(self) -> None:
-        """Raise the error of the last save, if it has failed already; do not wait."""
-        if self._pending is not None and self._pending.done():
+        """Raise the error of the last save, if it has failed already; do not wait.
+
+        Several writers raise it at the next save: all in the same step, and with the same sentence.
+        """
+        if not self.writers.in_parts and self._pending is not None and self._pending.done():
             self.wait()
 
     def wait(self) -> None:
@@ -91,28 +179,69 @@ class CheckpointWriter:
             pending.result()
 
     def _write(self, files: dict[str, dict[str, Tensor]], content: dict[str, Any]) -> None:
-        target = self.run_folder / CHECKPOINTS / folder_name(content["step"])
+        target = self._target(content)
         try:
-            with atomic_folder(target, f".{target.name}.partial") as partial:
-                checksums = {}
-                for name, tensors in files.items():
-                    safetensors.torch.save_file(tensors, partial / name, {"format": "pt"})
-                    with (partial / name).open("rb") as file:
-                        os.fsync(file.fileno())
-                        checksums[name] = checksum(file)
-                state = {**content, "checksums": checksums}
-                state["checksum"] = checksum_of(state)
-                save_manifest(partial / STATE, state, kind=KIND, version=VERSION)
-                if target.exists():  # a damaged checkpoint, skipped when the run resumed
-                    remove(target)
-        except (OSError, safetensors.SafetensorError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise OSError(
-                f"cannot write the checkpoint {target} ({reason}); earlier checkpoints are intact: "
-                f"check the space and permissions of the folder, then `tilth resume "
-                f"{self.run_folder}`"
-            ) from error
+            with atomic_folder(target, _partial(target).name) as partial:
+                self._complete(partial, content, _save_files(partial, files))
+        except FAILURES as error:
+            raise self._failed(target, _reason(error)) from error
         remove_old(self.run_folder, self.keep, content["step"])
+
+    def _write_part(self, files: dict[str, dict[str, Tensor]], content: dict[str, Any]) -> None:
+        """Write the files of this rank; rank 0 renames the folder once all ranks are done."""
+        target = self._target(content)
+        own = {
+            part_names(name, self.writers.size)[self.writers.rank]: of_file
+            for name, of_file in files.items()
+        }
+        with ExitStack() as stack:
+            partial = _partial(target)
+
+            def create() -> None:
+                if self.writers.rank == 0:
+                    stack.enter_context(atomic_folder(target, partial.name))
+
+            self._together(target, create)
+            checksums = self._together(target, lambda: _save_files(partial, own))
+
+            def complete() -> None:
+                if self.writers.rank == 0:
+                    merged = {name: each for found in checksums for name, each in found.items()}
+                    self._complete(partial, content, merged)
+                    stack.close()  # renames the folder
+                    remove_old(self.run_folder, self.keep, content["step"])
+
+            self._together(target, complete)
+
+    def _together(self, target: Path, work: Callable[[], Any]) -> list[Any]:
+        """Work, and return the results of all ranks; raise OSError on all if one of them fails."""
+        result, problem = None, ""
+        try:
+            result = work()
+        except FAILURES as error:
+            problem = f"{_reason(error)}"
+        found = self.writers.gathered([result, problem])
+        for rank, (_, text) in enumerate(found):
+            if text:
+                raise self._failed(target, f"rank {rank}: {text}")
+        return [each for each, _ in found]
+
+    def _target(self, content: dict[str, Any]) -> Path:
+        return self.run_folder / CHECKPOINTS / folder_name(content["step"])
+
+    def _complete(self, partial: Path, content: dict[str, Any], checksums: dict[str, str]) -> None:
+        state = {**content, "checksums": checksums}
+        state["checksum"] = checksum_of(state)
+        save_manifest(partial / STATE, state, kind=KIND, version=VERSION)
+        target = self._target(content)
+        if target.exists():  # a damaged checkpoint, skipped when the run resumed
+            remove(target)
+
+    def _failed(self, target: Path, reason: object) -> OSError:
+        return OSError(
+            f"cannot write the checkpoint {target} ({reason}); earlier checkpoints are intact: "
+            f"check the space and permissions of the folder, then `tilth resume {self.run_folder}`"
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -125,27 +254,95 @@ class CheckpointWriter:
             self._thread.shutdown()
 
 
+def _reason(error: Exception) -> object:
+    return getattr(error, "strerror", None) or error
+
+
+def _partial(target: Path) -> Path:
+    return target.with_name(f".{target.name}.partial")
+
+
+def _save_files(folder: Path, files: dict[str, dict[str, Tensor]]) -> dict[str, str]:
+    """Write files to the disk; return their checksums."""
+    checksums = {}
+    for name, tensors in files.items():
+        safetensors.torch.save_file(tensors, folder / name, {"format": "pt"})
+        with (folder / name).open("rb") as file:
+            os.fsync(file.fileno())
+            checksums[name] = checksum(file)
+    return checksums
+
+
 def load_state(
     checkpoint: Checkpoint,
     state: CheckpointState,
     model: Module,
     optimizer: Optimizer | None = None,
+    shards: Mapping[str, Shard] | None = None,
 ) -> dict[str, Any]:
     """Load a model and an optimizer from a checkpoint; return the `tensors` given to `save`.
 
-    `state` is `checkpoint.state()`. Raises FileError, and changes nothing, unless all checksums,
-    names, shapes and options agree.
+    `state` is `checkpoint.state()`. Of the parameters in `shards`, and of their optimizer state,
+    some rows are loaded. Raises FileError, and changes nothing, unless all checksums, names, shapes
+    and options agree.
     """
-    # The bytes that are checked are those that are loaded: a memory map of the file could change,
-    # or end the process where the file is cut.
-    data = {name: checkpoint.read(name, state) for name in (MODEL, OPTIMIZER)}
+    shards = shards or {}
+    weights = _read_tensors(checkpoint, MODEL, state, shards)
     with checkpoint.explained():
-        weights = safetensors.torch.load(data.pop(MODEL))
-        others = safetensors.torch.load(data.pop(OPTIMIZER))
+        of_state = {} if optimizer is None else _shards_of_state(state, optimizer, shards)
+    others = _read_tensors(checkpoint, OPTIMIZER, state, of_state)
+    with checkpoint.explained():
         unpacked: dict[str, Any] = unpack(state.packed, others)
         optimizer_state = unpacked.pop("optimizer")
-    load_state_dicts(checkpoint.folder, model, weights, optimizer, optimizer_state)
+    load_state_dicts(checkpoint.folder, model, weights, optimizer, optimizer_state, shards)
     return unpacked
+
+
+def _read_tensors(
+    checkpoint: Checkpoint, name: str, state: CheckpointState, shards: Mapping[str, Shard]
+) -> dict[str, Tensor]:
+    """Return the tensors of a file or its parts, file by file; the own rows of those in `shards`.
+
+    The bytes that are checked are those that are loaded: a memory map of a file could change, or
+    end the process where the file is cut.
+    """
+    found: dict[str, Tensor] = {}
+    for file in checkpoint.files(name, state):
+        data = checkpoint.read(file, state)
+        with checkpoint.explained():
+            tensors = safetensors.torch.load(data)
+            del data
+            for key, tensor in tensors.items():
+                shard = shards.get(key)
+                if shard is not None and tuple(tensor.shape) != shard.shape:
+                    raise ValueError(f"{key} has shape {tuple(tensor.shape)}, not {shard.shape}")
+                found[key] = tensor if shard is None else shard.of(tensor).clone()
+    return found
+
+
+def _shards_of_state(
+    state: CheckpointState, optimizer: Optimizer, shards: Mapping[str, Shard]
+) -> dict[str, Shard]:
+    """Return the shards of the tensors of an optimizer state, by their names in the file."""
+    if not shards:
+        return {}
+    saved = unpack(state.packed, _Names())["optimizer"]
+    numbers = [number for group in saved["param_groups"] for number in group["params"]]
+    names = [name for group in optimizer.param_groups for name in group["param_names"]]
+    return {
+        tensor: shards[name]
+        for number, name in zip(numbers, names, strict=True)
+        if name in shards
+        for key, tensor in saved["state"].get(number, {}).items()
+        if key in SHAPED_LIKE_PARAMETER
+    }
+
+
+class _Names(dict[str, object]):
+    """Tensors by name, for `unpack`: each is its name."""
+
+    def __missing__(self, name: str) -> object:
+        return name
 
 
 def load_model(
@@ -166,13 +363,16 @@ def load_state_dicts(
     weights: Mapping[str, Any],
     optimizer: Optimizer | None,
     optimizer_state: Any,  # noqa: ANN401, from a file
+    shards: Mapping[str, Shard] | None = None,
 ) -> None:
     """Load state dicts into a model and an optimizer; raise FileError before either changes.
 
-    Weights must have the names and shapes of the model, the optimizer state those of the
-    parameters, and options of the types that the optimizer has.
+    Weights must have the names and shapes of the model or its `shards`, the optimizer state those
+    of the parameters, and options of the types that the optimizer has.
     """
-    expected = {key: shape_of(value) for key, value in model.state_dict().items()}
+    own: dict[str, Any] = dict(model.state_dict())
+    own |= {name: shard.parameter for name, shard in (shards or {}).items()}
+    expected = {key: shape_of(value) for key, value in own.items()}
     # A value that is not a tensor in the model may be anything.
     shapes = {
         key: None if expected.get(key) is None else shape_of(value)
@@ -185,7 +385,12 @@ def load_state_dicts(
         raise FileError(path, f"does not fit the model: {error}", hint) from None
     if optimizer is not None:
         _load_optimizer(path, optimizer, optimizer_state)
-    model.load_state_dict(weights)
+    if shards:
+        with torch.no_grad():
+            for name, tensor in own.items():
+                tensor.copy_(weights[name])
+    else:
+        model.load_state_dict(weights)
 
 
 def _load_optimizer(path: StrPath, optimizer: Optimizer, state: Any) -> None:  # noqa: ANN401, from a file

@@ -12,7 +12,7 @@ dtype('float32')
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,12 +58,11 @@ def tensor_infos(path: StrPath) -> dict[str, TensorInfo]:
         }
 
 
-def check_model_file(path: StrPath, config: ModelConfig) -> None:
-    """Raise FileError unless the file holds the parameters of `config`; reads only its header.
+def check_weights(path: StrPath, config: ModelConfig, infos: Mapping[str, TensorInfo]) -> None:
+    """Raise FileError unless the tensors of `path` are the parameters of `config`.
 
     Call it before a model is built: an untrusted config may demand any amount of memory.
     """
-    infos = tensor_infos(path)
     try:
         check_parameters(config, {name: info.shape for name, info in infos.items()})
     except ValueError as error:

@@ -1,9 +1,10 @@
 """Training in several processes of `torchrun`: their group, and the gradients of a global batch.
 
-Every rank has the whole model, and takes its rows of the global batch. By default, torch's
-DistributedDataParallel averages the gradients while they are computed. With `parallel.exact`, the
-gradients of fixed microbatches are added in the order of the batch, from rank to rank: any number
-of ranks, also one, has the same bits.
+Each rank takes its rows of the global batch. By default it has the whole model, and torch's
+DistributedDataParallel averages the gradients while they are computed; `sharding.py` divides the
+model instead, and `parallel.py` chooses. With `parallel.exact`, the gradients of fixed microbatches
+are added in the order of the batch, from rank to rank: any number of ranks, also one, has the same
+bits.
 
     torchrun --nproc-per-node 2 -m tilth train tiny --data data/stories --out runs/first --steps 100
 """
@@ -15,22 +16,22 @@ import functools
 import json
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
-from tilth.accounting import count_parameters, training_memory
-from tilth.accounting.parallel import gradient_traffic
-from tilth.config.training import ResolvedConfig, TrainingConfig
-from tilth.formatting import format_bytes
+from tilth.config.training import TrainingConfig
 from tilth.schema import flat
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 # A rank waits this long for the others, which may write a sample or open a corpus meanwhile.
 TIMEOUT = timedelta(minutes=10)
+CONNECT_TIMEOUT = timedelta(minutes=2)
 LOST = (
     "another process of this training ended or cannot be reached; its own message says why. "
     "Resume the run, or let torchrun restart it (--max-restarts): it continues from the last "
@@ -57,11 +59,20 @@ class Ranks:
     size: int = 1
     restarts: int = 0
     """How often torchrun has restarted the processes."""
+    group: dist.ProcessGroup | None = None
+    """The group that exchanges values; default that of all processes."""
 
     @property
     def is_first(self) -> bool:
         """Whether this rank writes the files and the messages of the run."""
         return self.rank == 0
+
+    def with_own_group(self) -> Ranks:
+        """Return the same ranks with another group, for a thread that exchanges values too."""
+        if self.size == 1:
+            return self
+        with connecting():
+            return replace(self, group=dist.new_group(timeout=TIMEOUT, backend="gloo"))
 
     def wait(self) -> None:
         """Wait for all ranks."""
@@ -77,7 +88,7 @@ class Ranks:
         """Return the sum of a tensor over all ranks; the same bits on every rank."""
         if self.size > 1:
             with lost_ranks_explained():
-                dist.all_reduce(tensor)
+                dist.all_reduce(tensor, group=self.group)
         return tensor
 
     def gathered(self, value: Any) -> list[Any]:  # noqa: ANN401, of JSON
@@ -110,28 +121,6 @@ class Ranks:
                 f"microbatch_size that divides {rows}, and keep it for any number of ranks."
             )
         return rows
-
-    def summary(self, config: ResolvedConfig) -> str:
-        """Return one line on the memory of each rank and on what it sends in a step."""
-        rows = self.rows_of(config)
-        memory = training_memory(
-            config.model,
-            min(config.microbatch_size, rows),
-            config.optimizer.name,
-            config.machine.dtype,
-            num_microbatches=-(-rows // config.microbatch_size),
-            device=torch.device(config.machine.device).type,
-        )
-        traffic = gradient_traffic(config.model, self.size, exact=config.parallel.exact)
-        # DDP holds the gradients once more, in buckets; exactly, the gradients of microbatches.
-        copies = rows // config.microbatch_size + 1 if config.parallel.exact else 1
-        copied = 4 * copies * count_parameters(config.model).total
-        how = "exact sums in order" if config.parallel.exact else "DDP"
-        return (
-            f"ranks    {self.size}, {how}: each has {rows} of {config.batch_size} sequences and "
-            f"{format_bytes(memory.peak_bytes + copied)} of tensors, and sends "
-            f"{format_bytes(traffic)} a step"
-        )
 
     def check_same(self, config: TrainingConfig, others: Mapping[str, str]) -> None:
         """Raise ValueError unless all ranks have the same config and the same `others`.
@@ -170,15 +159,36 @@ def open_ranks() -> Ranks:
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    with lost_ranks_explained():
-        dist.init_process_group(backend, timeout=TIMEOUT)
+    restarts = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    with connecting():
+        store, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
+        # The store outlives a restart: without a prefix, ranks read the addresses of ranks that
+        # were killed, and wait for them without end.
+        store = PrefixStore(f"restart-{restarts}-of-{size}", store)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     atexit.register(dist.destroy_process_group)
-    ranks = Ranks(
-        dist.get_rank(), dist.get_world_size(), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-    )
+    ranks = Ranks(rank, size, restarts)
     if not ranks.is_first:  # one rank narrates
         logging.getLogger("tilth").setLevel(logging.ERROR)
     return ranks
+
+
+@contextmanager
+def connecting() -> Iterator[None]:
+    """Explain errors of the block, which makes a group, and limit its time."""
+
+    def end() -> None:  # the C++ code that waits cannot be interrupted
+        logging.getLogger("tilth").error(LOST)
+        os._exit(os.EX_TEMPFAIL)
+
+    timer = threading.Timer(CONNECT_TIMEOUT.total_seconds(), end)
+    timer.daemon = True
+    timer.start()
+    try:
+        with lost_ranks_explained():
+            yield
+    finally:
+        timer.cancel()
 
 
 @contextmanager
@@ -187,7 +197,7 @@ def lost_ranks_explained() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        words = ("gloo", "Connection", "connection", "NCCL", "timed out", "Timed out")
+        words = ("gloo", "Connection", "connection", "NCCL", "timed out", "Timed out", "timeout")
         if isinstance(error, dist.DistError) or any(word in str(error) for word in words):
             raise LostRankError(LOST) from error
         raise
@@ -199,14 +209,15 @@ Gradients = Callable[[Tensor, Tensor], Tensor]
 """Set the gradients of the global batch from this rank's rows; return the mean loss."""
 
 
-class _Loss(Module):
-    """A model and its loss as one module, for DistributedDataParallel."""
+class LossModule(Module):
+    """A model and its loss as one module, for DistributedDataParallel and `fully_shard`."""
 
     def __init__(self, model: Module, loss_of: LossOf) -> None:
         super().__init__()
         self.model, self.loss_of = model, loss_of
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the mean loss of a microbatch."""
         return self.loss_of(x, y)
 
 
@@ -219,7 +230,9 @@ def averaged_gradients(
 ) -> Gradients:
     """Return the gradients by DDP: averaged once for each batch, while they are computed."""
     with lost_ranks_explained():
-        parallel = DistributedDataParallel(_Loss(model, loss_of), forward_sync_buffers=False)
+        parallel = DistributedDataParallel(
+            LossModule(model, loss_of), forward_sync_buffers=False, gradient_as_bucket_view=True
+        )
 
     def gradients(x: Tensor, y: Tensor) -> Tensor:
         total = torch.zeros((), device=x.device)

@@ -28,6 +28,7 @@ from tilth.runs.state import load_model
 from tilth.tokenizer import Tokenizer
 from tilth.training.distributed import Ranks
 from tilth.training.machine import machine_settings, resolve_device
+from tilth.training.sharding import ShardedModel
 
 ONE_RANK = Ranks()
 
@@ -43,10 +44,12 @@ def evaluate(
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
     progress: Progress | None = None,
     ranks: Ranks = ONE_RANK,
+    sharded: ShardedModel | None = None,
 ) -> Evaluation:
     """Evaluate a model on `tokens`, or on the first `max_tokens` predictions of them.
 
-    With `ranks`, each evaluates a share; all get the same result, which one process gets too.
+    With `ranks`, each evaluates a share; all get the same result, which one process gets too. They
+    compute the loss together if the model is `sharded`.
     """
     predicted = len(check_tokens(tokens)) - 1
     if max_tokens:
@@ -61,18 +64,26 @@ def evaluate(
     try:
         guarded = GuardedTokens(tokens, min(len(lengths), len(model.head_weight)))
         windows = _windows(guarded, predicted, model.config.context_length, batch_size)
+
+        def loss_of(rows: NDArray[np.integer]) -> float:
+            ids = torch.from_numpy(rows.astype(np.int64)).to(model.head_weight.device)
+            x, y = ids[:, :-1], ids[:, 1:]
+            if sharded is not None:
+                return sharded.loss(x, y).item()
+            with autocast():
+                return chunked_cross_entropy(model.hidden(x), model.head_weight, y).item()
+
         for number, rows in enumerate(windows):
             if number % ranks.size != ranks.rank:
                 found.append((0.0, 0))
                 continue
-            ids = torch.from_numpy(rows.astype(np.int64)).to(model.head_weight.device)
-            x, y = ids[:, :-1], ids[:, 1:]
-            with autocast():
-                loss = chunked_cross_entropy(model.hidden(x), model.head_weight, y).item()
-            found.append((loss * y.numel(), int(lengths[rows[:, 1:]].sum())))
-            done += y.numel()
+            y = rows[:, 1:]
+            found.append((loss_of(rows) * y.size, int(lengths[y].sum())))
+            done += y.size
             if progress is not None:
                 progress("evaluate", done, predicted)
+        if sharded is not None and 0 < len(found) % ranks.size <= ranks.rank:
+            loss_of(rows)  # it has no batch, and the others need its shard
     finally:
         model.train(was_training)
     losses, sizes = ranks.total(torch.tensor(found, dtype=torch.float64)).T.tolist()

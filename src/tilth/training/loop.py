@@ -37,6 +37,7 @@ from tilth.training.deadline import Deadline
 from tilth.training.distributed import Ranks, open_ranks
 from tilth.training.initializing import read_initial
 from tilth.training.machine import machine_settings, resolve_device, resolve_dtype
+from tilth.training.parallel import ONE_PROCESS, Division, divide
 from tilth.training.planning import Plan, check_compiler, plan
 from tilth.training.preflight import check_machine, check_new_run, open_same_data
 from tilth.training.session import Session
@@ -59,6 +60,7 @@ class PreparedRun:
     plan: Plan | None = None
     initial: ModelFiles | None = None  # the weights of a new run; default random
     deadline: Deadline | None = None  # of a new run with a time budget
+    division: Division = ONE_PROCESS  # of the training among ranks
 
     @property
     def steps(self) -> int:
@@ -132,7 +134,7 @@ def prepare(
                 log.warning("%s It trains uncompiled.", error)
                 resolved = replace(resolved, machine=replace(resolved.machine, compile=False))
     resolved = replace(resolved, data=str(data.folder.resolve()))
-    _check_ranks(ranks, resolved, data)
+    division = _divide(ranks, resolved, data)
     # Absolute: the working directory may change before the first step.
     make_run = partial(
         create_run,
@@ -146,7 +148,9 @@ def prepare(
     deadline = None
     if config.steps is None and config.budget_seconds is not None:
         deadline = Deadline(began + config.budget_seconds, resolved)
-    return PreparedRun(resolved, data, make_run, folder.absolute(), planned, initial, deadline)
+    return PreparedRun(
+        resolved, data, make_run, folder.absolute(), planned, initial, deadline, division
+    )
 
 
 def _resolved_for_ranks(config: TrainingConfig) -> ResolvedConfig:
@@ -165,20 +169,24 @@ def _resolved_for_ranks(config: TrainingConfig) -> ResolvedConfig:
     )
 
 
-def _check_ranks(ranks: Ranks, config: ResolvedConfig, data: Data) -> None:
-    """Raise ValueError unless the batch fits the ranks, and all have the same data and config."""
+def _divide(ranks: Ranks, config: ResolvedConfig, data: Data) -> Division:
+    """Divide a training among ranks; raise ValueError unless all have the same data and config."""
     ranks.rows_of(config)
     fingerprints = {"data": data.fingerprint, "tokenizer": data.tokenizer_fingerprint}
     names = {f"the {name} with the fingerprint": value for name, value in fingerprints.items()}
     packages = {f"the version of {name}": value for name, value in versions().items()}
     ranks.check_same(config, {**names, **packages})
+    return divide(config, ranks)
 
 
 def prepare_resume(folder: StrPath, *, data: StrPath | None = None) -> PreparedRun:
     """Run the preflight checks of a stopped run."""
     run = open_run(folder)
     config = _config_to_resume(run)
-    if replace(run, config=config).is_finished and _whole_state(run.checkpoints()[-1]):
+    # torchrun may restart ranks that have finished, if one of them ended badly.
+    is_repeated = open_ranks().restarts > 0
+    is_finished = replace(run, config=config).is_finished and not is_repeated
+    if is_finished and _whole_state(run.checkpoints()[-1]):
         raise ValueError(
             f"{folder} is finished, after {config.steps:,} steps; to train it further, give "
             "the number of steps (--steps)."
@@ -215,8 +223,8 @@ def _prepare_existing(run: Run, config: ResolvedConfig, data: StrPath | None) ->
             return run.save_config(config)
 
     opened = open_same_data(run, data)
-    _check_ranks(open_ranks(), config, opened)
-    return PreparedRun(config, opened, update_run, run.folder.absolute())
+    division = _divide(open_ranks(), config, opened)
+    return PreparedRun(config, opened, update_run, run.folder.absolute(), division=division)
 
 
 def _config_to_resume(run: Run) -> ResolvedConfig:
@@ -271,10 +279,12 @@ def _steps(prepared: PreparedRun) -> Steps:
             stack.enter_context(run.locked())
             remove_leftovers(run.folder / CHECKPOINTS, LEFTOVER)
         device = stack.enter_context(machine_settings(config.machine))
-        session = Session(run, prepared.data, device, prepared.initial, ranks)
+        session = Session(run, prepared.data, device, prepared.initial, ranks, prepared.division)
         ranks.check_same_step(session.step)
         records = _Records(run, session, stack) if ranks.is_first else None
-        writer = stack.enter_context(CheckpointWriter(run.folder, config.watch.keep_checkpoints))
+        writers = prepared.division.writers(ranks)
+        writer = CheckpointWriter(run.folder, config.watch.keep_checkpoints, writers)
+        stack.enter_context(writer)
         if session.step == 0 and prepared.initial is not None:
             # A run that is stopped before its first checkpoint must not resume from other weights.
             session.save(writer, None)

@@ -9,8 +9,10 @@ import math
 import random
 import time
 from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,16 +24,26 @@ from tilth.files import FileError
 from tilth.formats.model_files import ModelFiles
 from tilth.generation import LanguageModel
 from tilth.model import TransformerLM
+from tilth.optim.sharding import Shard
 from tilth.runs.checkpoints import Checkpoint, folder_name
 from tilth.runs.metrics import Evaluation, StepRecord, finite_or_none
 from tilth.runs.run import Run, check_same_config, versions
 from tilth.runs.state import CheckpointWriter, load_state, random_state, set_random_state
 from tilth.schema import read
-from tilth.training.distributed import Gradients, Ranks, averaged_gradients, exact_gradients
+from tilth.training.allocator import return_freed_memory
+from tilth.training.distributed import (
+    Gradients,
+    Ranks,
+    averaged_gradients,
+    exact_gradients,
+    lost_ranks_explained,
+)
 from tilth.training.evaluation import ONE_RANK, evaluate
 from tilth.training.guards import DivergedError, Guard
 from tilth.training.machine import measured_peak
 from tilth.training.norms import measure_norms
+from tilth.training.parallel import ONE_PROCESS, Division
+from tilth.training.sharding import ShardedModel
 from tilth.training.step import (
     accumulate_gradients,
     autocast_of,
@@ -58,16 +70,18 @@ class Session:
         device: torch.device,
         initial: ModelFiles | None = None,
         ranks: Ranks = ONE_RANK,
+        division: Division = ONE_PROCESS,
     ) -> None:
         config = self.config = run.config
-        self.ranks = ranks
+        self.ranks, self.division = ranks, division
         self._initial = initial
+        self.sharded: ShardedModel | None = None
         self.run, self.device = run, device
         self.valid, self.tokenizer = data.valid, run.tokenizer()
         self.problem = ""  # why the run must end
         self._begin()
         self.loss_of = make_loss(self.model, config.machine)
-        if config.machine.compile:
+        if config.machine.compile and self.sharded is None:
             machine = config.machine
             self.loss_of = compiled(self.loss_of, machine.device, machine.compile_mode)
         rows = min(config.microbatch_size, ranks.rows_of(config))
@@ -75,7 +89,10 @@ class Session:
         self.gradients: Gradients = lambda x, y: accumulate_gradients(
             self.loss_of, x, y, rows, self.scaler
         )
-        if config.parallel.exact:
+        if self.sharded is not None:
+            sharded = self.sharded
+            self.gradients = lambda x, y: sharded.gradients(x, y, rows)
+        elif config.parallel.exact:
             self.gradients = exact_gradients(*parts)
         elif ranks.size > 1:
             self.gradients = averaged_gradients(*parts)
@@ -94,20 +111,29 @@ class Session:
         if checkpoints or self.config.optimizer.begin_step:  # an extension needs a checkpoint
             hint = "restore one, or start a new run"
             raise FileError(self.run.folder, "has no intact checkpoint", hint)
-        self._make()
-        if self._initial is not None:
-            weights = self._initial.weights
-            tensors = {name: torch.tensor(weight) for name, weight in weights.items()}
-            self.model.load_state_dict(tensors)  # its parameters are in the optimizer already
+        self._make(self._initial)
 
-    def _make(self) -> None:
+    def _make(self, initial: ModelFiles | None = None) -> None:
         config = self.config
         random.seed(config.seed)
         np.random.seed(config.seed % 2**32)
         torch.manual_seed(config.seed)
+        if self.division.kind == "fsdp":
+            return_freed_memory()
         # Initialized on the CPU: every device starts from the same weights.
         self.model = TransformerLM(config.model).to(self.device)
-        self.optimizer = make_optimizer(self.model, config.optimizer, config.machine.dtype)
+        if initial is not None:
+            weights = initial.weights
+            tensors = {name: torch.tensor(weight) for name, weight in weights.items()}
+            self.model.load_state_dict(tensors)
+        make = partial(make_optimizer, self.model, config.optimizer, config.machine.dtype)
+        if self.division.kind == "fsdp":
+            parts = config.machine, self.ranks, self.division.num_shards
+            self.sharded = ShardedModel(self.model, *parts)
+            self.optimizer = make(self.sharded.own)
+            self.sharded.prepare(self.optimizer)
+        else:
+            self.optimizer = make()
         self.scaler = make_scaler(config.machine)
         self.guard = Guard(config.max_skipped)
         self.step, self.seconds_before = 0, 0.0
@@ -120,12 +146,17 @@ class Session:
             log.warning(text, checkpoint.name, state.versions, versions())
         checkpoint.check_tensors(state, self.config)  # before memory is allocated for a model
         self._make()
-        tensors = load_state(checkpoint, state, self.model, self.optimizer)
+        tensors = load_state(checkpoint, state, self.model, self.optimizer, self._shards)
         with checkpoint.explained():
             self.guard = read(Guard, state.guard, "the guard", table="guard")
             self.scaler.load_state_dict(tensors["scaler"])
             set_random_state(tensors["random"])
         self.step, self.seconds_before = state.step, state.seconds
+
+    @property
+    def _shards(self) -> Mapping[str, Shard]:
+        """The matrices of which this rank has some rows only."""
+        return {} if self.sharded is None else self.sharded.shards
 
     @property
     def sampling(self) -> dict[str, Any]:
@@ -142,10 +173,14 @@ class Session:
         lr = learning_rate(self.step, config)
         mean_loss = self.gradients(x, y)
         norms = None
-        if self._is_due(watch.norms_every) and self.ranks.is_first:
-            norms = measure_norms(self.model, x[:1], self.scaler.get_scale())
-        max_norm = config.optimizer.max_grad_norm
-        norm = update(self.optimizer, mean_loss, lr, max_norm, self.scaler)
+        if self._is_due(watch.norms_every) and (model := self._whole_model()) is not None:
+            norms = measure_norms(model, x[:1], self.scaler.get_scale())
+        parts = (self.optimizer, mean_loss, lr, config.optimizer.max_grad_norm, self.scaler)
+        if self.sharded is None:
+            norm = update(*parts)
+        else:
+            with lost_ranks_explained():
+                norm = update(*parts, self.sharded.global_norm)
         loss, grad_norm = torch.stack((mean_loss, norm)).tolist()  # the one wait for a GPU
         was_applied = self.guard.see(loss, grad_norm)
         self.recent_seconds.append(time.perf_counter() - then)
@@ -161,7 +196,6 @@ class Session:
         if self.problem:
             is_saved, evaluation = False, None
         is_sampled = self._is_due(watch.sample_every) or (is_last and watch.sample_every > 0)
-        is_sampled = is_sampled and self.ranks.is_first
         speed = config.tokens_per_step * len(self.recent_seconds) / sum(self.recent_seconds)
         flops_per_token = training_flops(config.model) / config.model.context_length
         return StepRecord(
@@ -185,6 +219,12 @@ class Session:
     def _is_due(self, every: int) -> bool:
         return every > 0 and self.step % every == 0
 
+    def _whole_model(self) -> TransformerLM | None:
+        """Return the model on rank 0, None on others or if it does not fit; all ranks call it."""
+        if self.sharded is not None:
+            return self.sharded.whole() if self.division.has_whole_checkpoints else None
+        return self.model if self.ranks.is_first else None
+
     def _evaluate(self) -> Evaluation:
         found = evaluate(
             self.model,
@@ -194,14 +234,16 @@ class Session:
             batch_size=self.config.microbatch_size,
             autocast=autocast_of(self.config.machine),
             ranks=self.ranks,
+            sharded=self.sharded,
         )
         self._look_for_problems(found.loss)
         return found
 
     def _look_for_problems(self, valid_loss: float = 0.0) -> None:
         """Set `problem` if weights are not finite: a finite gradient can lead to that."""
-        weights = self.model.parameters()
-        if not math.isfinite(valid_loss) or not all(p.isfinite().all() for p in weights):
+        weights = [p for group in self.optimizer.param_groups for p in group["params"]]
+        is_finite = math.isfinite(valid_loss) and all(p.isfinite().all() for p in weights)
+        if self.ranks.any(not is_finite):
             self.problem = (
                 f"after step {self.step} the weights or the validation loss are not finite, so it "
                 "is not saved"
@@ -221,12 +263,13 @@ class Session:
             "or float32."
         )
 
-    def _sample(self) -> str:
+    def _sample(self) -> str | None:
+        found = self._whole_model()
+        if found is None:
+            return None
         # All samples of a run share one random seed: they differ by the weights alone.
         end_token = self.run.end_token
-        model = LanguageModel.from_model(
-            self.model, self.tokenizer, end_token=end_token, cached=False
-        )
+        model = LanguageModel.from_model(found, self.tokenizer, end_token=end_token, cached=False)
         text = model.generate(seed=self.config.seed, **self.sampling)
         return self.config.watch.sample_prompt + "".join(text)
 
@@ -234,8 +277,6 @@ class Session:
         """Save a checkpoint, unless the weights or the validation loss are not finite."""
         self._look_for_problems()
         self.check(writer)
-        if not self.ranks.is_first:
-            return
         content = {
             "tokens": self.step * self.config.tokens_per_step,
             "seconds": time.monotonic() - self.began,
@@ -247,4 +288,5 @@ class Session:
             "versions": versions(),
         }
         tensors = {"random": random_state(), "scaler": self.scaler.state_dict()}
-        writer.save(self.step, self.model, self.optimizer, content, tensors)
+        with lost_ranks_explained():
+            writer.save(self.step, self.model, self.optimizer, content, tensors, self._shards)

@@ -56,20 +56,26 @@ def make_batches(
 
 
 def make_optimizer(
-    model: TransformerLM, config: OptimizerConfig, dtype: Dtype = "float32"
+    model: TransformerLM,
+    config: OptimizerConfig,
+    dtype: Dtype = "float32",
+    own: Callable[[str, Tensor], Tensor] = lambda _name, parameter: parameter,
 ) -> AdamW:
     """Return the optimizer of a config; only matrices but the embedding have weight decay.
 
     The state is float32 for every autocast dtype. With bfloat16, Muon's iteration is in bfloat16.
+    `own` returns what is updated of a parameter, by default all of it.
     """
+    make_groups = muon_groups if config.name == "muon" else decay_groups
+    groups = make_groups(model, config.weight_decay, config.embedding_lr_factor)
+    for group in groups:
+        group["params"] = [(name, own(name, parameter)) for name, parameter in group["params"]]
     if config.name == "muon":
-        groups = muon_groups(model, config.weight_decay, config.embedding_lr_factor)
         muon = Muon(groups, config.lr, config.betas, config.eps, momentum=config.momentum)
         muon.coefficients = COEFFICIENTS[config.muon_coefficients]
         if dtype == "bfloat16":
             muon.iteration_dtype = torch.bfloat16
         return muon
-    groups = decay_groups(model, config.weight_decay, config.embedding_lr_factor)
     return AdamW(groups, config.lr, config.betas, config.eps)
 
 
@@ -157,16 +163,23 @@ def accumulate_gradients(
 
 
 def update(
-    optimizer: AdamW, loss: Tensor, lr: float, max_grad_norm: float, scaler: torch.amp.GradScaler
+    optimizer: AdamW,
+    loss: Tensor,
+    lr: float,
+    max_grad_norm: float,
+    scaler: torch.amp.GradScaler,
+    global_norm: Callable[[Tensor], Tensor] = torch.linalg.vector_norm,
 ) -> Float[Tensor, ""]:
     """Clip the gradients, step, and clear them; return the global gradient norm before clipping.
+
+    `global_norm` is that of `clip_gradients`.
 
     The step is skipped if the loss or the norm is not finite. A GPU decides that itself: nothing
     here waits for it, unless the type is float16, whose scaler does. Read loss and norm afterwards.
     """
     scaler.unscale_(optimizer)
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    norm = clip_gradients(parameters, max_grad_norm)
+    norm = clip_gradients(parameters, max_grad_norm, global_norm)
     for group in optimizer.param_groups:
         group["lr"] = lr * group.get("lr_factor", 1.0)
     is_finite = loss.isfinite() & norm.isfinite()
