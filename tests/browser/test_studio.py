@@ -14,8 +14,8 @@ __all__ = ["folder"]
 
 @pytest.fixture(scope="module")
 def address(folder):
-    """The address of a studio with two models, in a process of its own."""
-    command = ["-m", "tilth", "studio", folder / "plain", folder / "chatty", "--port", "0"]
+    """The address of a studio with two runs, in a process of its own."""
+    command = ["-m", "tilth", "studio", folder, "--port", "0"]
     child = subprocess.Popen(
         [sys.executable, *map(str, command), "--threads", "1"], stderr=subprocess.PIPE, text=True
     )

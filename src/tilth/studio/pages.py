@@ -2,10 +2,11 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -16,9 +17,14 @@ from tilth.generation.sampling import Sampling
 from tilth.schema import Length, read
 from tilth.studio import inspecting
 from tilth.studio.completions import Completions, read_body
-from tilth.studio.errors import invalid
+from tilth.studio.errors import RequestError, invalid
+from tilth.studio.folder import Folder
+from tilth.tokenizer import Tokenizer
 
 Handler = Callable[[Request], Awaitable[Response]]
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 STATIC = files("tilth.studio") / "static"
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -66,43 +72,99 @@ class Pages:
     """The handlers of the page API; computations take turns, as each uses all threads."""
 
     completions: Completions
+    folder: Folder
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
+    def views(self) -> dict[str, Handler]:
+        """Return the handlers by path that take GET."""
+        return {"/api/folder": self._list}
+
     def handlers(self) -> dict[str, Handler]:
-        """Return the handlers by path; all take POST."""
+        """Return the handlers by path that take POST."""
         return {
-            "/api/model": self._answer(
+            "/api/model": self._of_model(
                 lambda model, asked: inspecting.describe(asked.model, model)
             ),
-            "/api/tokens": self._answer(
-                lambda model, asked: inspecting.tokens_of(model.tokenizer, asked.text)
+            "/api/tokens": self._of_tokenizer(
+                lambda tokenizer, asked: inspecting.tokens_of(tokenizer, asked.text)
             ),
-            "/api/merges": self._answer(
-                lambda model, asked: {"nodes": inspecting.merge_tree(model.tokenizer, asked.text)}
+            "/api/merges": self._of_tokenizer(
+                lambda tokenizer, asked: {"nodes": inspecting.merge_tree(tokenizer, asked.text)}
             ),
-            "/api/read": self._answer(lambda model, asked: inspecting.read_text(model, asked.text)),
-            "/api/next": self._answer(
+            "/api/read": self._of_model(
+                lambda model, asked: inspecting.read_text(model, asked.text)
+            ),
+            "/api/next": self._of_model(
                 lambda model, asked: inspecting.next_tokens(model, asked.ids, asked.sampling)
             ),
-            "/api/encode": self._answer(lambda model, asked: {"ids": model.prompt_ids(asked.text)}),
-            "/api/inside": self._answer(
+            "/api/encode": self._of_model(
+                lambda model, asked: {"ids": model.prompt_ids(asked.text)}
+            ),
+            "/api/inside": self._of_model(
                 lambda model, asked: inspecting.look_inside(model, asked.text, asked.without)
             ),
         }
 
-    def _answer(self, compute: Callable[[LanguageModel, _Asked], dict[str, Any]]) -> Handler:
+    async def _list(self, _request: Request) -> Response:
+        """Answer which entries the folder has."""
+
+        def listed() -> dict[str, Any]:
+            models = self.folder.models()
+            entries = [
+                {
+                    "id": entry.id,
+                    "kind": entry.kind,
+                    "is_model": entry.id in models and entry.kind in ("run", "model"),
+                    "has_tokenizer": entry.has_tokenizer,
+                }
+                for entry in self.folder.entries()
+            ]
+            name, is_truncated = self.folder.name, self.folder.is_truncated
+            return {"name": name, "entries": entries, "is_truncated": is_truncated}
+
+        return JSONResponse(await run_in_threadpool(listed))
+
+    def _of_model(self, compute: Callable[[LanguageModel, _Asked], dict[str, Any]]) -> Handler:
         async def handler(request: Request) -> Response:
-            body = await read_body(request)
-            with invalid():
-                try:
-                    values = json.loads(body)
-                except (ValueError, RecursionError):
-                    raise ValueError("the body is not valid JSON.") from None
-                asked = read(_Asked, values, "the request")
+            asked = await read_asked(request, _Asked)
             _, engine = await self.completions.engine(asked.model)
-            async with self._turn:
-                with invalid():
-                    found = await run_in_threadpool(compute, engine.model, asked)
-            return JSONResponse(found)
+            return await self.computed(compute, engine.model, asked)
 
         return handler
+
+    def _of_tokenizer(self, compute: Callable[[Tokenizer, _Asked], dict[str, Any]]) -> Handler:
+        async def handler(request: Request) -> Response:
+            asked = await read_asked(request, _Asked)
+            tokenizer = await self.tokenizer(asked.model)
+            return await self.computed(compute, tokenizer, asked)
+
+        return handler
+
+    async def tokenizer(self, entry_id: str) -> Tokenizer:
+        """Return the tokenizer of an entry of the folder."""
+        try:
+            return await run_in_threadpool(self.folder.tokenizer, entry_id)
+        except KeyError:
+            raise RequestError(404, "the folder has no tokenizer of this name.") from None
+        except (OSError, ValueError, MemoryError) as error:
+            log.warning("%s", error)
+            sentence = f"the tokenizer of {entry_id} cannot be read; the server's log says why."
+            raise RequestError(500, sentence) from error
+
+    async def computed(self, compute: Callable[..., dict[str, Any]], *values: object) -> Response:
+        """Answer what a computation returns, in its turn."""
+        async with self._turn:
+            with invalid():
+                found = await run_in_threadpool(compute, *values)
+        return JSONResponse(found)
+
+
+async def read_asked(request: Request, kind: type[T]) -> T:
+    """Read the body of a request."""
+    body = await read_body(request)
+    with invalid():
+        try:
+            values = json.loads(body)
+        except (ValueError, RecursionError):
+            raise ValueError("the body is not valid JSON.") from None
+        return read(kind, values, "the request")

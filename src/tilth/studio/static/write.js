@@ -43,6 +43,7 @@ export function show(main, { model, fields, remember }) {
 
   async function begin() {
     const asked = options();
+    status.textContent = "";
     remember({ prompt: prompt.value, ...Object.fromEntries(Object.entries(asked).map(([k, v]) => [k, String(v)])) });
     const { ids } = await api("/api/encode", { model: model(), text: prompt.value });
     branches = [];
