@@ -51,7 +51,7 @@ def open_view(browser, address):
             complaints.append(text)
 
     def check_request(url):
-        if not url.startswith(address):
+        if not url.removeprefix("blob:").startswith(address):
             complaints.append(f"request to {url}")
 
     yield open_view

@@ -1,10 +1,13 @@
 """The pages of the studio and the JSON that they read. A page holds no state of the server."""
 
 import asyncio
+import hashlib
 import json
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.resources import files
 from typing import Annotated, Any, TypeVar
 
@@ -12,6 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from tilth.errors import import_extra
 from tilth.generation.language_model import LanguageModel
 from tilth.generation.sampling import Sampling
 from tilth.schema import Length, read
@@ -29,7 +33,7 @@ log = logging.getLogger(__name__)
 STATIC = files("tilth.studio") / "static"
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 PAGES_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """No inline script or style, and no request to another server."""
@@ -51,20 +55,44 @@ class _Asked:
 def static_files() -> dict[str, Handler]:
     """Return a handler for each file of the pages, by path; other paths do not exist."""
 
-    def handler(content: bytes, kind: str) -> Handler:
-        async def serve(_request: Request) -> Response:
+    def handler(read_content: Callable[[], bytes], kind: str) -> Handler:
+        # A browser keeps a file, compiled too, and asks whether it has changed.
+        @cache
+        def content() -> tuple[bytes, str]:
+            found = read_content()
+            return found, f'"{hashlib.sha256(found).hexdigest()[:32]}"'
+
+        async def serve(request: Request) -> Response:
+            found, tag = await run_in_threadpool(content)
             headers = {"Content-Security-Policy": PAGES_POLICY, "Cache-Control": "no-cache"}
-            return Response(content, headers=headers, media_type=kind)
+            headers["ETag"] = tag
+            if request.headers.get("if-none-match") == tag:
+                return Response(status_code=304, headers=headers)
+            return Response(found, headers=headers, media_type=kind)
 
         return serve
 
-    found = {}
+    found = {"/static/plotly.js": handler(_plotly, TYPES["js"])}
     for file in STATIC.iterdir():
         kind = TYPES.get(file.name.rpartition(".")[2])
         if kind is not None:
             path = "/" if file.name == "index.html" else f"/static/{file.name}"
-            found[path] = handler(file.read_bytes(), kind)
+            found[path] = handler(file.read_bytes, kind)
     return found
+
+
+def _plotly() -> bytes:
+    """Return the script of plotly, which its package has.
+
+    Its library of maps adds a <style>, which the policy refuses with a message on the console,
+    unless there is an element with a certain id: a line before the script adds one.
+    """
+    script: str = import_extra("plotly.offline", "The studio").get_plotlyjs()
+    ids = re.findall(r'getElementById\("([0-9a-f]{64})"\)', script)
+    stand_in = (
+        'document.head.append(Object.assign(document.createElement("template"), {{id: "{}"}}));'
+    )
+    return "\n".join([*map(stand_in.format, ids), script]).encode()
 
 
 @dataclass
