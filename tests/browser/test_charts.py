@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from tests.browser.test_studio import address, folder, open_view
+from tests.browser.test_studio import address, folder, open_view, wait_until
 
 pytestmark = pytest.mark.browser
 __all__ = ["address", "folder", "open_view"]
@@ -41,7 +41,7 @@ def test_colours_and_width(drawn, theme, width):
     lines = {"light": "rgb(31, 111, 180)", "dark": "rgb(109, 179, 242)"}
     assert page.evaluate(stroke) == lines[theme]
     page.emulate_media(color_scheme="dark" if theme == "light" else "light")
-    page.wait_for_function(f"{stroke} !== '{lines[theme]}'")
+    wait_until(page, f"{stroke} !== '{lines[theme]}'")
 
 
 def test_the_rules_of_plotly_are_there(drawn):
@@ -59,12 +59,12 @@ def test_zoom_in_units_of_the_data(drawn):
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"], middle, steps=5)
     page.mouse.up()
-    page.wait_for_function("window.zoomed")
+    wait_until(page, "window.zoomed")
     begin, end = page.evaluate("window.zoomed")
     assert 7 < begin < 13
     assert 80 < end < 130
     page.mouse.dblclick(box["x"] + 50, middle)
-    page.wait_for_function("window.zoomed === null")
+    wait_until(page, "window.zoomed === null")
 
 
 def test_downloads(drawn, tmp_path):

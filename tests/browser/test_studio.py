@@ -34,7 +34,9 @@ def open_view(browser, address):
     """
     contexts, complaints = [], []
 
-    def open_view(view, theme="light", width=1280, expected=None):
+    def open_view(
+        view, theme="light", width=1280, expected=None, wait_for="form button[type=submit]"
+    ):
         viewport = {"width": width, "height": 900}
         context = browser.new_context(color_scheme=theme, viewport=viewport)
         contexts.append(context)
@@ -43,7 +45,7 @@ def open_view(browser, address):
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: check_request(request.url))
         page.goto(f"{address}/#{view}")
-        page.locator("form button[type=submit]").wait_for()
+        page.locator(wait_for).first.wait_for()
         return page
 
     def check_message(text, expected):
@@ -58,6 +60,15 @@ def open_view(browser, address):
     for context in contexts:
         context.close()
     assert complaints == []
+
+
+def wait_until(page, expression):
+    """Wait in Python: in the page, the policy forbids to evaluate a text."""
+    for _ in range(300):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(100)
+    raise TimeoutError(expression)
 
 
 def submit(page):

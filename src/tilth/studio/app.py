@@ -19,6 +19,7 @@ from tilth.studio.metrics import Metrics
 from tilth.studio.models import Models
 from tilth.studio.openai import error_body
 from tilth.studio.pages import Pages, static_files
+from tilth.studio.runs import Runs
 from tilth.studio.security import LOOPBACK, Guard
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ def make_app(
     token: str | None = None,
     limits: Limits | None = None,
     folder: Folder | None = None,
+    is_stopping: Callable[[], bool] = lambda: False,
 ) -> Starlette:
     """Return the application that serves models.
 
@@ -42,6 +44,7 @@ def make_app(
         token: The required bearer token; default: none.
         limits: Limits of a request.
         folder: The folder that the pages of the studio show; default: the API alone.
+        is_stopping: Whether the server is about to stop: streams without an end stop then.
 
     """
     metrics = Metrics()
@@ -89,7 +92,7 @@ def make_app(
 
     pages: list[Route] = []
     if folder is not None:
-        read = Pages(handlers, folder)
+        read = Pages(handlers, folder, Runs(folder, is_stopping))
         shown = {**read.views(), **static_files()}
         pages += [counted(path, handler, "POST") for path, handler in read.handlers().items()]
         pages += [counted(path, handler, "GET") for path, handler in shown.items()]

@@ -35,7 +35,7 @@ Kind = Literal["run", "lab", "data", "tokenizer", "model"]
 
 MAX_DEPTH, MAX_FOLDERS = 8, 20_000
 SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages"})
-SECONDS = 1.0
+SECONDS = 3.0
 """A listing is used for so long before the folder is looked at again."""
 SETTLED_SECONDS = 2.0
 """A folder that changed later than this may change again within the resolution of its mtime."""

@@ -23,6 +23,7 @@ from tilth.studio import inspecting
 from tilth.studio.completions import Completions, read_body
 from tilth.studio.errors import RequestError, invalid
 from tilth.studio.folder import Folder
+from tilth.studio.runs import Compared, Norms, Runs, Watch
 from tilth.tokenizer import Tokenizer
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -101,11 +102,12 @@ class Pages:
 
     completions: Completions
     folder: Folder
+    runs: Runs
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def views(self) -> dict[str, Handler]:
         """Return the handlers by path that take GET."""
-        return {"/api/folder": self._list}
+        return {"/api/folder": self._list, "/api/runs": self.runs.show_table}
 
     def handlers(self) -> dict[str, Handler]:
         """Return the handlers by path that take POST."""
@@ -131,6 +133,9 @@ class Pages:
             "/api/inside": self._of_model(
                 lambda model, asked: inspecting.look_inside(model, asked.text, asked.without)
             ),
+            "/api/runs/watch": self._watch,
+            "/api/runs/norms": self._of_runs(Norms, self.runs.norms),
+            "/api/runs/compare": self._of_runs(Compared, self.runs.compare),
         }
 
     async def _list(self, _request: Request) -> Response:
@@ -151,6 +156,16 @@ class Pages:
             return {"name": name, "entries": entries, "is_truncated": is_truncated}
 
         return JSONResponse(await run_in_threadpool(listed))
+
+    async def _watch(self, request: Request) -> Response:
+        return await self.runs.watch(await read_asked(request, Watch))
+
+    def _of_runs(self, kind: type[T], compute: Callable[[T], dict[str, Any]]) -> Handler:
+        async def handler(request: Request) -> Response:
+            asked = await read_asked(request, kind)
+            return JSONResponse(await run_in_threadpool(compute, asked))
+
+        return handler
 
     def _of_model(self, compute: Callable[[LanguageModel, _Asked], dict[str, Any]]) -> Handler:
         async def handler(request: Request) -> Response:

@@ -61,8 +61,16 @@ def serve(
     listener = _listen(host, port)
     port = listener.getsockname()[1]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    app = make_app(
+        models,
+        hosts=names,
+        token=token,
+        limits=limits,
+        folder=folder,
+        is_stopping=lambda: server.should_exit,
+    )
     config = uvicorn.Config(
-        make_app(models, hosts=names, token=token, limits=limits, folder=folder),
+        app,
         http=_protocol(),
         ws="none",
         lifespan="on",
@@ -76,8 +84,9 @@ def serve(
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # not a line per malformed request
     tell(f"folder   {folder.root}" if folder else f"models   {', '.join(models.ids)}")
     tell(f"address  {address}{'' if folder else '/v1'}")
+    server = uvicorn.Server(config)
     with listener:
-        uvicorn.Server(config).run(sockets=[listener])
+        server.run(sockets=[listener])
 
 
 def _listen(host: str, port: int) -> socket.socket:

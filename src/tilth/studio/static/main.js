@@ -6,14 +6,15 @@
 
 import { api, el, setProblem } from "./common.js";
 
-// `entries` are those that the page is about; it chooses one in the header. A page without them
-// chooses by itself.
+// `entries` are those that the page is about: without any, it says what to do. With a label, one of
+// them is chosen in the header.
 const isModel = (entry) => entry.is_model;
 const PAGES = {
-  tokens: { title: "Tokens", load: () => import("./tokens.js"), entries: (entry) => entry.has_tokenizer, label: "Tokenizer" },
-  write: { title: "Write", load: () => import("./write.js"), entries: isModel },
-  read: { title: "Read", load: () => import("./read.js"), entries: isModel },
-  inside: { title: "Inside", load: () => import("./inside.js"), entries: isModel },
+  runs: { title: "Runs", load: () => import("./runs.js"), entries: (entry) => entry.kind === "run", what: "run" },
+  tokens: { title: "Tokens", load: () => import("./tokens.js"), entries: (entry) => entry.has_tokenizer, label: "Tokenizer", what: "tokenizer" },
+  write: { title: "Write", load: () => import("./write.js"), entries: isModel, label: "Model", what: "model" },
+  read: { title: "Read", load: () => import("./read.js"), entries: isModel, label: "Model", what: "model" },
+  inside: { title: "Inside", load: () => import("./inside.js"), entries: isModel, label: "Model", what: "model" },
 };
 
 const select = document.getElementById("model");
@@ -25,12 +26,14 @@ let leave = () => {};
 
 function view() {
   const [name, fields] = location.hash.slice(1).split("?");
-  return { name: name in PAGES ? name : "tokens", fields: new URLSearchParams(fields) };
+  return { name: name in PAGES ? name : "runs", fields: new URLSearchParams(fields) };
 }
 
-/** Replace the fields in the address, without a new entry in the history. */
+/** Replace the fields in the address, without a new entry in the history; a list is repeated. */
 function remember(fields) {
-  const kept = Object.entries({ model: select.value, ...fields }).filter(([, value]) => value !== "");
+  const chosen = PAGES[view().name].label ? { model: select.value } : {};
+  const kept = Object.entries({ ...chosen, ...fields })
+    .flatMap(([key, values]) => [values].flat().map((value) => [key, value])).filter(([, value]) => value !== "");
   history.replaceState(null, "", `#${view().name}?${new URLSearchParams(kept)}`);
   updateLinks();
 }
@@ -39,7 +42,7 @@ function updateLinks() {
   const { name } = view();
   for (const link of nav.children) {
     const own = link.dataset.page;
-    link.href = select.value ? `#${own}?${new URLSearchParams({ model: select.value })}` : `#${own}`;
+    link.href = select.value && PAGES[own].label ? `#${own}?${new URLSearchParams({ model: select.value })}` : `#${own}`;
     if (own === name) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
@@ -47,13 +50,13 @@ function updateLinks() {
 
 /** Offer the entries of the folder that a page is about; return whether there are any. */
 function offer(page, asked) {
-  const fitting = page.entries ? folder.entries.filter(page.entries) : [];
+  const fitting = folder.entries.filter(page.entries);
   const chosen = [asked, select.value].find((id) => fitting.some((entry) => entry.id === id));
   select.replaceChildren(...fitting.map(({ id }) => el("option", { value: id }, id)));
   if (chosen !== undefined) select.value = chosen;
-  label.textContent = page.label ?? "Model";
-  select.parentElement.hidden = !fitting.length;
-  return fitting.length > 0 || !page.entries;
+  label.textContent = page.label ?? "";
+  select.parentElement.hidden = !fitting.length || !page.label;
+  return fitting.length > 0;
 }
 
 /** What to do while the folder has nothing for a page. */
@@ -61,8 +64,7 @@ function nothing(page) {
   const step = (words, sentence) => el("li", {}, sentence, el("pre", {}, el("code", {}, words)));
   return [
     el("h1", {}, page.title),
-    el("p", {}, `The folder ${folder.name} has ${page.label ? "no tokenizer" : page.entries ? "no model" : "no run"} yet. `
-      + "This page shows one as soon as it is there."),
+    el("p", {}, `The folder ${folder.name} has no ${page.what} yet. Reload this page when it has one.`),
     el("ul", { class: "steps" },
       step("tilth demo", "See everything in five minutes: the demo makes a corpus, a tokenizer and a run."),
       step("tilth train tinystories DATA --out runs/first", "Train a model on a data folder."),

@@ -64,7 +64,7 @@ export function show(main, { model, fields, remember }) {
     let count = 0;
     try {
       const events = stream("/v1/completions", {
-        model: model(), prompt: ids, max_tokens: left, logprobs: 1, return_token_ids: true, ...asked,
+        model: model(), prompt: ids, max_tokens: left, logprobs: 1, return_token_ids: true, stream: true, ...asked,
       }, abort.signal);
       for await (const event of events) {
         const [choice] = event.choices;
