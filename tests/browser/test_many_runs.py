@@ -147,7 +147,9 @@ def test_500_runs_stay_usable(open_view, server, many):
     memory = int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
     print(f"\nfirst paint {painted:.0f} ms, first rows {rows:.0f} ms, all rows {complete:.0f} ms")
     print(f"first curve {first_curve:.1f} s, 20 curves {all_curves:.1f} s after the page")
-    print(f"pan {pan:.0f}, zoom {zoom:.0f} frames a second, {sum(points):,} points; {memory:.0f} MB")
+    print(
+        f"pan {pan:.0f}, zoom {zoom:.0f} frames a second, {sum(points):,} points; {memory:.0f} MB"
+    )
     assert painted < 1000
     assert min(pan, zoom) >= 30
     assert memory < 1000

@@ -179,6 +179,17 @@ def test_long_lines_and_many_norms_take_no_memory(tmp_path, monkeypatch):
     log.update()
 
 
+def test_steps_are_limited(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_logs, "CHUNK_BYTES", 5000)
+    monkeypatch.setattr(run_logs, "MAX_STEPS", 100)
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(map(line, range(1, 1000))))
+    log = MetricsLog(path)
+    log.update()
+    assert 100 < len(log.columns["step"]) < 200
+    assert "more than 100 steps" in log.problem
+
+
 def test_links_are_not_followed(tmp_path):
     (tmp_path / "other").write_text(line(1))
     (tmp_path / "metrics.jsonl").symlink_to(tmp_path / "other")

@@ -16,6 +16,7 @@ import os
 import threading
 from collections import deque
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -39,6 +40,7 @@ _Rows: TypeAlias = tuple[dict[str, Array], list[tuple[int, StepRecord]]]
 CHUNK_BYTES = 1 << 18
 """Lines are parsed in chunks, so that other threads run in between."""
 MAX_LINE_BYTES = 4 << 20
+MAX_STEPS = 2_000_000
 MAX_SAMPLES, MAX_SAMPLE_CHARACTERS = 50, 20_000
 MAX_NORM_RECORDS, MAX_NORMS = 2048, 2048
 
@@ -124,7 +126,8 @@ class _Log:
     def __init__(self, path: Path) -> None:
         self._tail = Tail(path)
         self._name = path.name
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
+        """Held while the values change."""
         self.problem: str | None = None
         """The sentence about a damaged line, after which nothing is read; it names no path."""
         self.version = 0
@@ -133,7 +136,7 @@ class _Log:
 
     def update(self) -> bool:
         """Read what is new; return whether something changed."""
-        with self._lock:
+        with self.lock:
             before = self.version
             while True:
                 try:
@@ -190,10 +193,15 @@ class SamplesLog(_Log):
         for line in lines[:-1].split(b"\n"):
             self._number += 1
             try:
-                self.samples.append(sample_record(parse_line(line)))
+                sample = sample_record(parse_line(line))
             except (ValueError, RecursionError) as error:
                 self._stop(_damaged(self._name, self._number, error))
                 return
+            prompt, text = (
+                sample.prompt[:MAX_SAMPLE_CHARACTERS],
+                sample.text[:MAX_SAMPLE_CHARACTERS],
+            )
+            self.samples.append(replace(sample, prompt=prompt, text=text))
 
 
 class MetricsLog(_Log):
@@ -250,6 +258,10 @@ class MetricsLog(_Log):
             pieces.append(new)
         if len(rows["step"]):
             self._rows, self._last_step = self._rows + len(rows["step"]), int(rows["step"][-1])
+        if self._rows > MAX_STEPS:
+            self._stop(
+                ValueError(f"{self._name} has more than {MAX_STEPS:,} steps; these are shown.")
+            )
         for _, record in special:
             if record.norms is not None:
                 self._add_norms(record.step, record.norms)

@@ -132,12 +132,14 @@ class Runs:
             if "flops" not in seen:
                 seen["flops"] = self._flops_per_token(run_id)
             options = {"flops_per_token": seen["flops"], "smoothing": asked.smoothing}
-            new["curve"] = curve_of(metrics, asked.metric, asked.axis, asked.window, **options)
-            if asked.metric == "loss":
-                new["valid"] = curve_of(metrics, "valid_loss", asked.axis, asked.window, **options)
-            new["problem"] = metrics.problem
-            new["norms"] = metrics.norm_count
-            seen["metrics"] = metrics, metrics.version
+            view = asked.axis, asked.window
+            with metrics.lock:
+                new["curve"] = curve_of(metrics, asked.metric, *view, **options)
+                if asked.metric == "loss":
+                    new["valid"] = curve_of(metrics, "valid_loss", *view, **options)
+                new["problem"] = metrics.problem
+                new["norms"] = metrics.norm_count
+                seen["metrics"] = metrics, metrics.version
         if seen.get("samples") != (samples, samples.version):
             seen["samples"] = samples, samples.version
             new["samples"] = [asdict(sample) for sample in samples.samples]
@@ -157,9 +159,11 @@ class Runs:
         except KeyError:
             raise RequestError(404, "the folder has no run of this name.") from None
         log.update()
-        steps, values = log.norms
+        with log.lock:
+            steps, values = log.norms
+            names = log.norm_names
         kept = np.unique(np.linspace(0, len(steps) - 1, MAX_NORM_POINTS).astype(int))[: len(steps)]
-        placed = [(kind, *_part_and_layer(name)) for kind, name in log.norm_names]
+        placed = [(kind, *_part_and_layer(name)) for kind, name in names]
         parts = list(dict.fromkeys(part for kind, part, _ in placed if kind == asked.kind))
         part = next((each for each in (asked.part, "layer", *parts) if each in parts), "")
         columns = [

@@ -141,7 +141,7 @@ function pointRows({ traces, layout }) {
 }
 
 function styled({ index, ...trace }) {
-  const name = trace.name === undefined ? {} : { name: plain(trace.name) };
+  const name = trace.name === undefined ? { showlegend: false } : { name: plain(trace.name) };
   const style = index === undefined ? {} : lineStyle(index);
   return { type: "scatter", mode: "lines", ...trace, ...name, line: { width: 1.8, ...style, ...trace.line } };
 }

@@ -49,6 +49,12 @@ function duration(seconds) {
   return `${(seconds / 86400).toFixed(1)} days`;
 }
 
+function ago(seconds) {
+  if (seconds < 10) return "now";
+  const [size, name] = [[86400, "days"], [3600, "h"], [60, "min"], [1, "s"]].find(([size]) => seconds >= size);
+  return `${Math.floor(seconds / size)} ${name} ago`;
+}
+
 const share = (row) => row.steps ? row.step / row.steps : 0;
 // A column: heading, value to sort by, cell, and whether it is a number.
 const COLUMNS = {
@@ -64,7 +70,7 @@ const COLUMNS = {
   seconds: ["Time", (row) => row.seconds, duration],
   flops: ["Cost", (row) => row.flops, flops],
   parameters: ["Parameters", (row) => row.parameters, (value) => compact.format(value)],
-  active: ["Last step", (row) => row.active, (value) => `${duration(Math.max(0, Date.now() / 1000 - value))} ago`],
+  active: ["Last step", (row) => row.active, (value) => ago(Date.now() / 1000 - value)],
 };
 const TEXTS = ["id", "state", "progress"];
 
@@ -276,7 +282,8 @@ export function show(main, { fields, remember }) {
       if (curve.low?.length) {
         traces.push({
           x: [...curve.at, ...curve.at.toReversed()], y: [...curve.high, ...curve.low.toReversed()], fill: "toself",
-          fillcolor: lineStyle(index).color, opacity: 0.18, mode: "none", hoverinfo: "skip", line: { width: 0 },
+          fillcolor: `${lineStyle(index).color}80`, opacity: 0.35, hoverinfo: "skip",
+          line: { width: 0.7, color: lineStyle(index).color },
         });
       }
       traces.push({ name: id, index, x: curve.x, y: curve.y, mode: curve.x.length < 60 ? "lines+markers" : "lines",
@@ -326,6 +333,7 @@ export function show(main, { fields, remember }) {
   async function watch() {
     abort?.abort();
     const own = abort = new AbortController();
+    let hasFailed = false;
     while (!own.signal.aborted && !document.hidden && !isLeft) {
       const [begin, end] = options.range ?? [null, null];
       const width = Math.min(1200, Math.max(200, Math.round(curves.plot.clientWidth / 2.5) || 400));
@@ -335,11 +343,14 @@ export function show(main, { fields, remember }) {
           window: { begin, end, points: width, is_log: options.isLogX },
         };
         for await (const event of stream("/api/runs/watch", asked, own.signal)) {
+          if (hasFailed) setProblem("");
+          hasFailed = false;
           if (event.table) takeTable(event.table);
           else take(event);
         }
       } catch (error) {
         if (own.signal.aborted) return;
+        hasFailed = true;
         setProblem(error.message);
       }
       await new Promise((resolve) => setTimeout(resolve, 2000));
@@ -478,7 +489,7 @@ export function show(main, { fields, remember }) {
     el("details", { class: "notions" }, el("summary", {}, "What the words mean"),
       el("dl", {}, ...NOTIONS.map(([name, words]) => el("div", {}, el("dt", {}, name), el("dd", {}, words)))),
       el("p", { class: "soft" }, "More: ", el("code", {}, "docs/training.md"), ", ", el("code", {}, "docs/accounting.md"), ".")),
-    el("div", { class: "row tools" }, filter, states, clear, count),
+    el("div", { class: "row tools filters" }, filter, states, clear, count),
     el("div", { class: "scroll tall", tabindex: 0, "aria-label": "Runs", role: "region" },
       el("table", { class: "runs" }, el("thead", {}, head), body)),
     el("div", { class: "row tools" },
@@ -493,7 +504,10 @@ export function show(main, { fields, remember }) {
 
   (async () => {
     try {
-      takeTable(await api("/api/runs"));
+      for (let table = {}; !table.is_complete && rows.size < AT_FIRST && !isLeft;) {
+        table = await api("/api/runs");
+        takeTable(table);
+      }
     } catch (error) {
       setProblem(error.message);
       return;
