@@ -66,10 +66,11 @@ test-base:
 	    build/base-$$version/bin/python -m pytest -p no:cacheprovider tests/test_without_torch.py || exit 1; \
 	done
 
-# Needs Debian's chromium, or the browser named by TILTH_CHROMIUM.
+# Needs Debian's chromium, or the browser named by TILTH_CHROMIUM. ARGS='-m "browser and slow"' measures
+# the studio with 500 runs.
 test-browser: env
 	$(BIN)/$(PIP) playwright axe-playwright-python
-	$(BIN)/python -m pytest -m browser tests/browser $(ARGS)
+	$(BIN)/python -m pytest -m "browser and not slow" tests/browser $(ARGS)
 
 lint: env
 	$(BIN)/ruff format --check .

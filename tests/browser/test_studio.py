@@ -14,8 +14,8 @@ __all__ = ["folder"]
 
 @pytest.fixture(scope="module")
 def address(folder):
-    """The address of a studio with two models, in a process of its own."""
-    command = ["-m", "tilth", "studio", folder / "plain", folder / "chatty", "--port", "0"]
+    """The address of a studio with two runs, in a process of its own."""
+    command = ["-m", "tilth", "studio", folder, "--port", "0"]
     child = subprocess.Popen(
         [sys.executable, *map(str, command), "--threads", "1"], stderr=subprocess.PIPE, text=True
     )
@@ -34,7 +34,9 @@ def open_view(browser, address):
     """
     contexts, complaints = [], []
 
-    def open_view(view, theme="light", width=1280, expected=None):
+    def open_view(
+        view, theme="light", width=1280, expected=None, wait_for="form button[type=submit]"
+    ):
         viewport = {"width": width, "height": 900}
         context = browser.new_context(color_scheme=theme, viewport=viewport)
         contexts.append(context)
@@ -43,7 +45,7 @@ def open_view(browser, address):
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: check_request(request.url))
         page.goto(f"{address}/#{view}")
-        page.locator("form button[type=submit]").wait_for()
+        page.locator(wait_for).first.wait_for()
         return page
 
     def check_message(text, expected):
@@ -51,13 +53,22 @@ def open_view(browser, address):
             complaints.append(text)
 
     def check_request(url):
-        if not url.startswith(address):
+        if not url.removeprefix("blob:").startswith(address):
             complaints.append(f"request to {url}")
 
     yield open_view
     for context in contexts:
         context.close()
     assert complaints == []
+
+
+def wait_until(page, expression):
+    """Wait in Python: in the page, the policy forbids to evaluate a text."""
+    for _ in range(300):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(100)
+    raise TimeoutError(expression)
 
 
 def submit(page):

@@ -15,6 +15,7 @@ from tilth.runs.run import create_run
 from tilth.runs.state import CheckpointWriter
 from tilth.studio import make_app
 from tilth.studio.completions import Limits
+from tilth.studio.folder import Folder
 from tilth.studio.models import Models
 from tilth.tokenizer import Tokenizer
 
@@ -52,9 +53,9 @@ def model(folder):
 
 @pytest.fixture(scope="session")
 def client(folder):
-    paths = [folder / "plain", folder / "chatty"]
-    models = Models(paths, partial(load, threads=1), rows=4, queue=8)
+    shown = Folder(folder)
+    models = Models(shown.models, partial(load, threads=1), rows=4, queue=8)
     limits = Limits(max_tokens=200, seconds=30.0)
-    app = make_app(models, limits=limits, has_pages=True)
+    app = make_app(models, limits=limits, folder=shown)
     with TestClient(app, base_url=HOST, raise_server_exceptions=False) as client:
         yield client

@@ -99,7 +99,7 @@ def test_same_seed_same_text_no_seed_other_text(client):
 @pytest.mark.parametrize(
     ("body", "status", "sentence"),
     [
-        ({"model": "other"}, 404, "unknown model; there is plain, chatty."),
+        ({"model": "other"}, 404, "unknown model; there is chatty, plain."),
         ({"prompt": "a" * 65}, 400, "the prompt has 65 tokens, and the context length is 64"),
         ({"prompt": [300]}, 400, "the prompt has the id 300"),
         ({"prompt": [1, "a"]}, 400, "prompt must be a text, a list of token ids"),
@@ -213,7 +213,7 @@ def test_template_sees_messages_and_special_tokens():
 
 
 def test_models_health_metrics_and_unknown_paths(client):
-    assert [each["id"] for each in client.get("/v1/models").json()["data"]] == ["plain", "chatty"]
+    assert [each["id"] for each in client.get("/v1/models").json()["data"]] == ["chatty", "plain"]
     assert client.get("/v1/models/plain").json()["id"] == "plain"
     assert client.get("/v1/models/x").status_code == 404
     assert client.get("/health").json() == {"status": "ok"}

@@ -1,17 +1,15 @@
-"""`tilth studio`: pages about models, in a browser."""
+"""`tilth studio`: pages about a folder of runs, in a browser."""
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
-
-from cyclopts import Parameter
+from typing import Literal
 
 from tilth.cli.options import Threads
 from tilth.cli.signals import say
 
 
 def studio(
-    models: Annotated[list[Path], Parameter(negative=())],
+    folder: Path = Path(),
     /,
     *,
     port: int = 8765,
@@ -19,32 +17,33 @@ def studio(
     quantize: Literal["bfloat16", "int8", "int4"] | None = None,
     threads: Threads = None,
 ) -> None:
-    """Show models in a browser: their tokens, their texts, their surprise, and their inside.
+    """Show a folder in a browser: its runs, and the tokens, texts, surprise and inside of models.
 
-    The pages answer on this machine only, and load nothing from the network. The server also has
-    the API of `tilth serve`.
+    The folder has runs, labs, data folders, tokenizers and models, at any depth; what appears in it
+    later appears in the browser. The pages answer on this machine only, and load nothing from the
+    network. The server also has the API of `tilth serve`.
 
     Args:
-        models: Run directories, checkpoint folders or model folders.
+        folder: Folder of runs; one run, model or tokenizer folder also works.
         port: TCP port; 0 takes a free one.
         slots: Texts that a model generates at once.
         quantize: Precision of the weights of generation; default: float32.
 
     Examples:
-        tilth studio runs/first
-        tilth studio runs/first runs/second --port 9000
+        tilth studio
+        tilth studio runs --port 9000
     """
     from tilth.cli.serve import check_server
 
     check_server(port, slots)
     from tilth.generation import load
     from tilth.studio import serve
+    from tilth.studio.folder import Folder
 
     serve(
-        models,
+        Folder(folder),
         partial(load, quantize=quantize, threads=threads),
         port=port,
         rows=slots,
-        has_pages=True,
         tell=say,
     )

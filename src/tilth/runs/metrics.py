@@ -127,20 +127,24 @@ def read_steps(path: Path) -> list[StepRecord]:
     records: list[StepRecord] = []
     for number, values in enumerate(read_log(path), start=1):
         with _line(path, number):
-            evaluation = values.pop("evaluation", None)
-            # A loss or norm that is not finite is null or missing.
-            whole = {"loss": None, "grad_norm": None, **values}
-            record = read(StepRecord, whole, "the line", extra="ignore")
-            if evaluation is not None:
-                logged = read(
-                    _LoggedEvaluation, evaluation, "the line", table="evaluation", extra="ignore"
-                )
-                finite = {name: each for name, each in asdict(logged).items() if each is not None}
-                record = replace(record, evaluation=replace(INFINITE, **finite))
+            record = step_record(values)
             if records and record.step <= records[-1].step:
                 raise ValueError(f"step {record.step} follows step {records[-1].step}")
         records.append(record)
     return records
+
+
+def step_record(values: dict[str, Any]) -> StepRecord:
+    """Check a line of a `metrics.jsonl`; raise ValueError if it is not one."""
+    # A loss or norm that is not finite is null or missing.
+    whole = {"loss": None, "grad_norm": None, **values}
+    evaluation = whole.pop("evaluation", None)
+    record = read(StepRecord, whole, "the line", extra="ignore")
+    if evaluation is None:
+        return record
+    logged = read(_LoggedEvaluation, evaluation, "the line", table="evaluation", extra="ignore")
+    finite = {name: each for name, each in asdict(logged).items() if each is not None}
+    return replace(record, evaluation=replace(INFINITE, **finite))
 
 
 def read_samples(path: Path) -> list[SampleRecord]:
@@ -148,8 +152,13 @@ def read_samples(path: Path) -> list[SampleRecord]:
     records = []
     for number, values in enumerate(read_log(path), start=1):
         with _line(path, number):
-            records.append(read(SampleRecord, values, "the line", extra="ignore"))
+            records.append(sample_record(values))
     return records
+
+
+def sample_record(values: dict[str, Any]) -> SampleRecord:
+    """Check a line of a `samples.jsonl`; raise ValueError if it is not one."""
+    return read(SampleRecord, values, "the line", extra="ignore")
 
 
 def _line(path: Path, number: int) -> AbstractContextManager[None]:
@@ -236,7 +245,13 @@ def _parse(path: Path, content: bytes) -> Iterator[tuple[bytes, dict[str, Any]]]
     for number, line in enumerate(BytesIO(content), start=1):
         if line.endswith(b"\n"):
             with _line(path, number):
-                record = json.loads(line.decode("utf-8"))
-                if not isinstance(record, dict) or type(record.get("step")) is not int:
-                    raise ValueError("it has no step")
+                record = parse_line(line)
             yield line, record
+
+
+def parse_line(line: bytes) -> dict[str, Any]:
+    """Parse a line of a log; raise ValueError unless it is an object with a step."""
+    record = json.loads(line.decode("utf-8"))
+    if not isinstance(record, dict) or type(record.get("step")) is not int:
+        raise ValueError("it has no step")
+    return record

@@ -14,10 +14,12 @@ from starlette.routing import Route
 
 from tilth.studio.completions import Completions, Limits
 from tilth.studio.errors import RequestError
+from tilth.studio.folder import Folder
 from tilth.studio.metrics import Metrics
 from tilth.studio.models import Models
 from tilth.studio.openai import error_body
 from tilth.studio.pages import Pages, static_files
+from tilth.studio.runs import Runs
 from tilth.studio.security import LOOPBACK, Guard
 
 log = logging.getLogger(__name__)
@@ -31,7 +33,8 @@ def make_app(
     hosts: Iterable[str] = LOOPBACK,
     token: str | None = None,
     limits: Limits | None = None,
-    has_pages: bool = False,
+    folder: Folder | None = None,
+    is_stopping: Callable[[], bool] = lambda: False,
 ) -> Starlette:
     """Return the application that serves models.
 
@@ -40,7 +43,8 @@ def make_app(
         hosts: Host names under which the server is reached.
         token: The required bearer token; default: none.
         limits: Limits of a request.
-        has_pages: Whether to offer the pages of the studio besides the API.
+        folder: The folder that the pages of the studio show; default: the API alone.
+        is_stopping: Whether the server is about to stop: streams without an end stop then.
 
     """
     metrics = Metrics()
@@ -87,16 +91,17 @@ def make_app(
         return Route(path, endpoint, methods=[method])
 
     pages: list[Route] = []
-    if has_pages:
-        read, shown = Pages(handlers).handlers(), static_files()
-        pages += [counted(path, handler, "POST") for path, handler in read.items()]
+    if folder is not None:
+        read = Pages(handlers, folder, Runs(folder, is_stopping))
+        shown = {**read.views(), **static_files()}
+        pages += [counted(path, handler, "POST") for path, handler in read.handlers().items()]
         pages += [counted(path, handler, "GET") for path, handler in shown.items()]
 
     return Starlette(
         routes=[
             *pages,
             counted("/v1/models", list_models, "GET"),
-            counted("/v1/models/{model_id}", get_model, "GET"),
+            counted("/v1/models/{model_id:path}", get_model, "GET"),
             counted("/v1/completions", handlers.complete, "POST"),
             counted("/v1/chat/completions", handlers.chat, "POST"),
             counted("/v1/embeddings", refuse_embeddings, "POST"),

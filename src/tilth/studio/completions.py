@@ -30,6 +30,7 @@ from tilth.studio.security import MAX_BODY_BYTES
 BODY_SECONDS = 30.0
 DEFAULT_MAX_TOKENS = 16  # of a completion, as OpenAI's
 MAX_JOBS = 256  # samples of one request
+MAX_NAMED = 20  # models in an error message
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,7 @@ class Completions:
         ids = self.models.ids
         model_id = ids[0] if name is None and len(ids) == 1 else name
         if model_id not in ids:
-            known = ", ".join(ids)
+            known = ", ".join(ids[:MAX_NAMED]) + (", …" if len(ids) > MAX_NAMED else "")
             raise RequestError(404, f"unknown model; there is {known}.", code="model_not_found")
         try:
             return model_id, await run_in_threadpool(self.models.engine, model_id)

@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,11 +25,26 @@ class _Entry:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
+def by_name(paths: Iterable[Path]) -> dict[str, Path]:
+    """Return the paths of models by the names of their folders."""
+    named: dict[str, Path] = {}
+    for path in paths:
+        open_source(path)  # a path that is not a model is an error now, not at a request
+        name = path.resolve().name
+        if name in named:
+            raise ValueError(
+                f"{path} and {named[name]} have the same name; rename one, as the name of the "
+                "folder is the id of the model."
+            )
+        named[name] = path
+    return named
+
+
 class Models:
-    """Models by id, the name of the folder.
+    """Models by id.
 
     Args:
-        paths: Run directories, checkpoint folders or model folders.
+        find: Returns the paths of the models that there are now, by id.
         load: Loads a model from a path.
         rows: Sequences that each model decodes at once.
         queue: Requests that may wait for each model.
@@ -38,38 +53,29 @@ class Models:
 
     def __init__(
         self,
-        paths: Iterable[Path],
+        find: Callable[[], Mapping[str, Path]],
         load: Callable[[Path], LanguageModel],
         *,
         rows: int = 16,
         queue: int = 256,
     ) -> None:
-        self._load, self._rows, self._queue = load, rows, queue
+        self._find, self._load, self._rows, self._queue = find, load, rows, queue
         self._entries: dict[str, _Entry] = {}
-        for path in paths:
-            open_source(path)  # a path that is not a model is an error now, not at a request
-            name = path.resolve().name
-            if name in self._entries:
-                raise ValueError(
-                    f"{path} and {self._entries[name].path} have the same name; rename one, as the "
-                    "name of the folder is the id of the model."
-                )
-            self._entries[name] = _Entry(path)
 
     @property
     def ids(self) -> list[str]:
         """The ids of all models."""
-        return list(self._entries)
+        return list(self._find())
 
     def modified(self, model_id: str) -> int:
         """Return when the folder of a model was last changed, in seconds since 1970."""
-        with suppress(OSError):
-            return int(self._entries[model_id].path.stat().st_mtime)
+        with suppress(OSError, KeyError):
+            return int(self._find()[model_id].stat().st_mtime)
         return 0
 
     def engine(self, model_id: str) -> Engine:
         """Return the engine of a model; load it if needed. Raises KeyError for an unknown id."""
-        entry = self._entries[model_id]
+        entry = self._entries.setdefault(model_id, _Entry(self._find()[model_id]))
         with entry.lock:
             if entry.engine is None:
                 self._release_idle(_weight_bytes(entry.path))
@@ -80,7 +86,7 @@ class Models:
 
     def loads(self) -> dict[str, tuple[int, int]]:
         """Return the numbers of running and waiting requests of each loaded model."""
-        engines = {name: entry.engine for name, entry in self._entries.items()}
+        engines = {name: entry.engine for name, entry in list(self._entries.items())}
         return {name: engine.load for name, engine in engines.items() if engine is not None}
 
     def close(self) -> None:

@@ -1,29 +1,40 @@
 """The pages of the studio and the JSON that they read. A page holds no state of the server."""
 
 import asyncio
+import hashlib
 import json
+import logging
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.resources import files
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from tilth.errors import import_extra
 from tilth.generation.language_model import LanguageModel
 from tilth.generation.sampling import Sampling
 from tilth.schema import Length, read
 from tilth.studio import inspecting
 from tilth.studio.completions import Completions, read_body
-from tilth.studio.errors import invalid
+from tilth.studio.errors import RequestError, invalid
+from tilth.studio.folder import Folder
+from tilth.studio.runs import Compared, Norms, Runs, Watch
+from tilth.tokenizer import Tokenizer
 
 Handler = Callable[[Request], Awaitable[Response]]
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 STATIC = files("tilth.studio") / "static"
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 PAGES_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """No inline script or style, and no request to another server."""
@@ -45,20 +56,44 @@ class _Asked:
 def static_files() -> dict[str, Handler]:
     """Return a handler for each file of the pages, by path; other paths do not exist."""
 
-    def handler(content: bytes, kind: str) -> Handler:
-        async def serve(_request: Request) -> Response:
+    def handler(read_content: Callable[[], bytes], kind: str) -> Handler:
+        # A browser keeps a file, compiled too, and asks whether it has changed.
+        @cache
+        def content() -> tuple[bytes, str]:
+            found = read_content()
+            return found, f'"{hashlib.sha256(found).hexdigest()[:32]}"'
+
+        async def serve(request: Request) -> Response:
+            found, tag = await run_in_threadpool(content)
             headers = {"Content-Security-Policy": PAGES_POLICY, "Cache-Control": "no-cache"}
-            return Response(content, headers=headers, media_type=kind)
+            headers["ETag"] = tag
+            if request.headers.get("if-none-match") == tag:
+                return Response(status_code=304, headers=headers)
+            return Response(found, headers=headers, media_type=kind)
 
         return serve
 
-    found = {}
+    found = {"/static/plotly.js": handler(_plotly, TYPES["js"])}
     for file in STATIC.iterdir():
         kind = TYPES.get(file.name.rpartition(".")[2])
         if kind is not None:
             path = "/" if file.name == "index.html" else f"/static/{file.name}"
-            found[path] = handler(file.read_bytes(), kind)
+            found[path] = handler(file.read_bytes, kind)
     return found
+
+
+def _plotly() -> bytes:
+    """Return the script of plotly, which its package has.
+
+    Its library of maps adds a <style>, which the policy refuses with a message on the console,
+    unless there is an element with a certain id: a line before the script adds one.
+    """
+    script: str = import_extra("plotly.offline", "The studio").get_plotlyjs()
+    ids = re.findall(r'getElementById\("([0-9a-f]{64})"\)', script)
+    stand_in = (
+        'document.head.append(Object.assign(document.createElement("template"), {{id: "{}"}}));'
+    )
+    return "\n".join([*map(stand_in.format, ids), script]).encode()
 
 
 @dataclass
@@ -66,43 +101,113 @@ class Pages:
     """The handlers of the page API; computations take turns, as each uses all threads."""
 
     completions: Completions
+    folder: Folder
+    runs: Runs
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
+    def views(self) -> dict[str, Handler]:
+        """Return the handlers by path that take GET."""
+        return {"/api/folder": self._list, "/api/runs": self.runs.show_table}
+
     def handlers(self) -> dict[str, Handler]:
-        """Return the handlers by path; all take POST."""
+        """Return the handlers by path that take POST."""
         return {
-            "/api/model": self._answer(
+            "/api/model": self._of_model(
                 lambda model, asked: inspecting.describe(asked.model, model)
             ),
-            "/api/tokens": self._answer(
-                lambda model, asked: inspecting.tokens_of(model.tokenizer, asked.text)
+            "/api/tokens": self._of_tokenizer(
+                lambda tokenizer, asked: inspecting.tokens_of(tokenizer, asked.text)
             ),
-            "/api/merges": self._answer(
-                lambda model, asked: {"nodes": inspecting.merge_tree(model.tokenizer, asked.text)}
+            "/api/merges": self._of_tokenizer(
+                lambda tokenizer, asked: {"nodes": inspecting.merge_tree(tokenizer, asked.text)}
             ),
-            "/api/read": self._answer(lambda model, asked: inspecting.read_text(model, asked.text)),
-            "/api/next": self._answer(
+            "/api/read": self._of_model(
+                lambda model, asked: inspecting.read_text(model, asked.text)
+            ),
+            "/api/next": self._of_model(
                 lambda model, asked: inspecting.next_tokens(model, asked.ids, asked.sampling)
             ),
-            "/api/encode": self._answer(lambda model, asked: {"ids": model.prompt_ids(asked.text)}),
-            "/api/inside": self._answer(
+            "/api/encode": self._of_model(
+                lambda model, asked: {"ids": model.prompt_ids(asked.text)}
+            ),
+            "/api/inside": self._of_model(
                 lambda model, asked: inspecting.look_inside(model, asked.text, asked.without)
             ),
+            "/api/runs/watch": self._watch,
+            "/api/runs/norms": self._of_runs(Norms, self.runs.norms),
+            "/api/runs/compare": self._of_runs(Compared, self.runs.compare),
         }
 
-    def _answer(self, compute: Callable[[LanguageModel, _Asked], dict[str, Any]]) -> Handler:
+    async def _list(self, _request: Request) -> Response:
+        """Answer which entries the folder has."""
+
+        def listed() -> dict[str, Any]:
+            models = self.folder.models()
+            entries = [
+                {
+                    "id": entry.id,
+                    "kind": entry.kind,
+                    "is_model": entry.id in models and entry.kind in ("run", "model"),
+                    "has_tokenizer": entry.has_tokenizer,
+                }
+                for entry in self.folder.entries()
+            ]
+            name, is_truncated = self.folder.name, self.folder.is_truncated
+            return {"name": name, "entries": entries, "is_truncated": is_truncated}
+
+        return JSONResponse(await run_in_threadpool(listed))
+
+    async def _watch(self, request: Request) -> Response:
+        return await self.runs.watch(await read_asked(request, Watch))
+
+    def _of_runs(self, kind: type[T], compute: Callable[[T], dict[str, Any]]) -> Handler:
         async def handler(request: Request) -> Response:
-            body = await read_body(request)
-            with invalid():
-                try:
-                    values = json.loads(body)
-                except (ValueError, RecursionError):
-                    raise ValueError("the body is not valid JSON.") from None
-                asked = read(_Asked, values, "the request")
-            _, engine = await self.completions.engine(asked.model)
-            async with self._turn:
-                with invalid():
-                    found = await run_in_threadpool(compute, engine.model, asked)
-            return JSONResponse(found)
+            asked = await read_asked(request, kind)
+            return JSONResponse(await run_in_threadpool(compute, asked))
 
         return handler
+
+    def _of_model(self, compute: Callable[[LanguageModel, _Asked], dict[str, Any]]) -> Handler:
+        async def handler(request: Request) -> Response:
+            asked = await read_asked(request, _Asked)
+            _, engine = await self.completions.engine(asked.model)
+            return await self.computed(compute, engine.model, asked)
+
+        return handler
+
+    def _of_tokenizer(self, compute: Callable[[Tokenizer, _Asked], dict[str, Any]]) -> Handler:
+        async def handler(request: Request) -> Response:
+            asked = await read_asked(request, _Asked)
+            tokenizer = await self.tokenizer(asked.model)
+            return await self.computed(compute, tokenizer, asked)
+
+        return handler
+
+    async def tokenizer(self, entry_id: str) -> Tokenizer:
+        """Return the tokenizer of an entry of the folder."""
+        try:
+            return await run_in_threadpool(self.folder.tokenizer, entry_id)
+        except KeyError:
+            raise RequestError(404, "the folder has no tokenizer of this name.") from None
+        except (OSError, ValueError, MemoryError) as error:
+            log.warning("%s", error)
+            sentence = f"the tokenizer of {entry_id} cannot be read; the server's log says why."
+            raise RequestError(500, sentence) from error
+
+    async def computed(self, compute: Callable[..., dict[str, Any]], *values: object) -> Response:
+        """Answer what a computation returns, in its turn."""
+        async with self._turn:
+            with invalid():
+                found = await run_in_threadpool(compute, *values)
+        return JSONResponse(found)
+
+
+async def read_asked(request: Request, kind: type[T]) -> T:
+    """Read the body of a request."""
+    body = await read_body(request)
+    with invalid():
+        try:
+            values = json.loads(body)
+        except (ValueError, RecursionError):
+            raise ValueError("the body is not valid JSON.") from None
+        return read(kind, values, "the request")

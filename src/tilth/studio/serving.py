@@ -5,14 +5,16 @@ import ipaddress
 import logging
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from tilth.errors import import_extra
 from tilth.generation.language_model import LanguageModel
 from tilth.studio.app import make_app
 from tilth.studio.completions import Limits
-from tilth.studio.models import Models
+from tilth.studio.folder import Folder
+from tilth.studio.models import Models, by_name
 from tilth.studio.security import LOOPBACK
 
 HEADER_SECONDS = 15.0
@@ -20,7 +22,7 @@ MAX_CONNECTIONS = 1024
 
 
 def serve(
-    paths: list[Path],
+    shown: Folder | Sequence[Path],
     load: Callable[[Path], LanguageModel],
     *,
     host: str = "127.0.0.1",
@@ -30,13 +32,13 @@ def serve(
     rows: int = 16,
     queue: int = 256,
     limits: Limits | None = None,
-    has_pages: bool = False,
     tell: Callable[[str], None] = print,
 ) -> None:
-    """Serve models until Ctrl-C or SIGTERM.
+    """Serve models, or the studio of a folder, until Ctrl-C or SIGTERM.
 
     Args:
-        paths: Run directories, checkpoint folders or model folders.
+        shown: The folder of the studio; or run directories, checkpoint folders or model folders,
+            for the API alone.
         load: Loads a model from a path.
         host: Address to listen on. Beyond the loopback interface, a token is required.
         port: TCP port; 0 takes a free one.
@@ -45,21 +47,30 @@ def serve(
         rows: Sequences that each model decodes at once.
         queue: Requests that may wait for each model.
         limits: Limits of a request.
-        has_pages: Whether to offer the pages of the studio besides the API.
         tell: Receives the lines that say where the server listens.
 
     """
     uvicorn = import_extra("uvicorn", "A server")
-    models = Models(paths, load, rows=rows, queue=queue)
+    folder = shown if isinstance(shown, Folder) else None
+    find = shown.models if isinstance(shown, Folder) else partial(dict, by_name(shown))
+    models = Models(find, load, rows=rows, queue=queue)
     if token is None and not _is_loopback(host):
         token = secrets.token_urlsafe(24)
         tell(f"token    {token}")
     names = {*LOOPBACK, host, *allow_hosts}
     listener = _listen(host, port)
     port = listener.getsockname()[1]
-    shown = f"[{host}]" if ":" in host else host
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    app = make_app(
+        models,
+        hosts=names,
+        token=token,
+        limits=limits,
+        folder=folder,
+        is_stopping=lambda: server.should_exit,
+    )
     config = uvicorn.Config(
-        make_app(models, hosts=names, token=token, limits=limits, has_pages=has_pages),
+        app,
         http=_protocol(),
         ws="none",
         lifespan="on",
@@ -71,10 +82,11 @@ def serve(
         timeout_graceful_shutdown=5,
     )
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # not a line per malformed request
-    tell(f"models   {', '.join(models.ids)}")
-    tell(f"address  http://{shown}:{port}{'' if has_pages else '/v1'}")
+    tell(f"folder   {folder.root}" if folder else f"models   {', '.join(models.ids)}")
+    tell(f"address  {address}{'' if folder else '/v1'}")
+    server = uvicorn.Server(config)
     with listener:
-        uvicorn.Server(config).run(sockets=[listener])
+        server.run(sockets=[listener])
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -20,7 +20,7 @@ export async function api(path, body, signal) {
 
 /** Ask the server for a stream; yield its events. */
 export async function* stream(path, body, signal) {
-  const response = await request(path, { ...body, stream: true }, signal);
+  const response = await request(path, body, signal);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let held = "";
   for (;;) {

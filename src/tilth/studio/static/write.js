@@ -43,6 +43,7 @@ export function show(main, { model, fields, remember }) {
 
   async function begin() {
     const asked = options();
+    status.textContent = "";
     remember({ prompt: prompt.value, ...Object.fromEntries(Object.entries(asked).map(([k, v]) => [k, String(v)])) });
     const { ids } = await api("/api/encode", { model: model(), text: prompt.value });
     branches = [];
@@ -63,7 +64,7 @@ export function show(main, { model, fields, remember }) {
     let count = 0;
     try {
       const events = stream("/v1/completions", {
-        model: model(), prompt: ids, max_tokens: left, logprobs: 1, return_token_ids: true, ...asked,
+        model: model(), prompt: ids, max_tokens: left, logprobs: 1, return_token_ids: true, stream: true, ...asked,
       }, abort.signal);
       for await (const event of events) {
         const [choice] = event.choices;
