@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from tilth.studio.completions import Completions, Limits
+from tilth.studio.costs import Costs
 from tilth.studio.errors import RequestError
 from tilth.studio.folder import Folder
 from tilth.studio.metrics import Metrics
@@ -94,7 +95,8 @@ def make_app(
     if folder is not None:
         read = Pages(handlers, folder, Runs(folder, is_stopping))
         shown = {**read.views(), **static_files()}
-        pages += [counted(path, handler, "POST") for path, handler in read.handlers().items()]
+        asked = {**read.handlers(), **Costs(folder).handlers()}
+        pages += [counted(path, handler, "POST") for path, handler in asked.items()]
         pages += [counted(path, handler, "GET") for path, handler in shown.items()]
 
     return Starlette(
