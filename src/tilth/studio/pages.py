@@ -24,6 +24,7 @@ from tilth.studio.completions import Completions, read_body
 from tilth.studio.errors import RequestError, invalid
 from tilth.studio.folder import Folder
 from tilth.studio.runs import Compared, Norms, Runs, Watch
+from tilth.studio.security import LOGIN
 from tilth.tokenizer import Tokenizer
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 
 STATIC = files("tilth.studio") / "static"
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+PAGES = {"index.html": "/", "login.html": LOGIN}
 PAGES_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -78,7 +80,7 @@ def static_files() -> dict[str, Handler]:
     for file in STATIC.iterdir():
         kind = TYPES.get(file.name.rpartition(".")[2])
         if kind is not None:
-            path = "/" if file.name == "index.html" else f"/static/{file.name}"
+            path = PAGES.get(file.name, f"/static/{file.name}")
             found[path] = handler(file.read_bytes, kind)
     return found
 
