@@ -72,7 +72,7 @@ def wait_until(page, expression):
 
 
 def submit(page):
-    page.locator("form button[type=submit]").click()
+    page.locator("form button[type=submit]").first.click()
 
 
 @pytest.mark.parametrize("width", [360, 1280, 2560])

@@ -4,8 +4,13 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 
-from tilth.studio.security import HEADERS, MAX_BODY_BYTES, Guard
+from tilth.generation import load
+from tilth.studio import make_app
+from tilth.studio.folder import Folder
+from tilth.studio.models import Models
+from tilth.studio.security import HEADERS, MAX_BODY_BYTES, Guard, cookie_value
 
+TOKEN = "correct horse; battery=staple é"
 URL = "http://localhost:8765"
 
 
@@ -84,6 +89,66 @@ def test_token():
         assert response.status_code == 401
         assert response.headers["www-authenticate"] == "Bearer"
     assert client.get("/", headers={"authorization": "Bearer correct horse"}).status_code == 200
+
+
+@pytest.fixture
+def studio(folder):
+    """The studio behind a token; cookies are kept as a browser does."""
+    shown = Folder(folder)
+    app = make_app(Models(shown.models, load), token=TOKEN, folder=shown)
+    with TestClient(app, base_url=URL, follow_redirects=False) as client:
+        yield client
+
+
+def test_login(studio):
+    asked = studio.get("/")
+    assert (asked.status_code, asked.headers["location"]) == (303, "/login")
+    page = studio.get("/login")
+    assert "password" in page.text
+    assert "unsafe" not in page.headers["content-security-policy"]
+    assert studio.get("/static/login.js").status_code == 200
+    for path in ("/api/folder", "/v1/models", "/metrics", "/login/", "/static", "/none"):
+        assert studio.get(path).status_code == 401, path
+    for wrong in ("", "correct", TOKEN[:-1], TOKEN + "x", "é" * 20):
+        refused = studio.post("/login", json={"token": wrong})
+        assert refused.status_code == 401
+        assert "set-cookie" not in refused.headers
+    lone = {"content": b'{"token": "\\ud800"}', "headers": {"content-type": "application/json"}}
+    assert studio.post("/login", **lone).status_code == 401
+    assert studio.post("/login", json={"token": 3}).status_code == 400
+    assert studio.post("/login", json={"token": "x" * 1001}).status_code == 400
+    assert studio.post("/login", data={"token": TOKEN}).status_code == 415
+    entered = studio.post("/login", json={"token": TOKEN})
+    cookie = entered.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert "path=/" in cookie
+    assert TOKEN not in cookie
+    for path in ("/", "/api/folder", "/v1/models"):
+        assert studio.get(path).status_code == 200, path
+    foreign = {"origin": "http://evil.example"}
+    assert studio.get("/api/folder", headers=foreign).status_code == 403
+    studio.cookies.clear()
+    studio.cookies.set("tilth-token", "0" * 64)
+    assert studio.get("/api/folder").status_code == 401
+
+
+def test_tokens_of_the_login_and_bearers(studio):
+    bearer = {"authorization": f"Bearer {TOKEN}".encode()}
+    assert studio.get("/api/folder", headers=bearer).status_code == 200
+    assert studio.get(f"/api/folder?token={TOKEN}").status_code == 401
+    assert studio.get("/", headers={"cookie": f"tilth-token={TOKEN}".encode()}).status_code == 303
+    digest = {"authorization": f"Bearer {cookie_value(TOKEN)}"}
+    assert studio.get("/api/folder", headers=digest).status_code == 401
+
+
+def test_there_is_no_login_without_a_token_or_pages(client):
+    assert client.get("/login").status_code == 404
+    assert client.post("/login", json={"token": "x"}).status_code == 404
+    api = client_of(token=TOKEN)
+    assert api.get("/").status_code == 401
+    cookie = {"cookie": f"tilth-token={cookie_value(TOKEN)}"}
+    assert api.get("/", headers=cookie).status_code == 401
 
 
 def test_preflight_gets_no_permission():

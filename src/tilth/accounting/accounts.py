@@ -21,6 +21,7 @@ from tilth.accounting.memory import TrainingMemory
 from tilth.accounting.parameters import Parameters, count_parameters
 from tilth.accounting.report import render
 from tilth.accounting.subjects import Subject, find_subject
+from tilth.accounting.tracing import named, with_names
 from tilth.config import TrainingConfig
 from tilth.config.model import ModelConfig
 from tilth.files import StrPath
@@ -59,7 +60,7 @@ class Account(Subject):
     @property
     def flops_per_step(self) -> int:
         """The products of a step, forward and backward."""
-        return flops.training_flops(self.config, self.batch_size, recompute=self.recompute)
+        return self.batch_size * flops.training_flops(self.config, recompute=self.recompute)
 
     @property
     def flops_per_token(self) -> int:
@@ -151,6 +152,7 @@ def account(
     price_per_hour: float | None = None,
     memory_bytes: float | None = None,
     recompute: bool = False,
+    traced: bool = False,
     **changes: Any,  # noqa: ANN401, fields of a ModelConfig
 ) -> Account:
     """Account for a model; `changes` replace fields of its `ModelConfig`.
@@ -159,6 +161,7 @@ def account(
     `hardware` is a name in `HARDWARE`, or "this" to measure this machine. `mfu` is the model FLOPs
     utilization; default 0.5, or an estimate from the measurement. `hours` on the hardware give the
     compute-optimal size. `memory_bytes`, by default that of the hardware, gives the largest batch.
+    `traced` numbers remember their arithmetic, for `tilth.accounting.tracing`.
     """
     found = find_subject(subject)
     config = found.config.changed(changes)
@@ -173,9 +176,15 @@ def account(
         given |= {"batch_size": rows, "microbatch_size": -(-rows // parts)}
     setup = replace(found, config=config, notes=_notes(found, config), recompute=recompute, **given)
     check(setup)
+    device = find_hardware(hardware) if isinstance(hardware, str) else hardware
+    if traced:
+        config = _TracedConfig(**with_names(vars(config)))
+        setup = Subject(**with_names(vars(setup)) | {"config": config})
+        device = device and _traced_hardware(device)
+        given = {"mfu": mfu, "hours": hours, "price": price_per_hour, "memory": memory_bytes}
+        mfu, hours, price_per_hour, memory_bytes = with_names(given).values()
     kind = (setup.optimizer, setup.dtype)
     microbatches: dict[str, Any] = {"num_microbatches": setup.num_microbatches}
-    device = find_hardware(hardware) if isinstance(hardware, str) else hardware
     if memory_bytes is not None:
         check_float("memory", memory_bytes, AMOUNT)
     elif device is not None:
@@ -191,7 +200,8 @@ def account(
         cost = _cost(setup, device, mfu, price_per_hour)
         if hours is not None:
             check_float("hours", hours, AMOUNT)
-            optimum = compute_optimal(hours * 3600 * device.peak(setup.dtype) * cost.mfu)
+            budget = hours * 3600 * device.peak(setup.dtype) * cost.mfu
+            optimum = replace(compute_optimal(budget), flops=budget)  # traced, if that is asked for
     for name, value in {
         "hours need": hours,
         "mfu needs": mfu,
@@ -217,6 +227,26 @@ def account(
     )
 
 
+class _TracedConfig(ModelConfig):
+    """A valid config with traced numbers, which validation would make plain."""
+
+    def __post_init__(self) -> None: ...
+
+
+def _traced_hardware(device: Hardware) -> Hardware:
+    peaks = {f"peak in {dtype}": peak for dtype, peak in device.flops_per_second.items()}
+    return replace(
+        device,
+        flops_per_second=dict(
+            zip(device.flops_per_second, with_names(peaks).values(), strict=True)
+        ),
+        memory_bytes=named(device.memory_bytes, "memory"),
+        watts=device.watts and named(device.watts, "watts"),
+        bytes_per_second=device.bytes_per_second
+        and named(device.bytes_per_second, "bytes per second"),
+    )
+
+
 def _notes(found: Subject, config: ModelConfig) -> tuple[str, ...]:
     """Return the notes of a named shape, unless more than its context length was changed."""
     named, given = found.config.to_dict(), config.to_dict()
@@ -234,7 +264,6 @@ def _cost(
         device.peak(setup.dtype)  # raises if the device does not have it
         run = (setup.config, setup.batch_size, steps, device, setup.optimizer, price_per_hour)
         return cost_of_steps(*run, recompute=setup.recompute)
-    run_flops = steps * flops.training_flops(
-        setup.config, setup.batch_size, recompute=setup.recompute
-    )
+    of_sequence = flops.training_flops(setup.config, recompute=setup.recompute)
+    run_flops = steps * (setup.batch_size * of_sequence)
     return cost_of(run_flops, device, setup.dtype, mfu, price_per_hour)

@@ -140,7 +140,7 @@ def cost_of_steps(
     """
     assert hardware.bytes_per_second is not None
     peak = hardware.peak("float32")
-    products = training_flops(config, batch_size, recompute=recompute)
+    products = batch_size * training_flops(config, recompute=recompute)
     iterations = optimizer_operations(config, optimizer).get("iteration, products", 0)
     saved_bytes = total_bytes(fast_path(config)).per_sequence_bytes * batch_size
     traffic_bytes = TRAFFIC_PER_SAVED_BYTE * saved_bytes

@@ -46,7 +46,7 @@ def serve(
         tilth serve runs/first
         tilth serve runs/first runs/second --port 9000 --slots 64 --quantize int8
     """
-    check_server(port, slots)
+    check_server(port, slots, token)
     from tilth.generation import load
     from tilth.schema import AT_LEAST_1, POSITIVE, Range, check_float, check_int
     from tilth.studio import serve as serve_models
@@ -55,8 +55,6 @@ def serve(
     check_int("queue", queue, Range(at_least=0, at_most=100_000))
     check_int("max_tokens", max_tokens, AT_LEAST_1)
     check_float("max_seconds", max_seconds, POSITIVE)
-    if token is not None and len(token) < 8:
-        raise ValueError("the token has less than 8 characters; choose a longer one.")
     serve_models(
         models,
         partial(load, quantize=quantize, threads=threads),
@@ -71,7 +69,7 @@ def serve(
     )
 
 
-def check_server(port: int, slots: int) -> None:
+def check_server(port: int, slots: int, token: str | None) -> None:
     """Check the options that `serve` and `studio` share, and that their extra is installed."""
     from tilth.errors import import_extra
     from tilth.schema import Range, check_int
@@ -80,3 +78,5 @@ def check_server(port: int, slots: int) -> None:
         import_extra(package, "A server")
     check_int("port", port, Range(at_least=0, at_most=65535))
     check_int("slots", slots, Range(at_least=1, at_most=256))
+    if token is not None and len(token) < 8:
+        raise ValueError("the token has less than 8 characters; choose a longer one.")

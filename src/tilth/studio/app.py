@@ -13,14 +13,16 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from tilth.studio.completions import Completions, Limits
+from tilth.studio.costs import Costs
 from tilth.studio.errors import RequestError
 from tilth.studio.folder import Folder
+from tilth.studio.login import login
 from tilth.studio.metrics import Metrics
 from tilth.studio.models import Models
 from tilth.studio.openai import error_body
 from tilth.studio.pages import Pages, static_files
 from tilth.studio.runs import Runs
-from tilth.studio.security import LOOPBACK, Guard
+from tilth.studio.security import LOGIN, LOOPBACK, Guard
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +43,7 @@ def make_app(
     Args:
         models: The models; they are closed when the application stops.
         hosts: Host names under which the server is reached.
-        token: The required bearer token; default: none.
+        token: The required token; default: none.
         limits: Limits of a request.
         folder: The folder that the pages of the studio show; default: the API alone.
         is_stopping: Whether the server is about to stop: streams without an end stop then.
@@ -94,7 +96,12 @@ def make_app(
     if folder is not None:
         read = Pages(handlers, folder, Runs(folder, is_stopping))
         shown = {**read.views(), **static_files()}
-        pages += [counted(path, handler, "POST") for path, handler in read.handlers().items()]
+        asked = {**read.handlers(), **Costs(folder).handlers()}
+        if token is None:
+            del shown[LOGIN]
+        else:
+            asked[LOGIN] = login(token)
+        pages += [counted(path, handler, "POST") for path, handler in asked.items()]
         pages += [counted(path, handler, "GET") for path, handler in shown.items()]
 
     return Starlette(
@@ -108,7 +115,9 @@ def make_app(
             counted("/metrics", show_metrics, "GET"),
             counted("/health", health, "GET"),
         ],
-        middleware=[Middleware(Guard, hosts=tuple(hosts), token=token)],
+        middleware=[
+            Middleware(Guard, hosts=tuple(hosts), token=token, has_login=folder is not None)
+        ],
         exception_handlers={HTTPException: _unknown},
         lifespan=lifespan,
     )

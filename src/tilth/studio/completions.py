@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from tilth.generation.decoding import GenerationOptions, ScoredToken, score_ids
@@ -324,6 +324,8 @@ async def read_body(request: Request) -> bytes:
                     raise RequestError(413, f"the body may have at most {MAX_BODY_BYTES:,} bytes.")
     except TimeoutError:
         raise RequestError(408, "the body took too long to arrive.") from None
+    except ClientDisconnect:
+        raise RequestError(499, "the client went away.") from None
     return bytes(body)
 
 

@@ -46,17 +46,27 @@ def describe(model_id: str, model: LanguageModel) -> dict[str, Any]:
 def tokens_of(tokenizer: Tokenizer, text: str) -> dict[str, Any]:
     """Return the pieces of a text, each with its tokens: id, text, bytes and rank of the merge."""
     ranks = _ranks(tokenizer)
+    pieces = pieces_of(tokenizer, text)
+    found = [
+        {"text": piece, "tokens": [_token(tokenizer, token_id, ranks) for token_id in own]}
+        for piece, own in pieces
+    ]
+    return {
+        "pieces": found,
+        "tokens": sum(len(own) for _, own in pieces),
+        "bytes": len(text.encode()),
+        "vocab_size": len(tokenizer),
+    }
+
+
+def pieces_of(tokenizer: Tokenizer, text: str) -> list[tuple[str, list[int]]]:
+    """Return the pieces of a text with their token ids."""
     pieces = split(text, tokenizer.pattern)
     encoded = [tokenizer.encode_ordinary(piece) for piece in pieces]
     ids = tokenizer.encode_ordinary(text)
     if [token_id for own in encoded for token_id in own] != ids:  # a normalizer, a prefix space
-        pieces, encoded = [text], [ids]
-    found = [
-        {"text": piece, "tokens": [_token(tokenizer, token_id, ranks) for token_id in own]}
-        for piece, own in zip(pieces, encoded, strict=True)
-    ]
-    size = len(text.encode())
-    return {"pieces": found, "tokens": len(ids), "bytes": size, "vocab_size": len(tokenizer)}
+        return [(text, ids)]
+    return list(zip(pieces, encoded, strict=True))
 
 
 def _token(tokenizer: Tokenizer, token_id: int, ranks: Mapping[bytes, int]) -> dict[str, Any]:
@@ -73,7 +83,7 @@ def merge_tree(tokenizer: Tokenizer, piece: str) -> list[dict[str, Any]]:
     content = piece.encode()
     if len(content) > MAX_PIECE_BYTES:
         raise ValueError(f"the piece has {len(content)} bytes; at most {MAX_PIECE_BYTES}.")
-    pairs = _pair_ranks(tokenizer)
+    pairs = pair_ranks(tokenizer)
     nodes: list[dict[str, Any]] = [_leaf(tokenizer, bytes([byte])) for byte in content]
     while True:
         found = [
@@ -103,8 +113,9 @@ def _without_raw(node: dict[str, Any]) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=8)
-def _pair_ranks(tokenizer: Tokenizer) -> dict[tuple[bytes, bytes], int]:
-    return {pair: rank for rank, pair in enumerate(tokenizer.merges)}
+def pair_ranks(tokenizer: Tokenizer) -> dict[tuple[bytes, bytes], int]:
+    """Return the rank of each pair; of a pair that is there twice, the first."""
+    return {pair: rank for rank, pair in reversed([*enumerate(tokenizer.merges)])}
 
 
 @lru_cache(maxsize=8)

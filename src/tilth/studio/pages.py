@@ -19,11 +19,12 @@ from tilth.errors import import_extra
 from tilth.generation.language_model import LanguageModel
 from tilth.generation.sampling import Sampling
 from tilth.schema import Length, read
-from tilth.studio import inspecting
+from tilth.studio import inspecting, merging
 from tilth.studio.completions import Completions, read_body
 from tilth.studio.errors import RequestError, invalid
 from tilth.studio.folder import Folder
 from tilth.studio.runs import Compared, Norms, Runs, Watch
+from tilth.studio.security import LOGIN
 from tilth.tokenizer import Tokenizer
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 
 STATIC = files("tilth.studio") / "static"
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+PAGES = {"index.html": "/", "login.html": LOGIN}
 PAGES_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -47,6 +49,7 @@ class _Asked:
     """A body of the page API; each page reads its own fields."""
 
     model: str
+    other: str = ""
     text: Text = ""
     ids: Annotated[list[int], Length(at_most=1 << 17)] = field(default_factory=list)
     without: Annotated[list[str], Length(at_most=10_000)] = field(default_factory=list)
@@ -77,7 +80,7 @@ def static_files() -> dict[str, Handler]:
     for file in STATIC.iterdir():
         kind = TYPES.get(file.name.rpartition(".")[2])
         if kind is not None:
-            path = "/" if file.name == "index.html" else f"/static/{file.name}"
+            path = PAGES.get(file.name, f"/static/{file.name}")
             found[path] = handler(file.read_bytes, kind)
     return found
 
@@ -121,6 +124,10 @@ class Pages:
             "/api/merges": self._of_tokenizer(
                 lambda tokenizer, asked: {"nodes": inspecting.merge_tree(tokenizer, asked.text)}
             ),
+            "/api/film": self._of_tokenizer(
+                lambda tokenizer, asked: merging.film(tokenizer, asked.text)
+            ),
+            "/api/compare": self._compare,
             "/api/read": self._of_model(
                 lambda model, asked: inspecting.read_text(model, asked.text)
             ),
@@ -182,6 +189,12 @@ class Pages:
             return await self.computed(compute, tokenizer, asked)
 
         return handler
+
+    async def _compare(self, request: Request) -> Response:
+        """Answer how two tokenizers split a text."""
+        asked = await read_asked(request, _Asked)
+        both = [await self.tokenizer(entry_id) for entry_id in (asked.model, asked.other)]
+        return await self.computed(merging.compare, *both, asked.text)
 
     async def tokenizer(self, entry_id: str) -> Tokenizer:
         """Return the tokenizer of an entry of the folder."""

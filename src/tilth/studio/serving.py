@@ -18,6 +18,8 @@ from tilth.studio.models import Models, by_name
 from tilth.studio.security import LOOPBACK
 
 HEADER_SECONDS = 15.0
+WRITE_SECONDS = 30.0
+"""A client that reads nothing for so long, while a response waits for it, loses the connection."""
 MAX_CONNECTIONS = 1024
 
 
@@ -118,15 +120,17 @@ def _is_loopback(host: str) -> bool:
 
 
 def _protocol() -> type[asyncio.Protocol]:
-    """Return uvicorn's HTTP protocol, with a limit of time for the headers of a request.
+    """Return uvicorn's HTTP protocol, with limits of time for clients that send or read nothing.
 
-    uvicorn waits for ever for the rest of a request that has begun; a thousand clients that send
-    one byte a minute would take all connections.
+    uvicorn waits for ever for the rest of a request that has begun, and for a client to read its
+    response; a thousand clients that send one byte a minute, or read none, would take all
+    connections.
     """
     protocol = import_extra("uvicorn.protocols.http.h11_impl", "A server").H11Protocol
 
     class Impatient(protocol):  # type: ignore[misc, valid-type]
         _timer: asyncio.TimerHandle | None = None
+        _write_timer: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
@@ -140,7 +144,19 @@ def _protocol() -> type[asyncio.Protocol]:
 
         def connection_lost(self, error: Exception | None) -> None:
             self._unwatch()
+            self.resume_writing()
             super().connection_lost(error)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            loop = asyncio.get_running_loop()
+            self._write_timer = loop.call_later(WRITE_SECONDS, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            if self._write_timer is not None:
+                self._write_timer.cancel()
+                self._write_timer = None
 
         def _is_served(self) -> bool:
             return self.cycle is not None and not self.cycle.response_complete

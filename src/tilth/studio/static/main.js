@@ -15,6 +15,7 @@ const PAGES = {
   write: { title: "Write", load: () => import("./write.js"), entries: isModel, label: "Model", what: "model" },
   read: { title: "Read", load: () => import("./read.js"), entries: isModel, label: "Model", what: "model" },
   inside: { title: "Inside", load: () => import("./inside.js"), entries: isModel, label: "Model", what: "model" },
+  cost: { title: "Cost", load: () => import("./cost.js") },
 };
 
 const select = document.getElementById("model");
