@@ -82,6 +82,12 @@ def test_options_that_contradict():
         Executor("slurm", address="auto")
     with pytest.raises(ValueError, match="workers must be at least 1"):
         Executor(workers=0)
+    with pytest.raises(ValueError, match="workers is 100,000, and this machine has"):
+        Executor(workers=100_000)
+    with pytest.raises(ValueError, match="workers must be at most 100000"):
+        Executor("slurm", 10**6)
+    with pytest.raises(ValueError, match="gpus must be at least 0"):
+        Resources(gpus=-1)
 
 
 def test_slurm(tmp_path, slurm):

@@ -23,7 +23,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Generic, Literal, TypeVar
 
-from tilth.config.threads import usable_cores
+from tilth.config.threads import checked_threads, usable_cores
 from tilth.errors import import_extra
 from tilth.schema import Range, check_int
 
@@ -45,6 +45,11 @@ class Resources:
     gpus: int | None = None
     cpus: int | None = None
 
+    def __post_init__(self) -> None:
+        for name, least in (("gpus", 0), ("cpus", 1)):
+            if (number := getattr(self, name)) is not None:
+                check_int(name, number, Range(at_least=least, at_most=MAX_TASKS))
+
 
 @dataclass(frozen=True)
 class Executor:
@@ -60,7 +65,9 @@ class Executor:
 
     def __post_init__(self) -> None:
         if self.workers is not None:
-            check_int("workers", self.workers)
+            check_int("workers", self.workers, Range(at_least=1, at_most=MAX_TASKS))
+            if self.cluster != "slurm":
+                checked_threads(self.workers, "workers")
         if self.address is not None and self.cluster != "ray":
             raise ValueError(f"address is of a Ray cluster, and the cluster is {self.cluster}.")
 

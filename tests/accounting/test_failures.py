@@ -94,6 +94,7 @@ def test_wrong_times(values):
         Failures(*values)
 
 
-def test_a_simulation_that_would_not_end():
+@pytest.mark.parametrize("mtbf", [60.0, 1e-7])  # of the second, a float holds no goodput
+def test_a_simulation_that_would_not_end(mtbf):
     with pytest.raises(ValueError, match="more than 10,000,000 failures in the simulation"):
-        Failures(60.0, 10.0, 10.0).simulate(30 * DAY, 3600.0)
+        Failures(mtbf, 10.0, 10.0).simulate(30 * DAY, 3600.0)

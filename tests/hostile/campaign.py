@@ -54,8 +54,14 @@ WORDS += ["a" * 5000, "{", "[" * 2000, "$(id)", "-", "--", "%s%n", "cuda", "meta
 NUMBER_OPTIONS = {
     "account": "--d-model --num-layers --num-heads --vocab-size --context-length --batch-size "
     "--num-microbatches --steps --mfu --hours --price --d-ff --rope-theta --num-kv-heads",
+    "account ranks": "--ranks --shards --network --storage --mtbf --restart --checkpoint-every "
+    "--seed --steps --batch-size --num-microbatches --mfu --memory",
     "generate": "--max-tokens --temperature --top-k --top-p --min-p --repetition-penalty --seed "
-    "--threads --step --num-samples",
+    "--threads --step --samples --alternatives",
+    "lab lr": "--size --budget --steps --batch-size --seed --seeds --workers --cpus --gpus --time "
+    "--optimizer.lr --machine.threads",
+    "lab search": "--trials --size --budget --steps --seed --workers --model.num-layers",
+    "lab sgd": "--lr --steps --seed",
     "tokenizer train": "--vocab-size --threads",
     "tokenize": "--threads --valid-fraction --seed",
     "corpus stories": "--seed",
@@ -66,7 +72,10 @@ NUMBER_OPTIONS = {
 }
 WORD_OPTIONS = {
     "account": "--hardware --memory --optimizer --dtype --norm --ffn --position",
-    "generate": "--prompt --prompt-ids --device --quantize --backend",
+    "account ranks": "--strategy --hardware --dtype",
+    "generate": "--prompt --prompt-ids --device --quantize --stop --past-context --prompt-file",
+    "lab lr": "--recipe --cluster --address --partition --base",
+    "lab search": "--vary --vary --vary --recipe --cluster",
     "tokenizer train": "--special --pattern --field --separator --from-counts",
     "tokenizer count": "--special --pattern --field --separator",
     "tokenize": "--end-token --separator --field",
@@ -78,6 +87,7 @@ WORD_OPTIONS = {
     "verify": "",
     "runs": "",
 }
+VARIED = ["optimizer.lr", "model.num_layers", "seed", "optimizer.betas", "data", "", "a"]
 
 
 class Hang(BaseException):
@@ -273,6 +283,10 @@ class Campaign:
             "tokenize": ("tokenize", plain, "--out", "data"),
             "corpus stories": ("corpus", "stories", "--size", "1kB", "--out", "s.txt"),
             "corpus info": ("corpus", "info", plain),
+            "account ranks": ("account", "gpt2-small", "--hardware", "h100", "--ranks", "4"),
+            "lab lr": ("lab", "lr", "--data", data, "--recipe", "tiny", "--dry-run"),
+            "lab search": ("lab", "search", "--data", data, "--recipe", "tiny", "--dry-run"),
+            "lab sgd": ("lab", "sgd", "--json"),
             "evaluate": ("evaluate", run, "--data", data, "--max-tokens", "8"),
             "train": ("train", "tiny", "--data", "absent", "--out", "run"),
             "export": ("export", run, "--out", "out"),
@@ -287,7 +301,11 @@ class Campaign:
             if numbers and chance.random() < 0.6:
                 words += [chance.choice(numbers), chance.choice(NUMBERS)]
             elif texts and chance.random() < 0.8:
-                words += [chance.choice(texts), chance.choice([*WORDS, *NUMBERS])]
+                option, value = chance.choice(texts), chance.choice([*WORDS, *NUMBERS])
+                if option == "--vary":
+                    ends = chance.choices([*NUMBERS, *NUMBERS, *WORDS], k=2)
+                    value = f"{chance.choice(VARIED)}={chance.choice(['..', ',']).join(ends)}"
+                words += [option, value]
             else:
                 words.append(chance.choice([*WORDS, *NUMBERS]))
         return words

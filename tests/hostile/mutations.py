@@ -78,21 +78,23 @@ def mutated_value(random, value, key=None):
     return random.choice(HOSTILE_VALUES)
 
 
-def places(value, path=()):
-    """The path of every value within a value."""
-    yield path
-    if isinstance(value, dict):
-        for key in value:
-            yield from places(value[key], (*path, key))
-    elif isinstance(value, list):
-        for index in range(min(len(value), 20)):
-            yield from places(value[index], (*path, index))
+def places(value):
+    """Return the path of every value within a value."""
+    found, waiting = [], [((), value)]
+    while waiting:
+        path, each = waiting.pop()
+        found.append(path)
+        if isinstance(each, dict):
+            waiting += [((*path, key), item) for key, item in each.items()]
+        elif isinstance(each, list):
+            waiting += [((*path, index), item) for index, item in enumerate(each[:20])]
+    return found
 
 
 def mutate_values(random, content):
     """Change, remove, rename or add values of a JSON-like tree, in place; return the tree."""
     for _ in range(random.choice([1, 1, 1, 2, 3])):
-        path = random.choice(list(places(content)))
+        path = random.choice(places(content))
         if not path:
             if random.random() < 0.02:
                 return random.choice(HOSTILE_VALUES)

@@ -12,11 +12,14 @@ import shutil
 import tempfile
 import time
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 from tests.hostile.mutations import make_consistent, mutate_file
 
 CPU_SECONDS = 15
+IMPORTED = ("optuna", "torch._dynamo", "tilth.lab.sections.runner", "tilth.lab.search.journal")
+IMPORTED += ("tilth.report.reading", "tilth.data.verifying", "tilth.runs.checkpoint_file")
 TEXT = "Once upon a time there was a mouse.\n 12 naïve"
 
 
@@ -259,6 +262,8 @@ class Readers:
     def __init__(self, seed, edition, corpora, models, folder):
         self.seed, self.folder = seed, folder / "readers"
         self.subjects = list(_subjects(edition, corpora, models))
+        for module in IMPORTED:  # once, and not again in the child of each batch
+            import_module(module)
         # The folders of data, runs and models have most of the files, and the most to go wrong.
         self.weighted = self.subjects + 4 * [each for each in self.subjects if len(each[1]) > 3]
 

@@ -123,6 +123,18 @@ def test_a_state_that_is_not_one(base, tmp_path, monkeypatch):
         list(run_on_executor(Executor(), drive, tmp_path, trials))
 
 
+def test_a_link_in_place_of_the_jobs_is_not_followed(base, tmp_path):
+    trials = Custom(RATES, base).trials({})
+    own = tmp_path / "own" / f"{trials[0].name}.state"
+    own.parent.mkdir()
+    own.write_text("mine")
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab" / "jobs").symlink_to(own.parent)
+    with pytest.raises(FileError, match="is a symbolic link"):
+        list(run_on_executor(Executor(), drive, tmp_path / "lab", trials))
+    assert own.read_text() == "mine"
+
+
 # --- searches -------------------------------------------------------------------------------------
 
 

@@ -63,6 +63,19 @@ def test_a_long_document_is_not_decoded_whole(data, monkeypatch):
     assert decoded == [3]
 
 
+@pytest.mark.parametrize("name", ["train.npy", "train_documents.npy"])
+def test_a_file_that_becomes_shorter(tmp_path, name):
+    """Else reading its memory map ends the process with SIGBUS."""
+    (tmp_path / "a.txt").write_text(END.join(f"Story {n}." for n in range(texts.STARTS + 5000)))
+    tokenizer = train_tokenizer(texts=["Story 1."], vocab_size=257, special_tokens=[END])
+    cut = tokenize(tmp_path / "a.txt", tokenizer, tmp_path / "data", valid=0)
+    documents = documents_of(cut, "train")
+    assert next(documents) == "Story 0."
+    os.truncate(tmp_path / "data" / name, 4096)
+    with pytest.raises((OSError, FileError), match=r"now it has 4096|has 4,096 bytes instead of"):
+        list(documents)
+
+
 def test_retokenized(data, tmp_path):
     """The same documents, the merges of the specification, the ids of Hugging Face."""
     folder = tmp_path / "some" / "where"

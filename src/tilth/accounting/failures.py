@@ -103,7 +103,8 @@ class Failures:
         check_float("work", work_seconds, POSITIVE)
         check_float("interval", interval_seconds, POSITIVE)
         check_int("runs", runs)
-        self._check_length(runs * work_seconds / self.goodput(interval_seconds))
+        goodput = self.goodput(interval_seconds)  # 0 if a float cannot hold it
+        self._check_length(runs * work_seconds / goodput if goodput else math.inf)
         drawn = random.Random(seed)  # noqa: S311, a simulation
         found = [self._run(work_seconds, interval_seconds, drawn) for _ in range(runs)]
         goodputs = sorted(work_seconds / seconds for seconds, _ in found)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from tilth.errors import import_extra
-from tilth.files import DISK_FULL, FileError, Progress, StrPath, checksum, try_lock
+from tilth.files import DISK_FULL, FileError, Progress, StrPath, checksum, open_regular, try_lock
 from tilth.formatting import suggestion
 
 BUILT_IN = "tilth corpus stories --size 50MB --out stories.txt"
@@ -99,10 +99,10 @@ def _fetch_file(hub: Any, remote: _RemoteFile, target: Path, tell: Callable[[int
     # Another version of the file has another tag, and must not be appended to this one.
     version = re.sub(r"[^0-9a-zA-Z]", "", remote.tag)[:16]
     partial_path = target.with_name(f".{remote.name}.{version}.partial")
-    # Opening a pipe would wait for its other end; a link may lead to a file of the user.
-    if partial_path.is_symlink() or (partial_path.exists() and not partial_path.is_file()):
-        raise FileError(partial_path, "is not a regular file", "remove it, and fetch again")
-    with partial_path.open("ab") as file:
+    # Not through a link, which may lead to a file of the user.
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    with open_regular(partial_path, flags, "written") as file:
+        file.seek(0, os.SEEK_END)
         if not try_lock(file):
             hint = "wait for it, or stop it"
             raise FileError(partial_path, "is being written by another fetch", hint)
@@ -119,7 +119,6 @@ def _fetch_file(hub: Any, remote: _RemoteFile, target: Path, tell: Callable[[int
                 expected_size=remote.size_bytes,
                 tqdm_class=partial(_Bar, tell),
             )
-            file.flush()
             os.fsync(file.fileno())
         if not remote.is_at(partial_path):
             partial_path.unlink()

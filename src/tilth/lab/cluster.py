@@ -16,7 +16,7 @@ from typing import get_args
 
 from tilth.config.training import TrainingConfig
 from tilth.executors import Executor, run_tasks
-from tilth.files import FileError, read_bytes, write_text_atomically
+from tilth.files import FileError, read_bytes, refuse_link, write_text_atomically
 from tilth.lab.trials import PlannedTrial
 from tilth.lab.workers import Drive
 from tilth.report.lab_file import State, trial_folder
@@ -40,6 +40,7 @@ def run_on_executor(
     executor: Executor, drive: Drive, folder: Path, trials: Sequence[PlannedTrial]
 ) -> Generator[tuple[PlannedTrial, State], None, None]:
     """Drive trials of a lab; yield their states as they end."""
+    refuse_link(folder / JOBS)  # state files are removed
     jobs = (folder / JOBS).resolve()
     jobs.mkdir(exist_ok=True)
     here = Path.cwd()

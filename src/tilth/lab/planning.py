@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 
 from tilth.accounting import count_parameters
 from tilth.config.overrides import changed
-from tilth.config.threads import usable_cores
+from tilth.config.threads import checked_threads, usable_cores
 from tilth.config.training import TrainingConfig, differences
 from tilth.data import open_data
 from tilth.executors import Executor
@@ -155,7 +155,8 @@ def plan_question(
     workers = options.get("workers", 1) if executor is None else executor.num_workers
     tell = options.get("tell", quiet)
     check_folder(out, name)
-    check_int("workers", workers)
+    if executor is None:
+        checked_threads(check_int("workers", workers), "workers")
     if by_clock and workers > 1:
         tell("this question compares times, so its trials run on this host, one at a time")
         workers, executor = 1, None

@@ -21,12 +21,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tilth.data.guarding import GuardedTokens
 from tilth.data.token_files import MANIFEST, SPLITS, Data, Split, open_data
 from tilth.data.tokenizing import tokenize
 from tilth.files import StrPath, atomic_write, load_manifest, refuse_link, save_manifest
 from tilth.tokenizer import Tokenizer, train_tokenizer
 
 MOST_BYTES = 50_000_000  # of each split, by default
+STARTS = 1 << 16  # of documents, read at once
 MADE_FROM, KIND, VERSION = "made_from.json", "retokenized data", 1
 
 
@@ -34,8 +36,11 @@ def documents_of(data: Data, split: Split, max_bytes: int | None = None) -> Iter
     """Yield the documents of a split, up to `max_bytes`; the last one may be cut."""
     left = data.text_bytes(split) if max_bytes is None else max_bytes
     tokenizer = data.tokenizer()
-    ids = data.train if split == "train" else data.valid
-    for start, end in itertools.pairwise(map(int, data.documents(split))):
+    # Guarded: another process may cut a memory map short.
+    ids = GuardedTokens(data.train if split == "train" else data.valid)
+    starts = GuardedTokens(data.documents(split))
+    numbers = (starts[first : first + STARTS] for first in range(0, len(starts), STARTS))
+    for start, end in itertools.pairwise(map(int, itertools.chain.from_iterable(numbers))):
         if left <= 0:
             return
         # A token has a byte or more, so `left` ids are enough, however long the document.

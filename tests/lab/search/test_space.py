@@ -80,7 +80,14 @@ def test_choices():
         ([], "a search must vary a field"),
         (["optimizer.lr"], "'optimizer.lr' varies nothing; write NAME=LOW..HIGH or NAME=A,B,C"),
         (["=1,2"], "varies nothing"),
-        (["optimizer.lr=0.1..0.01"], "is not a range; write two numbers, the lower one first"),
+        (
+            ["optimizer.lr=0.1..0.01"],
+            "is not a range; write two numbers below 2\\^63, the lower one first",
+        ),
+        (["optimizer.lr=1e-4..1e400"], "is not a range"),  # these four ended in an internal error
+        (["optimizer.lr=-1e308..1e308"], "is not a range"),
+        (["optimizer.lr=1e-4.." + "9" * 400], "is not a range"),
+        (["optimizer.lr=" + "[" * 600 + "]" * 600 + "..1"], "is not a range"),
         (["optimizer.lr=low..high"], "is not a range"),
         (["optimizer.lr=1..2..3"], "is not a range"),
         (["optimizer.lr=0.1"], "is not a choice; write two values or more, each once"),

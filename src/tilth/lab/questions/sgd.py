@@ -28,12 +28,13 @@ from tilth.report.lab_file import Cell, Chart, Lab, Line, Table
 from tilth.schema import Range, check_float, check_int
 
 RATES = (1.0, 10.0, 100.0, 1000.0)
+MAX_STEPS = 1_000_000
 Losses = dict[float, list[float]]  # by learning rate
 
 
 def descend(lr: float, steps: int = 10, seed: int = 0) -> list[float]:
     """Minimise mean(w**2) from w = 5 randn(10, 10) and return steps + 1 losses."""
-    check_int("steps", steps)
+    check_int("steps", steps, Range(at_least=1, at_most=MAX_STEPS))
     check_float("lr", lr, Range(at_most=1e30))
     check_int("seed", seed, Range(at_least=0, at_most=2**63 - 1))
     generator = torch.Generator().manual_seed(seed)

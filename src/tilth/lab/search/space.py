@@ -20,6 +20,7 @@ import numpy as np
 from tilth.config.overrides import field_names
 from tilth.config.training import TrainingConfig
 from tilth.lab.trials import setting_label
+from tilth.schema import short_repr
 
 FORMS = "NAME=LOW..HIGH or NAME=A,B,C"
 DRAWS = 100  # of all values together: enough to find values that fit with others, if any do
@@ -127,26 +128,33 @@ def read_space(words: Sequence[str]) -> tuple[Varied, ...]:
 def _read(words: str) -> Varied:
     name, _, values = (part.strip() for part in words.partition("="))
     if not name or not values:
-        raise ValueError(f"{words!r} varies nothing; write {FORMS}.")
+        raise ValueError(f"{short_repr(words)} varies nothing; write {FORMS}.")
     if name.startswith(NOT_SEARCHED):
         raise ValueError(f"{name} cannot be searched: its values are not comparable.")
     if ".." in values:
-        low, high = map(_value, values.split("..", 1))
-        if not all(type(end) in (int, float) for end in (low, high)) or not low < high:
-            raise ValueError(f"{words!r} is not a range; write two numbers, the lower one first.")
+        low, high = ends = [_scalar(end) for end in values.split("..", 1)]
+        # Within 64 bits, from which NumPy draws: neither infinite nor NaN.
+        if not all(type(end) in (int, float) and abs(end) < 2**63 for end in ends) or low >= high:
+            problem = f"{short_repr(words)} is not a range"
+            raise ValueError(f"{problem}; write two numbers below 2^63, the lower one first.")
         return Range(name, low, high)
     chosen = [word.strip() for word in re.findall(r"\[[^]]*\]|[^,]+", values)]
     if len({str(_value(word)) for word in chosen}) < max(2, len(chosen)):
-        raise ValueError(f"{words!r} is not a choice; write two values or more, each once.")
+        problem = f"{short_repr(words)} is not a choice"
+        raise ValueError(f"{problem}; write two values or more, each once.")
     return Choice(name, tuple(chosen))
 
 
 def _value(word: str) -> Any:  # noqa: ANN401, any value of a config
     """Parse a whole number, a number, true, false, a list in brackets, or text."""
+    if word.startswith("[") and word.endswith("]"):
+        return [_scalar(part.strip()) for part in word[1:-1].split(",")]
+    return _scalar(word)
+
+
+def _scalar(word: str) -> bool | float | str:
     if word in ("true", "false"):
         return word == "true"
-    if word.startswith("[") and word.endswith("]"):
-        return [_value(part.strip()) for part in word[1:-1].split(",")]
     for kind in (int, float):
         with suppress(ValueError):
             return kind(word)
