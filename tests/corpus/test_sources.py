@@ -285,6 +285,6 @@ def test_a_link_in_place_of_the_partial_file_is_not_followed(tmp_path, hub):
     own.write_text("mine")
     version = hashlib.sha256(FILES[TRAIN]).hexdigest()[:16]
     (tmp_path / f".{TRAIN}.{version}.partial").symlink_to(own)
-    with pytest.raises(FileError, match="it is a symbolic link.*; remove the link"):
+    with pytest.raises(FileError, match=r"it is a symbolic link.*; remove the link"):
         fetch("tinystories", tmp_path)
     assert own.read_text() == "mine"

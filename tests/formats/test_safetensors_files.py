@@ -17,9 +17,9 @@ from tilth.files import FileError
 from tilth.formats.huggingface import open_model_folder, write_folder
 from tilth.formats.llama2c import write_quantized
 from tilth.formats.safetensors_files import (
+    load_weights,
     merged_headers,
     read_header,
-    read_weights,
     rounded,
     write_weights,
 )
@@ -55,7 +55,7 @@ def test_written_files_open_in_torch(dtype, tmp_path):
     expected = torch.from_numpy(array).to(getattr(torch, dtype))
     assert torch.equal(found["a"], expected)
     assert torch.equal(found["b"], expected[0])
-    own = dict(read_weights([path]))
+    own = load_weights(path)
     np.testing.assert_array_equal(own["a"], expected.float().numpy())
 
 
@@ -63,7 +63,7 @@ def test_written_files_open_in_torch(dtype, tmp_path):
 def test_files_of_torch_are_read(dtype, tmp_path):
     tensors = {name: torch.randn(3, 4).to(dtype) for name in "ab"}
     safetensors.torch.save_file(tensors, tmp_path / "w.safetensors")
-    for name, array in read_weights([tmp_path / "w.safetensors"]):
+    for name, array in load_weights(tmp_path / "w.safetensors").items():
         np.testing.assert_array_equal(array, tensors[name].float().numpy())
         assert array.dtype == np.float32
 

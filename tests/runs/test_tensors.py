@@ -12,7 +12,7 @@ from tests.model.test_transformer import CONFIG
 from tilth.config.limits import MAX_LAYERS, MAX_WIDTH
 from tilth.files import FileError
 from tilth.model import TransformerLM
-from tilth.runs.tensors import check_weights, load_weights, tensor_infos
+from tilth.runs.tensors import TensorInfo, check_weights, load_weights, tensor_infos
 
 
 def test_every_float_type_is_read(tmp_path):
@@ -24,8 +24,9 @@ def test_every_float_type_is_read(tmp_path):
         assert np.array_equal(found, exact.numpy())
         assert tensor_infos(tmp_path / "w.safetensors")["w"].shape == (2, 2)
     safetensors.torch.save_file({"w": exact.long()}, tmp_path / "w.safetensors")
-    with pytest.raises(FileError, match="has w as I64; save it as float32"):
+    with pytest.raises(FileError, match="has 'w' as I64; save it as float32"):
         load_weights(tmp_path / "w.safetensors")
+    assert tensor_infos(tmp_path / "w.safetensors") == {"w": TensorInfo("I64", (2, 2))}
     (tmp_path / "w.safetensors").write_bytes(b"nothing of the kind")
     for read in (load_weights, tensor_infos):
         with pytest.raises(FileError, match="is truncated or is not a safetensors file"):
@@ -34,9 +35,9 @@ def test_every_float_type_is_read(tmp_path):
 
 def test_pipe_is_not_opened(tmp_path):
     os.mkfifo(tmp_path / "w.safetensors")
-    for path in (tmp_path / "w.safetensors", tmp_path / "none.safetensors", tmp_path):
-        with pytest.raises(FileError, match="does not exist or is not a regular file"):
-            tensor_infos(path)
+    for name, problem in (("w.safetensors", "a pipe"), ("none", "not exist"), ("", "a folder")):
+        with pytest.raises(FileError, match=problem):
+            tensor_infos(tmp_path / name)
 
 
 def test_file_is_compared_with_its_config(tmp_path):

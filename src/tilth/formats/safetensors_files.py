@@ -10,15 +10,19 @@ header is untrusted: lengths, offsets and shapes are checked before anything is 
 ...     weights = {"w": np.array([[1.0, 0.1]], np.float32)}
 ...     with open(f"{folder}/w.safetensors", "wb") as file:
 ...         write_weights(file, weights, "bfloat16")
-...     {name: array.tolist() for name, array in read_weights([f"{folder}/w.safetensors"])}
-{'w': [[1.0, 0.10009765625]]}
+...     read_header(f"{folder}/w.safetensors")["w"].shape
+...     load_weights(f"{folder}/w.safetensors")["w"].tolist()
+(1, 2)
+[[1.0, 0.10009765625]]
 """
 
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any, BinaryIO, Literal, get_args
 
 import numpy as np
@@ -36,16 +40,18 @@ HINT = "download or export it again"
 _NAMES: dict[str, str] = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 _READ = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}  # bfloat16 is not in NumPy
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+_WIDTHS = {dtype: np.dtype(kind).itemsize for dtype, kind in _READ.items()}
+_WIDTHS |= {"I64": 8, "U64": 8, "I32": 4, "U32": 4, "I16": 2, "U16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A tensor of a safetensors file: its type, its shape, and its first byte in the file."""
+class TensorInfo:
+    """The header entry of a tensor: type and shape, and its file and its first byte there."""
 
-    path: StrPath
     dtype: str
     shape: tuple[int, ...]
-    start: int
+    path: StrPath = field(default="", compare=False)
+    start: int = field(default=0, compare=False)
 
     def read(self, file: BinaryIO) -> np.ndarray:
         """Read the tensor from its open file, as float32."""
@@ -63,10 +69,17 @@ class Entry:
         return numbers.astype(np.float32, copy=False).reshape(self.shape)
 
 
-def read_header(path: StrPath) -> dict[str, Entry]:
-    """Return the tensors of a file by name, once their places and sizes fit the file."""
-    with open_regular(path) as file:
-        file_bytes = os.fstat(file.fileno()).st_size
+def read_header(
+    path: StrPath, content: BinaryIO | None = None, *, any_type: bool = False
+) -> dict[str, TensorInfo]:
+    """Return the tensors of a file by name, once their places and sizes fit the file.
+
+    `content` is the open file, if it is open already. Only floating-point numbers are allowed,
+    unless `any_type`.
+    """
+    with open_regular(path) if content is None else nullcontext(content) as file:
+        file_bytes = file.seek(0, os.SEEK_END)
+        file.seek(0)
         length = int.from_bytes(file.read(8), "little")
         if file_bytes < 8 or length > min(file_bytes - 8, MAX_HEADER_BYTES):
             problem = "is truncated or is not a safetensors file (its header does not fit into it)"
@@ -91,8 +104,11 @@ def read_header(path: StrPath) -> dict[str, Entry]:
     except (ValueError, RecursionError) as error:
         problem = f"is truncated or is not a safetensors file ({error})"
         raise FileError(path, problem, HINT) from None
+    for name, dtype, *_ in places:
+        if dtype not in _READ and not any_type:
+            raise FileError(path, f"has {short_repr(name)} as {dtype}", "save it as float32")
     return {
-        name: Entry(path, dtype, shape, 8 + length + first)
+        name: TensorInfo(dtype, shape, path, 8 + length + first)
         for name, dtype, shape, first, _ in places
     }
 
@@ -110,17 +126,17 @@ def _places(name: str, entry: Any) -> tuple[str, str, tuple[int, ...], int, int]
             raise ValueError(f"{short_repr(name)} has no type, shape and offsets")
     if any(type(each) is not int or not 0 <= each < 2**48 for each in numbers) or len(shape) > 8:
         raise ValueError(f"{short_repr(name)} has an impossible shape or offset")
-    if dtype not in _READ:
-        raise ValueError(f"{short_repr(name)} is of type {short_repr(dtype)}, not floating-point")
+    if dtype not in _WIDTHS:
+        raise ValueError(f"{short_repr(name)} is of the unknown type {short_repr(dtype)}")
     # Python's integers do not overflow.
-    if math.prod(shape) * np.dtype(_READ[dtype]).itemsize != last - first:
+    if math.prod(shape) * _WIDTHS[dtype] != last - first:
         raise ValueError(f"{short_repr(name)} has a shape that differs from its size")
     return name, dtype, tuple(shape), first, last
 
 
-def merged_headers(paths: Sequence[StrPath]) -> dict[str, Entry]:
+def merged_headers(paths: Sequence[StrPath]) -> dict[str, TensorInfo]:
     """Return the tensors of all files by name; a name in two files is an error."""
-    found: dict[str, Entry] = {}
+    found: dict[str, TensorInfo] = {}
     for path in paths:
         for name, entry in read_header(path).items():
             if name in found:
@@ -130,14 +146,10 @@ def merged_headers(paths: Sequence[StrPath]) -> dict[str, Entry]:
     return found
 
 
-def read_weights(paths: Sequence[StrPath]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the tensors of files one by one, as float32."""
-    entries = merged_headers(paths)
-    for path in paths:
-        with open_regular(path) as file:
-            for name, entry in entries.items():
-                if entry.path is path:
-                    yield name, entry.read(file)
+def load_weights(path: StrPath, data: bytes | None = None) -> dict[str, np.ndarray]:
+    """Read all tensors of a file, or of its bytes `data`, as float32."""
+    with open_regular(path) if data is None else BytesIO(data) as file:
+        return {name: info.read(file) for name, info in read_header(path, file).items()}
 
 
 def write_weights(file: BinaryIO, weights: Mapping[str, np.ndarray], dtype: Dtype) -> None:
