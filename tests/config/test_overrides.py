@@ -78,6 +78,11 @@ def test_the_config_checks_changed_values():
         changed(CONFIG, {"model.num_heads": 7})
 
 
+def test_a_table_in_place_of_a_number_is_an_error():
+    with pytest.raises(ValueError, match=r"optimizer.lr must be a number, not \{'a': \{'b': 1\}\}"):
+        changed(CONFIG, {"optimizer.lr": {"a": {"b": 1}}})
+
+
 def test_every_name_can_be_changed_to_its_own_value():
     flat = {}
     for name, value in CONFIG.to_dict().items():

@@ -6,6 +6,7 @@ import os
 import signal
 import struct
 import time
+import traceback
 
 BATCH = 500
 NUMBER = struct.Struct("<q")
@@ -55,6 +56,8 @@ def _run(problem_of, numbers, running, write):
                     out.write(json.dumps(found).encode() + b"\n")
                     out.flush()
         os._exit(0)
+    except BaseException:  # of the campaign itself
+        traceback.print_exc()
     finally:
         os._exit(70)
 

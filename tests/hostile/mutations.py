@@ -79,9 +79,9 @@ def mutated_value(random, value, key=None):
 
 
 def places(value):
-    """Return the path of every value within a value."""
+    """Return the paths of the values within a value, up to 10,000."""
     found, waiting = [], [((), value)]
-    while waiting:
+    while waiting and len(found) < 10_000:
         path, each = waiting.pop()
         found.append(path)
         if isinstance(each, dict):

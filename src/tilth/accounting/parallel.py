@@ -83,14 +83,11 @@ def sharded_memory(
     matrices = sum(matrix.parameters for matrix in hidden_matrices(model))
     block = matrices // model.num_layers
     root = 4 * (count_parameters(model).total - matrices)
-    step = whole.optimizer_step_bytes
     return replace(
         whole,
         parameters_bytes=whole.parameters_bytes // shards,
         gradients_bytes=whole.gradients_bytes // (1 if num_microbatches > 1 else shards),
         optimizer_state_bytes=optimizer_state_bytes(model, optimizer) // shards,
         activations_bytes=whole.activations_bytes + root,
-        loss_bytes=whole.loss_bytes,
         backward_bytes=whole.backward_bytes + root + 2 * block * (DTYPE_BYTES[dtype] + 4),
-        optimizer_step_bytes=step,
     )

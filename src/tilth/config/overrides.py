@@ -11,7 +11,7 @@ ValueError: there is no optimizer.lt in a training config; did you mean optimize
 """
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from tilth import schema
@@ -57,7 +57,7 @@ def _merged(old: object, values: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(values)
     for name, given in values.items():
         table = getattr(old, name)
-        if not isinstance(given, dict) or table is None:  # the config reads a new table
+        if not isinstance(given, dict) or not is_dataclass(table):  # the config reads a new table
             continue
         inner = _merged(table, given)
         merged[name] = table.changed(inner) if name == "model" else replace(table, **inner)

@@ -19,6 +19,7 @@ from tilth.runs.run import Run
 
 if TYPE_CHECKING:
     Array: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float64]]
+    Places: TypeAlias = np.ndarray[tuple[int], np.dtype[np.intp]]
 
 MAX_POINTS = 1000
 
@@ -32,7 +33,7 @@ class Curve:
     seconds: "Array"
     values: "Array"
 
-    def at(self, indices: "np.ndarray[tuple[int], np.dtype[np.intp]]") -> "Curve":
+    def at(self, indices: "Places") -> "Curve":
         """Return the curve at these points."""
         return Curve(*(column[indices] for column in vars(self).values()))
 
@@ -88,14 +89,19 @@ def smoothed(curve: Curve, window: int) -> Curve:
 
     A trailing average would lag and show a falling loss too high.
     """
-    finite = np.isfinite(curve.values)
-    sums = np.cumsum(np.concatenate([[0.0], np.where(finite, curve.values, 0.0)]))
+    begins = np.arange(len(curve.values)) - window // 2
+    ends = np.minimum(begins + window, len(curve.values))
+    return replace(curve, values=window_means(curve.values, np.maximum(begins, 0), ends))
+
+
+def window_means(values: "Array", begins: "Places", ends: "Places") -> "Array":
+    """Return the mean of the finite values of each window, NaN where there are none."""
+    finite = np.isfinite(values)
+    sums = np.cumsum(np.concatenate([[0.0], np.where(finite, values, 0.0)]))
     counts = np.cumsum(np.concatenate([[0], finite]))
-    begins = np.arange(len(finite)) - window // 2
-    begins, ends = np.maximum(begins, 0), np.minimum(begins + window, len(finite))
-    with np.errstate(invalid="ignore"):  # 0 / 0 where no value in the window is finite
-        means = (sums[ends] - sums[begins]) / (counts[ends] - counts[begins])
-    return replace(curve, values=means)
+    with np.errstate(invalid="ignore"):  # 0 / 0
+        means: Array = (sums[ends] - sums[begins]) / (counts[ends] - counts[begins])
+    return means
 
 
 def downsampled(curve: Curve, max_points: int = MAX_POINTS) -> Curve:

@@ -11,7 +11,7 @@ import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
@@ -26,6 +26,8 @@ from tilth.studio.metrics import Metrics
 from tilth.studio.models import Models
 from tilth.studio.openai import ChatRequest, CompletionRequest
 from tilth.studio.security import MAX_BODY_BYTES
+
+T = TypeVar("T")
 
 BODY_SECONDS = 30.0
 DEFAULT_MAX_TOKENS = 16  # of a completion, as OpenAI's
@@ -71,7 +73,7 @@ class Completions:
 
     async def complete(self, request: Request) -> Response:
         """Answer `/v1/completions`."""
-        asked = await _read(request, CompletionRequest)
+        asked = await read_asked(request, CompletionRequest)
         model_id, engine = await self.engine(asked.model)
         with invalid():
             prompts = [engine.model.prompt_ids(each) for each in asked.prompts()]
@@ -126,7 +128,7 @@ class Completions:
 
     async def chat(self, request: Request) -> Response:
         """Answer `/v1/chat/completions`."""
-        asked = await _read(request, ChatRequest)
+        asked = await read_asked(request, ChatRequest)
         model_id, engine = await self.engine(asked.model)
         model = engine.model
         template = model.tokenizer.chat_template
@@ -313,7 +315,7 @@ class Completions:
                     self.metrics.add(len(text.prompt_ids), job.num_tokens, job.first_token_seconds)
 
 
-async def read_body(request: Request) -> bytes:
+async def _read_body(request: Request) -> bytes:
     """Read the body of a request; slow and long ones are refused."""
     body = bytearray()
     try:
@@ -329,8 +331,9 @@ async def read_body(request: Request) -> bytes:
     return bytes(body)
 
 
-async def _read(request: Request, kind: type[Any]) -> Any:  # noqa: ANN401, of that kind
-    body = await read_body(request)
+async def read_asked(request: Request, kind: type[T]) -> T:
+    """Read and validate the body of a request."""
+    body = await _read_body(request)
     with invalid():
         return openai.read_request(kind, body)
 

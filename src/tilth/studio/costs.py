@@ -23,10 +23,10 @@ from tilth.config.model import ModelConfig
 from tilth.files import FileError
 from tilth.formatting import parse_bytes, suggestion
 from tilth.schema import Length, descriptions
+from tilth.studio.completions import read_asked
 from tilth.studio.cost_tables import charts, explain, tables
 from tilth.studio.errors import RequestError, invalid
 from tilth.studio.folder import Folder
-from tilth.studio.pages import read_asked
 
 log = logging.getLogger(__name__)
 

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from tilth.report.curves import window_means
 from tilth.schema import Range
 from tilth.studio.run_logs import Array, MetricsLog
 
@@ -59,14 +60,8 @@ def smoothed(values: Array, steps: int) -> Array:
     """Return the mean of the finite values among the last `steps`, at each step."""
     if steps <= 1:
         return values
-    finite = np.isfinite(values)
-    sums = np.cumsum(np.concatenate([[0.0], np.where(finite, values, 0.0)]))
-    counts = np.cumsum(np.concatenate([[0], finite]))
     ends = np.arange(1, len(values) + 1)
-    begins = np.maximum(ends - steps, 0)
-    with np.errstate(invalid="ignore"):  # 0 / 0 where no value is finite
-        means: Array = (sums[ends] - sums[begins]) / (counts[ends] - counts[begins])
-    return means
+    return window_means(values, np.maximum(ends - steps, 0), ends)
 
 
 def axis_of(log: MetricsLog, axis: Axis, flops_per_token: float) -> Array:

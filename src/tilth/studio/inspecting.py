@@ -11,9 +11,10 @@ Every number comes from the Python API: `Tokenizer`, `LanguageModel.score` and `
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,8 +22,8 @@ from tilth.generation.decoding import scored_token
 from tilth.generation.language_model import LanguageModel
 from tilth.generation.sampling import Sampling, next_token_distribution
 from tilth.generation.trace import trace
-from tilth.studio.errors import RequestError
 from tilth.tokenizer import Tokenizer, split
+from tilth.tokenizer.table import Pair
 
 MAX_CHARACTERS = 20_000  # of a text on a page
 MAX_TRACED_TOKENS = 128
@@ -83,37 +84,39 @@ def merge_tree(tokenizer: Tokenizer, piece: str) -> list[dict[str, Any]]:
     content = piece.encode()
     if len(content) > MAX_PIECE_BYTES:
         raise ValueError(f"the piece has {len(content)} bytes; at most {MAX_PIECE_BYTES}.")
-    pairs = pair_ranks(tokenizer)
-    nodes: list[dict[str, Any]] = [_leaf(tokenizer, bytes([byte])) for byte in content]
-    while True:
-        found = [
-            (rank, place)
-            for place in range(len(nodes) - 1)
-            if (rank := pairs.get((nodes[place]["raw"], nodes[place + 1]["raw"]))) is not None
-        ]
-        if not found:
-            break
-        rank, place = min(found)
+    nodes = [_node(tokenizer, bytes([byte])) for byte in content]
+    for rank, place, tokens in merge_steps(content, pair_ranks(tokenizer)):
         parts = nodes[place : place + 2]
-        raw = parts[0]["raw"] + parts[1]["raw"]
-        nodes[place : place + 2] = [
-            {**_leaf(tokenizer, raw), "rank": rank, "parts": parts},
-        ]
-    return [_without_raw(node) for node in nodes]
+        nodes[place : place + 2] = [_node(tokenizer, tokens[place], rank, parts)]
+    return nodes
 
 
-def _leaf(tokenizer: Tokenizer, raw: bytes) -> dict[str, Any]:
-    token_id = tokenizer.id(raw) if raw in tokenizer else None
-    return {"raw": raw, "id": token_id, "text": shown(raw), "rank": None, "parts": []}
+def _node(
+    tokenizer: Tokenizer, token: bytes, rank: int | None = None, parts: Sequence[Any] = ()
+) -> dict[str, Any]:
+    token_id = tokenizer.id(token) if token in tokenizer else None
+    return {"id": token_id, "text": shown(token), "rank": rank, "parts": list(parts)}
 
 
-def _without_raw(node: dict[str, Any]) -> dict[str, Any]:
-    rest = {name: value for name, value in node.items() if name != "raw"}
-    return {**rest, "parts": [_without_raw(part) for part in node["parts"]]}
+class Step(NamedTuple):
+    """A merge in a piece: its rank, the place of the new token, and the tokens after it."""
+
+    rank: int
+    place: int
+    tokens: list[bytes]
+
+
+def merge_steps(piece: bytes, ranks: Mapping[Pair, int]) -> Iterator[Step]:
+    """Yield the merges of a piece by the definition: the lowest rank first, then the leftmost."""
+    tokens = [bytes([byte]) for byte in piece]
+    while found := [(ranks[p], place) for place, p in enumerate(pairwise(tokens)) if p in ranks]:
+        rank, place = min(found)
+        tokens = [*tokens[:place], tokens[place] + tokens[place + 1], *tokens[place + 2 :]]
+        yield Step(rank, place, tokens)
 
 
 @lru_cache(maxsize=8)
-def pair_ranks(tokenizer: Tokenizer) -> dict[tuple[bytes, bytes], int]:
+def pair_ranks(tokenizer: Tokenizer) -> dict[Pair, int]:
     """Return the rank of each pair; of a pair that is there twice, the first."""
     return {pair: rank for rank, pair in reversed([*enumerate(tokenizer.merges)])}
 
@@ -208,10 +211,3 @@ def look_inside(model: LanguageModel, text: str, without: Sequence[str]) -> dict
         "bits": (found.losses / math.log(2)).tolist(),
         "bits_of_whole": (whole.losses / math.log(2)).tolist(),
     }
-
-
-def limited(text: str) -> str:
-    """Return a text that is short enough for a page; else raise RequestError."""
-    if len(text) > MAX_CHARACTERS:
-        raise RequestError(413, f"the text may have at most {MAX_CHARACTERS:,} characters here.")
-    return text

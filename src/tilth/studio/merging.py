@@ -9,18 +9,15 @@
 2 [['the']]
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
-from tilth.studio.inspecting import pair_ranks, pieces_of, shown
+from tilth.studio.inspecting import merge_steps, pair_ranks, pieces_of, shown
 from tilth.tokenizer import Tokenizer
+from tilth.tokenizer.table import Pair
 
 MAX_FILM_BYTES = 400
-
-Pair = tuple[bytes, bytes]
-Step = tuple[int, list[bytes]]
-"""The rank of a merge, and the tokens of a piece after it."""
 
 
 def compare(first: Tokenizer, second: Tokenizer, text: str) -> dict[str, Any]:
@@ -85,15 +82,19 @@ def film(tokenizer: Tokenizer, text: str) -> dict[str, Any]:
             f"the sentence has {size} bytes; a film takes {MAX_FILM_BYTES}: shorten it."
         )
     ranks = pair_ranks(tokenizer)
-    steps = [list(_steps(piece, ranks)) for piece in pieces]
-    learned = [list(accumulate((rank for rank, _ in each), max)) for each in steps]
+    steps = [list(merge_steps(piece, ranks)) for piece in pieces]
+    learned = [list(accumulate((step.rank for step in each), max)) for each in steps]
     states = [[bytes([byte]) for byte in piece] for piece in pieces]
     frames = [_frame(0, None, states, states)]
     for last in sorted({rank for each in learned for rank in each}):
         before = states
         states = [
             next(
-                (each[place][1] for place in range(len(each) - 1, -1, -1) if own[place] <= last),
+                (
+                    each[place].tokens
+                    for place in range(len(each) - 1, -1, -1)
+                    if own[place] <= last
+                ),
                 state,
             )
             for each, own, state in zip(steps, learned, states, strict=True)
@@ -111,20 +112,6 @@ def film(tokenizer: Tokenizer, text: str) -> dict[str, Any]:
         "whole_pieces": whole,
         "tokens": len(tokenizer.encode_ordinary(text)),
     }
-
-
-def _steps(piece: bytes, ranks: Mapping[Pair, int]) -> Iterator[Step]:
-    """Yield the merges of a piece by the definition: the lowest rank first, then the leftmost."""
-    tokens = [bytes([byte]) for byte in piece]
-    while True:
-        found = [
-            (ranks[pair], place) for place, pair in enumerate(pairwise(tokens)) if pair in ranks
-        ]
-        if not found:
-            return
-        rank, place = min(found)
-        tokens = [*tokens[:place], tokens[place] + tokens[place + 1], *tokens[place + 2 :]]
-        yield rank, tokens
 
 
 def _frame(

@@ -9,11 +9,13 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from tilth.generation.decoding import GenerationOptions, PastContext, ScoredToken, StopReason
 from tilth.schema import POSITIVE, Length, Range, Share, check_int, read
 from tilth.tokenizer import Tokenizer
+
+T = TypeVar("T")
 
 MAX_PROMPTS, MAX_SAMPLES, MAX_LOGPROBS, MAX_STOPS, MAX_BIAS = 64, 16, 20, 4, 1024
 
@@ -171,7 +173,7 @@ class ChatRequest(_Request):
 Body = CompletionRequest | ChatRequest
 
 
-def read_request(kind: type[Body], body: bytes) -> Body:
+def read_request(kind: type[T], body: bytes) -> T:
     """Parse and validate a body; raise ValueError with one sentence."""
     try:
         values = json.loads(body)

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import json
 import logging
 import re
 from collections.abc import Awaitable, Callable
@@ -18,9 +17,9 @@ from starlette.responses import JSONResponse, Response
 from tilth.errors import import_extra
 from tilth.generation.language_model import LanguageModel
 from tilth.generation.sampling import Sampling
-from tilth.schema import Length, read
+from tilth.schema import Length
 from tilth.studio import inspecting, merging
-from tilth.studio.completions import Completions, read_body
+from tilth.studio.completions import Completions, read_asked
 from tilth.studio.errors import RequestError, invalid
 from tilth.studio.folder import Folder
 from tilth.studio.runs import Compared, Norms, Runs, Watch
@@ -213,14 +212,3 @@ class Pages:
             with invalid():
                 found = await run_in_threadpool(compute, *values)
         return JSONResponse(found)
-
-
-async def read_asked(request: Request, kind: type[T]) -> T:
-    """Read the body of a request."""
-    body = await read_body(request)
-    with invalid():
-        try:
-            values = json.loads(body)
-        except (ValueError, RecursionError):
-            raise ValueError("the body is not valid JSON.") from None
-        return read(kind, values, "the request")

@@ -28,7 +28,7 @@ import numpy as np
 from tilth.config.threads import usable_cores
 from tilth.data.token_files import Data, open_data
 from tilth.files import FileError, StrPath
-from tilth.formatting import join_words, printable
+from tilth.formatting import join_words
 from tilth.lab.texts import MOST_BYTES, documents_of, prefix_of, train_on
 from tilth.report.lab_file import Cell, Chart, Lab, Line, Table
 from tilth.schema import Range, check_int
@@ -39,6 +39,7 @@ from tilth.tokenizer.inspection import (
     longest_tokens,
     share_of_merges,
     shared_merges,
+    visible,
 )
 from tilth.tokenizer.patterns import describe
 
@@ -256,7 +257,7 @@ def _tables_of_bytes_per_token(
 def _table_of_longest(corpora: Sequence[_Corpus]) -> Table:
     found = [longest_tokens(corpus.tokenizer, LONGEST_TOKENS) for corpus in corpora]
     rows = tuple(
-        tuple(f"{_shown(token)} ({len(token)})" for _, token in row)
+        tuple(f"{visible(token)} ({len(token)})" for _, token in row)
         for row in zip(*found, strict=False)
     )
     columns = tuple(corpus.name for corpus in corpora)
@@ -320,11 +321,6 @@ def _said(pair: Pair) -> str:
     return f"{text}, own tokenizer" if text == by else f"{text}, tokenizer of {by}"
 
 
-def _shown(token: bytes) -> str:
-    """Return a token with visible blanks and escaped bytes that are not text."""
-    return printable(token.decode("utf-8", "backslashreplace").replace(" ", "␣"))
-
-
 # --- the sentences --------------------------------------------------------------------------------
 
 
@@ -374,7 +370,7 @@ def _notes(compared: _Comparison, largest: int) -> list[str]:
     is_each = all(compared.penalty(pair) > 0 for pair in permutations(names, 2))
     every = "Every" if is_each else "Not every"
     notes.append(f"{every} text has the fewest tokens with its own tokenizer.")
-    longest = [_shown(longest_tokens(corpus.tokenizer, 1)[0][1]) for corpus in corpora]
+    longest = [visible(longest_tokens(corpus.tokenizer, 1)[0][1]) for corpus in corpora]
     shown = [f"{token} ({name})" for name, token in zip(names, longest, strict=True)]
     notes.append(f"The longest tokens are {join_words(shown)}.")
     hours = [f"{speed.hours_for_the_pile:.1f}" for speed in compared.speeds.values()]
