@@ -53,6 +53,7 @@ SIGNATURES = {
 }
 
 LATER = {
+    "clip_gradients": ["global_norm"],
     "Linear": ["bias"],
     "ModelConfig": ["head_dim", "norm_eps", "qkv_bias", "rope_scaling"],
     "MultiHeadSelfAttention": ["d_head", "qkv_bias", "norm_eps"],

@@ -169,7 +169,6 @@ def killing(run_all):
                 for pid in (thread / "children").read_text().split():
                     line = Path("/proc", pid, "cmdline").read_text()
                     if "spawn_main" in line:
-                        time.sleep(0.3)
                         return os.kill(int(pid), signal.SIGKILL)
             time.sleep(0.01)
 

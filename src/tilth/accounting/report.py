@@ -68,9 +68,10 @@ def ranks_tables(values: Values) -> Iterator[Table]:
     yield _table(f"Training on {number}: {division}", ("", ""), rows)
     if values["mtbf_seconds"] is None:
         return
+    work = "all steps" if values["run_seconds"] is not None else "30 days of work"
     table = _table(
         f"Goodput with a failure every {format_duration(values['mtbf_seconds'])} on average",
-        ("checkpoint every", "formula", "simulated", "5% to 95%", "failures", "time"),
+        ("checkpoint every", "formula", "simulated", "5% to 95%", "failures", f"time of {work}"),
         [
             (
                 format_duration(each["interval_seconds"]),

@@ -132,7 +132,7 @@ def account(
         tilth account gpt2-xl
         tilth account tinystories --batch-size 64 --hardware h100 --price 3
         tilth account gpt2-small --shares --plot shares.html
-        tilth account llama-2-7b --batch-size 1024 --hardware h100 --ranks 512 --mtbf 4h
+        tilth account gpt2-xl --batch-size 512 --hardware h100 --ranks 64 --mtbf 4h
     """
     from rich.console import Console
 
