@@ -9,6 +9,7 @@ import pytest
 import tilth
 from tests.command_line import tilth as command
 from tilth.accounting import account
+from tilth.files import FileError
 from tilth.lab.sections import generating, layers, runner
 from tilth.lab.sections.accounting import reconstructions
 from tilth.lab.sections.figures import AUTHORS, figures
@@ -141,6 +142,16 @@ def test_errors(texts, tmp_path):
     with pytest.raises(FileExistsError, match="not empty and not a write-up"):
         tilth.lab.writeup(out=tmp_path / "other")
     assert not (tmp_path / "w").exists()
+
+
+@pytest.mark.parametrize("name", ["corpora-made", "parts", "texts"])
+def test_a_link_in_place_of_a_folder_is_not_followed(texts, tmp_path, name):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "writeup.json").write_text("{}")
+    (out / name).symlink_to(tmp_path)
+    with pytest.raises(FileError, match=f"{name} is a symbolic link"):
+        tilth.lab.writeup(texts, out=out, only=["unicode"], **TINY)
 
 
 def test_numbers_are_those_of_the_separate_commands(written, texts):

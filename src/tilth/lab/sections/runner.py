@@ -11,7 +11,7 @@ from typing import Any
 
 from tilth.data.token_files import Data
 from tilth.errors import import_extra
-from tilth.files import StrPath, load_manifest, open_lock, save_manifest, try_lock
+from tilth.files import StrPath, load_manifest, open_lock, refuse_link, save_manifest, try_lock
 from tilth.formatting import format_duration, join_words, parse_duration, suggestion
 from tilth.lab.planning import Options, check_options, quiet
 from tilth.lab.question import Tell, refuse_changes
@@ -106,6 +106,8 @@ def writeup(
             # The number of workers changes no result.
             **plain({name: value for name, value in options.items() if name != "workers"}),
         }
+        for name in ("corpora-made", "parts", "texts"):
+            refuse_link(folder / name)  # files in them are replaced
         _claim(folder, settings)
         made = corpora or make_corpora(folder / "corpora-made", max_bytes, seed, tell)
         setting = Setting(
