@@ -137,6 +137,8 @@ def test_mistakes_of_the_user(folder, tmp_path):
         taken.listen()
         done = tilth("serve", folder / "plain", "--port", taken.getsockname()[1])
         assert "choose another --host or --port" in done.stderr
+    done = tilth("serve", folder / "plain", "--host", "a..b", "--port", 0)
+    assert "cannot listen on a..b, port 0" in done.stderr
     for words in (["--port", 70000], ["--slots", 0], ["--token", "short"], ["--max-seconds", 0]):
         done = tilth("serve", folder / "plain", *words)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr

@@ -57,7 +57,8 @@ def _merged(old: object, values: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(values)
     for name, given in values.items():
         table = getattr(old, name)
-        if not isinstance(given, dict) or not is_dataclass(table):  # the config reads a new table
+        is_changed = isinstance(given, dict) and is_dataclass(table)
+        if not is_changed:  # the config reads a new table
             continue
         inner = _merged(table, given)
         merged[name] = table.changed(inner) if name == "model" else replace(table, **inner)

@@ -23,9 +23,10 @@ from tilth.files import FileError, Progress, StrPath
 from tilth.formatting import suggestion
 from tilth.generation import LanguageModel, load
 from tilth.runs.run import Run
-from tilth.schema import check_int
+from tilth.schema import Range, check_int
 
 MODEL = "tilth"  # its name in lm-eval
+MAX_ITEMS = 1_000_000  # of a task: the built-in ones have any number
 
 # Task files and data sets are local; without these, datasets asks the hub first. Set before the
 # libraries are imported.
@@ -50,7 +51,7 @@ def evaluate_tasks(
         progress: Called with the name of a built-in task, the items done and their number.
 
     """
-    check_int("limit", 1 if limit is None else limit)
+    check_int("limit", 1 if limit is None else limit, Range(at_least=1, at_most=MAX_ITEMS))
     tasks = [tasks] if isinstance(tasks, str) else tasks
     model = model if isinstance(model, LanguageModel) else load(model)
     rows: list[dict[str, Any]] = []

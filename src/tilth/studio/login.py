@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from tilth.schema import Length
+from tilth.studio.completions import read_asked
 from tilth.studio.errors import RequestError
-from tilth.studio.pages import read_asked
 from tilth.studio.security import COOKIE, COOKIE_SECONDS, cookie_value, is_token
 
 

@@ -102,10 +102,10 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen()
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: a host name that DNS cannot have
         if listener is not None:
             listener.close()
-        reason = error.strerror or error
+        reason = getattr(error, "strerror", None) or error
         raise OSError(
             f"cannot listen on {host}, port {port} ({reason}); choose another --host or --port."
         ) from error

@@ -132,12 +132,13 @@ def _read(words: str) -> Varied:
     if name.startswith(NOT_SEARCHED):
         raise ValueError(f"{name} cannot be searched: its values are not comparable.")
     if ".." in values:
-        low, high = ends = [_scalar(end) for end in values.split("..", 1)]
+        ends: list[Any] = [_scalar(end) for end in values.split("..", 1)]
         # Within 64 bits, from which NumPy draws: neither infinite nor NaN.
-        if not all(type(end) in (int, float) and abs(end) < 2**63 for end in ends) or low >= high:
+        are_numbers = all(type(end) in (int, float) and abs(end) < 2**63 for end in ends)
+        if not are_numbers or ends[0] >= ends[1]:
             problem = f"{short_repr(words)} is not a range"
             raise ValueError(f"{problem}; write two numbers below 2^63, the lower one first.")
-        return Range(name, low, high)
+        return Range(name, *ends)
     chosen = [word.strip() for word in re.findall(r"\[[^]]*\]|[^,]+", values)]
     if len({str(_value(word)) for word in chosen}) < max(2, len(chosen)):
         problem = f"{short_repr(words)} is not a choice"
