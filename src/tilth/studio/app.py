@@ -23,6 +23,7 @@ from tilth.studio.openai import error_body
 from tilth.studio.pages import Pages, static_files
 from tilth.studio.runs import Runs
 from tilth.studio.security import LOGIN, LOOPBACK, Guard
+from tilth.studio.timeline import Timeline
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +95,8 @@ def make_app(
 
     pages: list[Route] = []
     if folder is not None:
-        read = Pages(handlers, folder, Runs(folder, is_stopping))
+        runs = Runs(folder, is_stopping)
+        read = Pages(handlers, folder, runs, Timeline(folder, models, runs))
         shown = {**read.views(), **static_files()}
         asked = {**read.handlers(), **Costs(folder).handlers()}
         if token is None:
