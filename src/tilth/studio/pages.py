@@ -9,12 +9,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.resources import files
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from tilth import studio
 from tilth.errors import import_extra
 from tilth.generation.language_model import LanguageModel
 from tilth.generation.sampling import Sampling
@@ -34,6 +36,8 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 STATIC = files("tilth.studio") / "static"
+DOCS = [Path(root) / "docs" for root in studio.__path__]
+"""Folders with the docs; an editable install has two roots."""
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 PAGES = {"index.html": "/", "login.html": LOGIN}
 PAGES_POLICY = (
@@ -85,6 +89,9 @@ def static_files() -> dict[str, Handler]:
         if kind is not None:
             path = PAGES.get(file.name, f"/static/{file.name}")
             found[path] = handler(file.read_bytes, kind)
+    for folder in DOCS:
+        for page in folder.glob("*.md"):
+            found[f"/docs/{page.name}"] = handler(page.read_bytes, "text/plain")
     return found
 
 

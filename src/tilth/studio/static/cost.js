@@ -4,9 +4,15 @@
 // number of `Account.to_dict()`.
 
 import { chart, colour } from "./chart.js";
-import { api, el, field, intro, setProblem } from "./common.js";
+import { api, el, field, intro, notions, setProblem } from "./common.js";
 
 const LATER = 120; // milliseconds after the last change of a field
+
+const NOTIONS = [
+  ["FLOP", "A multiplication or an addition of two numbers. A forward pass takes about 2 for each parameter and token, training about 6."],
+  ["Activations", "Values of the forward pass that the backward pass needs again: they often take more memory than the weights."],
+  ["MFU", "The share of the peak of the hardware that the training reaches, by the FLOPs of the model alone."],
+];
 
 export function show(main, { fields, remember }) {
   const given = Object.fromEntries([...fields].filter(([name]) => !["model", "subject", "number"].includes(name)));
@@ -41,8 +47,8 @@ export function show(main, { fields, remember }) {
 
   main.append(
     ...intro("Cost", "What a model costs before you train it: parameters, operations, memory, hours. Move a slider, "
-      + "or type any number. Choose a number in a table to see its arithmetic and the line that computes it; "
-      + "docs/accounting.md derives them all."),
+      + "or type any number. Choose a number in a table to see its arithmetic and the line that computes it."),
+    notions(NOTIONS, "accounting.md", "scaling.md"),
     el("div", { class: "calculator" }, form,
       el("section", { class: "account" }, heading, notes, el("p", { class: "repeat" }, command, copy), chartGrid, result)));
   compute();
