@@ -184,9 +184,9 @@ export function show(main, { fields, remember }) {
         ? { x: labels, y: each.values, hovertemplate: `${each.name}: %{y:.1%}<extra></extra>` }
         : { orientation: "h", x: each.values, y: labels, hovertemplate: `%{y}: %{x:,} ${unit}<extra></extra>` }),
     })), {
-      height: 250, barmode: "stack", bargap: 0.25, margin: { l: 40, r: 12, t: 6, b: 40 },
-      showlegend: isStacked, legend: { orientation: "h", y: -0.35, font: { size: 11 } },
-      x: isStacked ? {} : { title: unit, exponentformat: "B" },
+      height: isStacked ? 300 : 250, barmode: "stack", bargap: 0.25, margin: { l: 40, r: 12, t: 6, b: 40 },
+      showlegend: isStacked, legend: { orientation: "h", y: -0.4, font: { size: 11 } },
+      x: isStacked ? { title: "context length (tokens)", tickangle: 0, tickfont: { size: 11 } } : { title: unit, exponentformat: "B", nticks: 4 },
       y: isStacked ? { tickformat: ".0%", range: [0, 1] } : { autorange: "reversed" },
     });
   }
