@@ -23,6 +23,7 @@ import pytest
 from tests.studio import malformed
 from tests.studio.attacked import PATIENCE
 
+ROOT = Path(__file__).parents[2]
 SEED = int(os.environ.get("TILTH_SEED", "1"))
 STATUSES = {200, 303, 400, 403, 404, 405, 408, 413, 415, 426, 431, 499, 503}
 """Statuses of malformed requests; an internal error is not among them."""
@@ -35,8 +36,8 @@ def server(folder, tmp_path_factory):
     with log.open("wb") as file:
         child = subprocess.Popen(
             [sys.executable, "-m", "tests.studio.attacked", str(folder)],
-            stdout=subprocess.PIPE, stderr=file, text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"},
+            stdout=subprocess.PIPE, stderr=file, text=True, cwd=folder,  # commands name paths below it
+            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"},
         )  # fmt: skip
     said = [child.stdout.readline(), child.stdout.readline()]
     port = int(re.search(r":(\d+)$", said[1].strip())[1])
