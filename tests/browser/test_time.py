@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from tests.browser.conftest import CHROMIUM
 from tests.browser.test_studio import address, open_view, submit, wait_until
 from tests.studio.conftest import folder
 from tilth.generation import load
@@ -88,6 +89,17 @@ def test_the_curve_downloads_and_leads_to_its_points(open_view, folder):
     wait_until(page, "!document.querySelector('.moment h2').textContent.startsWith('Step 5')")
 
 
+def test_it_works_without_webgl(browser, address):
+    options = ["--no-sandbox", "--disable-3d-apis"]
+    plain = browser.browser_type.launch(executable_path=CHROMIUM, args=options)
+    page = plain.new_page()
+    page.goto(f"{address}/#time?{FIELDS}")
+    assert page.evaluate("document.createElement('canvas').getContext('webgl')") is None
+    read(page)
+    page.locator(".chart .js-line").first.wait_for()
+    plain.close()
+
+
 def test_play_and_stop(open_view):
     page = open_view(f"time?{FIELDS}&at=4")
     read(page)
@@ -153,6 +165,13 @@ def test_attention_downloads_and_its_head_is_in_the_link(open_view, folder):
     page.locator("canvas").wait_for()
     assert "layer=1" in page.url
     assert "head=2" in page.url
+    page.locator("canvas").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    weight = load(folder / "plain", threads=1).trace("the mouse").attention[1][2][2][1]
+    said = page.locator("canvas + [role=status]").inner_text()
+    assert float(said.split(": ")[1].rstrip("%")) == pytest.approx(100 * weight, abs=0.3)
     with page.expect_download() as download:
         page.get_by_role("button", name="Download Attention as CSV").click()
     rows = [*csv.reader(download.value.path().read_text("utf-8").splitlines())][1:]

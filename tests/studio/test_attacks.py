@@ -34,11 +34,15 @@ def server(folder, tmp_path_factory):
     """A studio in a process of its own; ends with no traceback in its log."""
     log = tmp_path_factory.mktemp("attacked") / "log"
     with log.open("wb") as file:
+        environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
         child = subprocess.Popen(
             [sys.executable, "-m", "tests.studio.attacked", str(folder)],
-            stdout=subprocess.PIPE, stderr=file, text=True, cwd=folder,  # commands name paths below it
-            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"},
-        )  # fmt: skip
+            cwd=folder,  # a command that repeats a run names its path from there
+            stdout=subprocess.PIPE,
+            stderr=file,
+            text=True,
+            env={**os.environ, **environment},
+        )
     said = [child.stdout.readline(), child.stdout.readline()]
     port = int(re.search(r":(\d+)$", said[1].strip())[1])
     server = SimpleNamespace(port=port, host=f"127.0.0.1:{port}", pid=child.pid, folder=folder)
@@ -123,6 +127,7 @@ def test_every_route_answers_its_own_pages(server):
         {"Host": None},
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
+        {"Origin": "http://["},
         {"Origin": "http://127.0.0.1:1"},
         {"Sec_Fetch_Site": "cross-site"},
         {"Sec_Fetch_Site": "same-site"},

@@ -92,7 +92,8 @@ export function show(main, { model, fields, remember }) {
   }
 
   function attention(found) {
-    const canvas = el("canvas", { class: "attention", role: "img" });
+    const canvas = el("canvas", { class: "attention", role: "img", tabindex: 0 });
+    let cell = [0, 0]; // row and column
     const caption = el("p", { class: "soft", role: "status" });
     const layers = el("select", {}, ...found.attention.map((_, i) => el("option", { value: i }, `layer ${i}`)));
     const heads = el("select", {}, ...found.attention[0].map((_, i) => el("option", { value: i }, `head ${i}`)));
@@ -107,15 +108,26 @@ export function show(main, { model, fields, remember }) {
       canvas.setAttribute("aria-label", `Attention weights of layer ${head.layer}, head ${head.head}`);
       paintMatrix(canvas, weights);
       note();
-      caption.textContent = "Point at a cell for its tokens and weight.";
+      caption.textContent = "Point at a cell for its tokens and weight, or move with the arrow keys.";
+    };
+    const tell = (row, column) => {
+      cell = [row, column];
+      const weight = found.attention[head.layer][head.head][row][column] / 255;
+      caption.textContent = `${visible(found.tokens[row].text)} looks at ${visible(found.tokens[column].text)}: ${percent(weight)}`;
     };
     canvas.addEventListener("pointermove", (event) => {
       const box = canvas.getBoundingClientRect();
       const count = found.tokens.length;
       const [column, row] = [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height]
         .map((share) => Math.min(count - 1, Math.max(0, Math.floor(share * count))));
-      const weight = found.attention[head.layer][head.head][row][column] / 255;
-      caption.textContent = `${visible(found.tokens[row].text)} looks at ${visible(found.tokens[column].text)}: ${percent(weight)}`;
+      tell(row, column);
+    });
+    canvas.addEventListener("keydown", (event) => {
+      const [down, right] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key] ?? [0, 0];
+      if (!down && !right) return;
+      event.preventDefault();
+      const within = (place) => Math.min(found.tokens.length - 1, Math.max(0, place));
+      tell(within(cell[0] + down), within(cell[1] + right));
     });
     layers.addEventListener("change", paint);
     heads.addEventListener("change", paint);
