@@ -173,7 +173,8 @@ def test_forms_and_preflights_are_refused(server):
 
 PATHS = ["../plain", "plain/..", "/etc/passwd", "..", ".", "", "\x00", "plain\x00", "\ud800", "//",
          "plain/../../../etc/passwd", "config.toml", "plain/config.toml", "a" * 5000]  # fmt: skip
-URLS = ["/static/../app.py", "/static/..%2fapp.py", "/static/%2e%2e/app.py", "/static/..\\app.py",
+URLS = ["/health/", "/health//", "/static/../app.py", "/static/..%2fapp.py",
+        "/static/%2e%2e/app.py", "/static/..\\app.py",
         "/static//etc/passwd", "/static/%00", "/static/", "/static/main.js/..", "/../../etc/passwd",
         "//etc/passwd", "/static/%252e%252e%252fapp.py", "/v1/models/..%2f..%2fetc%2fpasswd",
         "/v1/models/%2fetc%2fpasswd", "/%2e%2e/%2e%2e/etc/passwd", "/login"]  # fmt: skip

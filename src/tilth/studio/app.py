@@ -106,7 +106,7 @@ def make_app(
         pages += [counted(path, handler, "POST") for path, handler in asked.items()]
         pages += [counted(path, handler, "GET") for path, handler in shown.items()]
 
-    return Starlette(
+    app = Starlette(
         routes=[
             *pages,
             counted("/v1/models", list_models, "GET"),
@@ -123,6 +123,8 @@ def make_app(
         exception_handlers={HTTPException: _unknown},
         lifespan=lifespan,
     )
+    app.router.redirect_slashes = False  # a path that is not there is an error
+    return app
 
 
 def _model(models: Models, model_id: str) -> dict[str, Any]:
