@@ -41,9 +41,8 @@ F32, Q8_0 = "llama.cpp F32", "llama.cpp Q8_0"
 def prepare(folder: Path) -> dict[str, Path]:
     """Write the model for both servers, and the number of clients and tokens."""
     for kind in ("F32", "Q8_0"):
-        make_once(
-            folder / f"{kind}.gguf", lambda path, kind=kind: write_gguf(path, SHAPE, kind, 32_768)
-        )
+        write = partial(write_gguf, name=SHAPE, kind=kind, context_length=32_768)
+        make_once(folder / f"{kind}.gguf", write)
     if not (folder / "model" / "config.json").exists():
         write_model(folder / "model")
     return {

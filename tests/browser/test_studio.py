@@ -159,16 +159,29 @@ def test_an_error_is_a_sentence(open_view):
     page.locator("#problem", has_text="shorten it").wait_for()
 
 
+@pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["tokens", "write", "read", "inside"])
-def test_accessibility(open_view, name, theme):
+@pytest.mark.parametrize(
+    "view",
+    ["tokens", "write?max_tokens=12", "read", "read?other=chatty", "inside", "time?max_tokens=3"],
+)
+def test_accessibility(open_view, view, theme, width):
     """No serious finding of axe-core."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    page = open_view(name, theme)
-    if name == "write":
-        page.locator("input").last.fill("12")
+    page = open_view(view, theme, width)
+    page.locator(".notions summary").click()
     submit(page)
     page.locator("p.text button.token, table").first.wait_for()
+    page.wait_for_timeout(300)
+    check_accessibility(page)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_docs_are_accessible(open_view, theme):
+    check_accessibility(open_view("docs?page=generation.md", theme, 360, wait_for="article h1"))
+
+
+def check_accessibility(page):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     found = axe.run(page).response["violations"]
     serious = [each for each in found if each["impact"] in ("serious", "critical")]
     assert not serious, [(each["id"], each["nodes"][0]["html"]) for each in serious]

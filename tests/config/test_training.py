@@ -75,6 +75,15 @@ def test_later_fields_are_written_only_if_they_are_given():
     assert TrainingConfig.from_dict(config.to_dict()) == config
 
 
+def test_the_history_is_written_only_if_it_is_kept():
+    assert "weights_per_doubling" not in make().to_dict()["watch"]
+    config = make(watch=WatchConfig(weights_per_doubling=2))
+    assert config.to_dict()["watch"]["weights_per_doubling"] == 2
+    assert TrainingConfig.from_dict(config.to_dict()) == config
+    with pytest.raises(ValueError, match="weights_per_doubling must be at most 64, not 65"):
+        WatchConfig(weights_per_doubling=65)
+
+
 def test_the_fields_are_known_to_these_tests():
     assert ("optimizer", "lr") in NUMBERS
     assert ("", "budget_seconds") in NUMBERS
@@ -86,7 +95,7 @@ def test_the_fields_are_known_to_these_tests():
         ("watch", "sample_prompt"),
     ]
     assert len(NUMBERS) == 10
-    assert len(COUNTS) == 16
+    assert len(COUNTS) == 17
 
 
 # --- round trips ----------------------------------------------------------------------------------

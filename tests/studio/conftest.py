@@ -11,6 +11,7 @@ from tilth.config.model import ModelConfig
 from tilth.config.training import TrainingConfig
 from tilth.generation import load
 from tilth.model import TransformerLM
+from tilth.runs.checkpoints import HISTORY
 from tilth.runs.run import create_run
 from tilth.runs.state import CheckpointWriter
 from tilth.studio import make_app
@@ -19,6 +20,7 @@ from tilth.studio.folder import Folder
 from tilth.studio.models import Models
 from tilth.tokenizer import Tokenizer
 
+HISTORY_STEPS = [4, 2, 1, 0]
 END = "<|endoftext|>"
 HOST = "http://127.0.0.1:8765"
 TEMPLATE = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant] "
@@ -42,6 +44,11 @@ def folder(tmp_path_factory):
                 parameter.mul_(4.0)
         with CheckpointWriter(run.folder, keep=1) as writer:
             writer.save(5, model, SimpleNamespace(state_dict=dict), {"valid_loss": 1.0}, {})
+            (run.folder / HISTORY).mkdir()
+            for step in HISTORY_STEPS if name == "plain" else ():
+                with torch.no_grad():
+                    model.lm_head.weight.mul_(0.8)
+                writer.save(step, model, None, {}, {})
     (folder / "chatty" / "chat_template.jinja").write_text(TEMPLATE)
     return folder
 

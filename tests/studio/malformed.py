@@ -21,6 +21,13 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/film": {**MODEL, "text": "the mouse"},
     "/api/compare": {**MODEL, "other": "chatty", "text": "the mouse"},
     "/api/read": {**MODEL, "text": "the mouse"},
+    "/api/read/compare": {**MODEL, "step": 1, "other": "chatty", "other_step": 5, "text": "the"},
+    "/api/steps": MODEL,
+    "/api/time": {**MODEL, "step": 2, "text": "the", "prompt": "a", "max_tokens": 3,
+                  "sampling": {"seed": 1}},
+    "/api/runs/compare": {"runs": ["plain", "chatty"]},
+    "/api/runs/norms": {"run": "plain", "kind": "weights"},
+    "/api/runs/watch": {"runs": ["plain"], "metric": "loss", "window": {"points": 50}},
     "/api/next": {**MODEL, "ids": [1, 2], "sampling": {"temperature": 1.0, "top_k": 3}},
     "/api/encode": {**MODEL, "text": "the"},
     "/api/inside": {**MODEL, "text": "the mouse", "without": ["layer.0"]},
@@ -29,7 +36,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/cost/number": {"subject": "gpt2-xl", "number": "parameters.total", "dtype": "bfloat16"},
 }  # fmt: skip
 GETS = ["/", "/health", "/metrics", "/v1/models", "/v1/models/plain", "/api/folder",
-        "/static/main.js", "/static/style.css"]  # fmt: skip
+        "/static/main.js", "/static/style.css", "/api/runs", "/docs/serving.md"]  # fmt: skip
 METHODS = [
     "GET",
     "POST",

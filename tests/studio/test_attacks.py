@@ -23,6 +23,7 @@ import pytest
 from tests.studio import malformed
 from tests.studio.attacked import PATIENCE
 
+ROOT = Path(__file__).parents[2]
 SEED = int(os.environ.get("TILTH_SEED", "1"))
 STATUSES = {200, 303, 400, 403, 404, 405, 408, 413, 415, 426, 431, 499, 503}
 """Statuses of malformed requests; an internal error is not among them."""
@@ -33,11 +34,15 @@ def server(folder, tmp_path_factory):
     """A studio in a process of its own; ends with no traceback in its log."""
     log = tmp_path_factory.mktemp("attacked") / "log"
     with log.open("wb") as file:
+        environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
         child = subprocess.Popen(
             [sys.executable, "-m", "tests.studio.attacked", str(folder)],
-            stdout=subprocess.PIPE, stderr=file, text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"},
-        )  # fmt: skip
+            cwd=folder,  # a command that repeats a run names its path from there
+            stdout=subprocess.PIPE,
+            stderr=file,
+            text=True,
+            env={**os.environ, **environment},
+        )
     said = [child.stdout.readline(), child.stdout.readline()]
     port = int(re.search(r":(\d+)$", said[1].strip())[1])
     server = SimpleNamespace(port=port, host=f"127.0.0.1:{port}", pid=child.pid, folder=folder)
@@ -122,6 +127,7 @@ def test_every_route_answers_its_own_pages(server):
         {"Host": None},
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
+        {"Origin": "http://["},
         {"Origin": "http://127.0.0.1:1"},
         {"Sec_Fetch_Site": "cross-site"},
         {"Sec_Fetch_Site": "same-site"},
@@ -167,7 +173,8 @@ def test_forms_and_preflights_are_refused(server):
 
 PATHS = ["../plain", "plain/..", "/etc/passwd", "..", ".", "", "\x00", "plain\x00", "\ud800", "//",
          "plain/../../../etc/passwd", "config.toml", "plain/config.toml", "a" * 5000]  # fmt: skip
-URLS = ["/static/../app.py", "/static/..%2fapp.py", "/static/%2e%2e/app.py", "/static/..\\app.py",
+URLS = ["/health/", "/health//", "/static/../app.py", "/static/..%2fapp.py",
+        "/static/%2e%2e/app.py", "/static/..\\app.py",
         "/static//etc/passwd", "/static/%00", "/static/", "/static/main.js/..", "/../../etc/passwd",
         "//etc/passwd", "/static/%252e%252e%252fapp.py", "/v1/models/..%2f..%2fetc%2fpasswd",
         "/v1/models/%2fetc%2fpasswd", "/%2e%2e/%2e%2e/etc/passwd", "/login"]  # fmt: skip

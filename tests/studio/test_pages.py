@@ -37,6 +37,21 @@ def test_files_of_the_pages(client):
     assert client.get("/static/app.py").status_code == 404
 
 
+def test_the_docs_that_pages_link_to_are_there(client):
+    linked = set()
+    for file in STATIC.glob("*.js"):
+        for names in re.findall(r"notions\(NOTIONS, (.*?)\)", file.read_text("utf-8")):
+            linked |= set(re.findall(r'"([^"]+)"', names))
+    assert len(linked) >= 6
+    for name in linked:
+        page = client.get(f"/docs/{name}")
+        assert page.status_code == 200, name
+        assert page.headers["content-type"] == "text/plain; charset=utf-8"
+        assert page.text.startswith("# ")
+    assert client.get("/docs/../app.py").status_code == 404
+    assert client.get("/docs/lab/lr/report.md").status_code == 404
+
+
 def test_pages_make_no_html_of_text_and_load_nothing_else():
     for file in STATIC.iterdir():
         content = file.read_text("utf-8")

@@ -42,7 +42,13 @@ def config_of(data, exact, optimizer="adamw", parallel=None):
         microbatch_size=2 if exact else 4,
         optimizer=OptimizerConfig(name=optimizer, lr=3e-2),
         machine=MachineConfig("cpu", "float32", False, 1),
-        watch=WatchConfig(evaluation_tokens=1000, save_every=3, sample_every=3, sample_tokens=4),
+        watch=WatchConfig(
+            evaluation_tokens=1000,
+            save_every=3,
+            weights_per_doubling=1,
+            sample_every=3,
+            sample_tokens=4,
+        ),
         parallel=parallel or ParallelConfig(exact=exact),
     )
 

@@ -20,6 +20,7 @@ import tilth
 from tests.training.ranks import DIVISIONS, config_of, train_all
 from tilth.accounting.parallel import gradient_traffic
 from tilth.files import FileError
+from tilth.runs.checkpoints import HISTORY, list_checkpoints
 from tilth.training.distributed import Ranks
 from tilth.training.evaluation import evaluate_run
 from tilth.training.machine import cpu_has_bfloat16
@@ -181,6 +182,26 @@ def test_checkpoints_in_parts(trained, tmp_path):
     part.unlink()
     with pytest.raises(FileError, match="optimizer-00003"):
         damaged.checkpoints()[-1].check()
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("division", DIVISIONS)
+def test_history(trained, ranks, division):
+    """It has the weights of one process, written by one rank or in parts."""
+    name = "exact" if division == "exact" else "ddp"
+    one = tilth.open_run(trained[1] / f"{name}-adamw")
+    many = tilth.open_run(trained[ranks] / f"{division}-adamw")
+    kept = list_checkpoints(many.folder, HISTORY)
+    assert [each.step for each in kept] == [0, 1, 2, 4]
+    for each in kept:
+        expected, found = one.weights(each.step)[1], each.weights(many.config.model)
+        assert not list(each.folder.glob("optimizer*"))
+        for key, weight in found.items():
+            tolerance = 0.0 if division == "exact" or each.step == 0 else 1e-4
+            np.testing.assert_allclose(weight, expected[key], rtol=0, atol=tolerance)
+    parts = len(list(kept[-1].folder.glob("model*")))
+    assert parts == (ranks if division == "parts" else 1)
+    assert all(problem is None for _, problem in tilth.verify_run(many))
 
 
 def test_batches_are_those_of_one_process(stories):

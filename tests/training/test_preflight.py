@@ -63,6 +63,23 @@ def test_disk_space_for_all_checkpoints(config, tmp_path, monkeypatch):
                 check_space(tmp_path / "run", config)
 
 
+def test_disk_space_for_the_history(config, change, tmp_path, monkeypatch):
+    """Weights of the steps 0, 1, 2, 4 and 8."""
+    weight_bytes = 4 * sum(
+        parameter.numel() for parameter in TransformerLM(config.model).parameters()
+    )
+    needed = (3 * (config.watch.keep_checkpoints + 2) + 5) * weight_bytes + (16 << 20)
+    watched = change(watch={"weights_per_doubling": 1})
+    for free, fits in ((needed, True), (needed - 1, False)):
+        usage = SimpleNamespace(free=free)
+        monkeypatch.setattr(preflight.shutil, "disk_usage", lambda _, usage=usage: usage)
+        if fits:
+            check_space(tmp_path / "run", watched)
+        else:
+            with pytest.raises(OSError, match=r"or lower .* or watch.weights_per_doubling"):
+                check_space(tmp_path / "run", watched)
+
+
 def test_disk_space_is_computed_without_a_model(config, tmp_path):
     large = ModelConfig(300, 16, d_model=16_384, num_layers=1_000, num_heads=2)
     with pytest.raises(OSError, match="MB, and the disk has"):

@@ -120,6 +120,8 @@ class WatchConfig:
     """Steps between checkpoints, each evaluated; default 1/5 of the run."""
     keep_checkpoints: Count = 2
     """Number of newest checkpoints to keep, besides the best one."""
+    weights_per_doubling: Annotated[int, Range(at_least=0, at_most=64)] = unwritten(0)
+    """Checkpoints of the weights alone, kept for each doubling of the step; 0 keeps none."""
     norms_every: CountOrZero | None = None
     """Steps between measurements of the norms per layer; default 1/40 of the run."""
     sample_every: CountOrZero | None = None

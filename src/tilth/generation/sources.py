@@ -6,7 +6,7 @@ from tilth.config.model import END_TOKEN
 from tilth.files import FileError, StrPath
 from tilth.formats.huggingface import CONFIG, ModelFolder, is_model_folder, open_model_folder
 from tilth.formats.model_files import ModelFiles
-from tilth.runs.checkpoints import CHECKPOINTS, MODEL, STATE
+from tilth.runs.checkpoints import CHECKPOINTS, HISTORY, MODEL, STATE
 from tilth.runs.run import CONFIG as RUN_CONFIG
 from tilth.runs.run import MANIFEST, Run, open_run
 
@@ -29,11 +29,11 @@ def open_source(path: StrPath, step: int | None = None) -> tuple[Run | ModelFold
 
 def _run_of_checkpoint(path: Path, step: int | None) -> tuple[Run, int]:
     folder = path.resolve()
-    if folder.parent.name != CHECKPOINTS:
+    if folder.parent.name not in (CHECKPOINTS, HISTORY):
         hint = "a checkpoint has no tokenizer: name it within its run"
         raise FileError(path, "is a checkpoint outside of a run directory", hint)
     run = open_run(folder.parent.parent)
-    found = next((each for each in run.checkpoints() if each.name == folder.name), None)
+    found = next((each for each in run.history() if each.name == folder.name), None)
     if found is None or step not in (None, found.step):
         raise FileError(path, f"is not the checkpoint of step {step}", "name the run directory")
     return run, found.step

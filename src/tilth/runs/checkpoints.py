@@ -8,9 +8,13 @@
 
 If no rank can hold all tensors, each writes a part of both: `model-00001-of-00004.safetensors`. A
 tensor is whole in one of the parts.
+
+With `watch.weights_per_doubling`, the folder `history` of a run keeps checkpoints of geometrically
+spaced steps, without `optimizer.safetensors`: to look back at, not to resume from.
 """
 
 import hashlib
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -32,7 +36,7 @@ from tilth.runs.packing import check_optimizer_state, unpack
 from tilth.runs.tensors import INVALID, TensorInfo, check_weights, load_weights, tensor_infos
 from tilth.schema import Range
 
-CHECKPOINTS = "checkpoints"
+CHECKPOINTS, HISTORY = "checkpoints", "history"
 MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 KIND, VERSION = "checkpoint", 1
 HINT = "choose another checkpoint, or remove this one and resume the run"
@@ -69,6 +73,11 @@ class Checkpoint:
         """The name of the folder."""
         return self.folder.name
 
+    @property
+    def has_optimizer(self) -> bool:
+        """Whether a training can resume from it: those of the history have only weights."""
+        return self.folder.parent.name != HISTORY
+
     def state(self) -> CheckpointState:
         """Read and check `state.json`; raise FileError if it is damaged."""
         path = self.folder / STATE
@@ -100,6 +109,8 @@ class Checkpoint:
 
     def files(self, name: str, state: CheckpointState) -> list[str]:
         """Return the names of the files with the weights (MODEL) or other tensors (OPTIMIZER)."""
+        if name == OPTIMIZER and not self.has_optimizer:
+            return []
         stem = name.removesuffix(".safetensors") + "-"
         parts = sorted(each for each in state.checksums if each.startswith(stem))
         if name in state.checksums or not parts:
@@ -147,6 +158,8 @@ class Checkpoint:
         Reads only headers; call it before a model is built.
         """
         self._check_weights(state, config.model)
+        if not self.has_optimizer:
+            return
         infos = self.infos(OPTIMIZER, state)
         with self.explained():
             packed = unpack(state.packed, infos)
@@ -184,9 +197,30 @@ def part_names(name: str, number: int) -> list[str]:
     return [f"{stem}-{part:05}-of-{number:05}.safetensors" for part in range(1, number + 1)]
 
 
-def list_checkpoints(run_folder: Path) -> list[Checkpoint]:
-    """Return the complete checkpoints of a run, oldest first."""
-    folder = run_folder / CHECKPOINTS
+def is_in_history(step: int, per_doubling: int) -> bool:
+    """Return whether a step is the first at or after a power of 2 ** (1 / per_doubling); 0 is.
+
+    >>> [step for step in range(40) if is_in_history(step, 1)]
+    [0, 1, 2, 4, 8, 16, 32]
+    >>> [step for step in range(40) if is_in_history(step, 2)]
+    [0, 1, 2, 3, 4, 6, 8, 12, 16, 23, 32]
+    """
+    if step < 2 or not per_doubling:
+        return per_doubling > 0
+    places = [math.floor(per_doubling * math.log2(each)) for each in (step - 1, step)]
+    return places[0] < places[1]
+
+
+def most_in_history(steps: int, per_doubling: int) -> int:
+    """Return the largest number of checkpoints in the history after a number of steps."""
+    if not per_doubling:
+        return 0
+    return 1 + min(steps, 1 + math.floor(per_doubling * math.log2(steps)))
+
+
+def list_checkpoints(run_folder: Path, name: str = CHECKPOINTS) -> list[Checkpoint]:
+    """Return the complete checkpoints in a folder of a run, oldest first."""
+    folder = run_folder / name
     if not folder.is_dir():
         return []
     with os.scandir(folder) as entries:  # not iterdir: one that is removed meanwhile still counts

@@ -39,6 +39,7 @@ from tilth.files import (
 from tilth.runs.atomic_folders import new_folder
 from tilth.runs.checkpoints import (
     CHECKPOINTS,
+    HISTORY,
     Checkpoint,
     CheckpointState,
     best_checkpoint,
@@ -96,12 +97,21 @@ class Run:
         return read_samples(self.folder / SAMPLES)
 
     def checkpoints(self) -> list[Checkpoint]:
-        """Return all checkpoints, oldest first."""
+        """Return the checkpoints that a training can resume from, oldest first."""
         return list_checkpoints(self.folder)
 
+    def history(self) -> list[Checkpoint]:
+        """Return a checkpoint of each step whose weights are there, oldest first."""
+        by_step = {each.step: each for each in list_checkpoints(self.folder, HISTORY)}
+        by_step |= {each.step: each for each in self.checkpoints()}
+        return [by_step[step] for step in sorted(by_step)]
+
     def checkpoint(self, step: int | None = None) -> Checkpoint:
-        """Return the checkpoint after `step`, by default the best, or the newest without losses."""
-        checkpoints = self.checkpoints()
+        """Return the checkpoint after `step`, by default the best, or the newest without losses.
+
+        A step of the history may be given.
+        """
+        checkpoints = self.history() if step is not None else self.checkpoints()
         if not checkpoints:
             raise FileError(self.folder, "has no checkpoint yet", "train it first")
         if step is None:
@@ -263,8 +273,9 @@ def verify_run(run: Run) -> Iterator[tuple[str, str | None]]:
     }
     if (run.folder / SAMPLES).exists():
         checks[SAMPLES] = Run.samples
-    for each in run.checkpoints():
-        checks[f"{CHECKPOINTS}/{each.name}"] = partial(_check_checkpoint, each)
+    for name in (CHECKPOINTS, HISTORY):
+        for each in list_checkpoints(run.folder, name):
+            checks[f"{name}/{each.name}"] = partial(_check_checkpoint, each)
     for name, check in checks.items():
         problem = None
         try:
@@ -343,6 +354,8 @@ def readme(name: str, config: ResolvedConfig) -> str:
         for sink in config.watch.sinks
         if sink != "trackio"  # its folder is elsewhere
     )
+    if config.watch.weights_per_doubling:
+        rows = f"| `{HISTORY}/step-000064/` | the weights after step 64, to look back at |\n{rows}"
     template = Path(__file__).with_name("readme.md").read_text("utf-8")
     return template.format(
         name=name,

@@ -28,6 +28,7 @@ from tilth.optim.sharding import Shard
 from tilth.runs.atomic_folders import atomic_folder
 from tilth.runs.checkpoints import (
     CHECKPOINTS,
+    HISTORY,
     KIND,
     MODEL,
     OPTIMIZER,
@@ -93,7 +94,7 @@ class CheckpointWriter:
         self,
         step: int,
         model: Module,
-        optimizer: Optimizer,
+        optimizer: Optimizer | None,
         content: dict[str, Any],
         tensors: dict[str, Any],
         shards: Mapping[str, Shard] | None = None,
@@ -101,13 +102,15 @@ class CheckpointWriter:
         """Copy the state now and write it later; return the name of the checkpoint.
 
         `content` are fields of `CheckpointState`, `tensors` are values that contain tensors, and
-        `shards` the parameters of which each rank has some rows.
+        `shards` the parameters of which each rank has some rows. Without an optimizer, the
+        weights alone are written, into the history.
         """
         self.wait()
         is_first = self.writers.rank == 0
         if not (is_first or shards or self.writers.in_parts):
             return folder_name(step)
-        weights, state = self._own_part(model.state_dict(), optimizer.state_dict(), shards or {})
+        of_optimizer = None if optimizer is None else optimizer.state_dict()
+        weights, state = self._own_part(model.state_dict(), of_optimizer, shards or {})
         if not (is_first or self.writers.in_parts):  # it has sent its rows
             return folder_name(step)
         store = TensorStore()
@@ -116,7 +119,9 @@ class CheckpointWriter:
             is_of_another = isinstance(value, Tensor) and value.is_meta
             return name if is_of_another else store.store(value, name)
 
-        packed = pack({"optimizer": state, **(tensors if is_first else {})}, "state", name_of)
+        packed = None
+        if state is not None:
+            packed = pack({"optimizer": state, **(tensors if is_first else {})}, "state", name_of)
         shares_memory = not (shards or self.writers.in_parts)  # with the model and the optimizer
         files = {
             file: {
@@ -124,6 +129,7 @@ class CheckpointWriter:
                 for name, tensor in of_file.items()
             }
             for file, of_file in ((MODEL, weights), (OPTIMIZER, store.by_name))
+            if file == MODEL or packed is not None
         }
         content = {"step": step, **deepcopy(content), "packed": packed}
         write = self._write_part if self.writers.in_parts else self._write
@@ -134,8 +140,8 @@ class CheckpointWriter:
         return folder_name(step)
 
     def _own_part(
-        self, weights: dict[str, Any], state: dict[str, Any], shards: Mapping[str, Shard]
-    ) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        self, weights: dict[str, Any], state: dict[str, Any] | None, shards: Mapping[str, Shard]
+    ) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
         """Return the whole tensors that this rank writes; in the state, others are on meta."""
         if not shards and not self.writers.in_parts:
             return weights, state
@@ -152,6 +158,9 @@ class CheckpointWriter:
             name: own(shards[name].parameter if name in shards else weight, shards.get(name))
             for name, weight in weights.items()
         }
+        present = {name: weight for name, weight in found.items() if not weight.is_meta}
+        if state is None:
+            return present, None
         values = {
             number: {
                 key: own(value, shards.get(name) if key in SHAPED_LIKE_PARAMETER else None)
@@ -161,7 +170,6 @@ class CheckpointWriter:
             for number, name in zip(group["params"], group["param_names"], strict=True)
             if number in state["state"]
         }
-        present = {name: weight for name, weight in found.items() if not weight.is_meta}
         return present, {**state, "state": values}
 
     def check(self) -> None:
@@ -185,7 +193,7 @@ class CheckpointWriter:
                 self._complete(partial, content, _save_files(partial, files))
         except FAILURES as error:
             raise self._failed(target, _reason(error)) from error
-        remove_old(self.run_folder, self.keep, content["step"])
+        self._remove_old(content)
 
     def _write_part(self, files: dict[str, dict[str, Tensor]], content: dict[str, Any]) -> None:
         """Write the files of this rank; rank 0 renames the folder once all ranks are done."""
@@ -209,7 +217,7 @@ class CheckpointWriter:
                     merged = {name: each for found in checksums for name, each in found.items()}
                     self._complete(partial, content, merged)
                     stack.close()  # renames the folder
-                    remove_old(self.run_folder, self.keep, content["step"])
+                    self._remove_old(content)
 
             self._together(target, complete)
 
@@ -227,7 +235,12 @@ class CheckpointWriter:
         return [each for each, _ in found]
 
     def _target(self, content: dict[str, Any]) -> Path:
-        return self.run_folder / CHECKPOINTS / folder_name(content["step"])
+        folder = HISTORY if content["packed"] is None else CHECKPOINTS
+        return self.run_folder / folder / folder_name(content["step"])
+
+    def _remove_old(self, content: dict[str, Any]) -> None:
+        if content["packed"] is not None:  # the history stays
+            remove_old(self.run_folder, self.keep, content["step"])
 
     def _complete(self, partial: Path, content: dict[str, Any], checksums: dict[str, str]) -> None:
         state = {**content, "checksums": checksums}

@@ -23,6 +23,7 @@ from tilth.studio.openai import error_body
 from tilth.studio.pages import Pages, static_files
 from tilth.studio.runs import Runs
 from tilth.studio.security import LOGIN, LOOPBACK, Guard
+from tilth.studio.timeline import Timeline
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +95,8 @@ def make_app(
 
     pages: list[Route] = []
     if folder is not None:
-        read = Pages(handlers, folder, Runs(folder, is_stopping))
+        runs = Runs(folder, is_stopping)
+        read = Pages(handlers, folder, runs, Timeline(folder, models, runs))
         shown = {**read.views(), **static_files()}
         asked = {**read.handlers(), **Costs(folder).handlers()}
         if token is None:
@@ -104,7 +106,7 @@ def make_app(
         pages += [counted(path, handler, "POST") for path, handler in asked.items()]
         pages += [counted(path, handler, "GET") for path, handler in shown.items()]
 
-    return Starlette(
+    app = Starlette(
         routes=[
             *pages,
             counted("/v1/models", list_models, "GET"),
@@ -121,6 +123,8 @@ def make_app(
         exception_handlers={HTTPException: _unknown},
         lifespan=lifespan,
     )
+    app.router.redirect_slashes = False  # a path that is not there is an error
+    return app
 
 
 def _model(models: Models, model_id: str) -> dict[str, Any]:

@@ -297,7 +297,7 @@ def charts(found: Account) -> list[dict[str, Any]]:
         name: [flops[name] / sum(flops.values()) for flops in by_length.values()]
         for name in values["flops"]["by_component"]
     }
-    labels = [f"{length} tokens" for length in by_length]
+    labels = [*by_length]
     return [
         _chart("Parameters by component", "parameters", parameters),
         _chart("FLOPs by component", "FLOPs", values["flops"]["by_component"]),

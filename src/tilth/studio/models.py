@@ -84,6 +84,11 @@ class Models:
             entry.last_use = time.monotonic()
             return entry.engine
 
+    def load_once(self, path: Path) -> LanguageModel:
+        """Load a model that is not shared, such as a checkpoint that a page looks at once."""
+        self._release_idle(_weight_bytes(path))
+        return self._load(path)
+
     def loads(self) -> dict[str, tuple[int, int]]:
         """Return the numbers of running and waiting requests of each loaded model."""
         engines = {name: entry.engine for name, entry in list(self._entries.items())}

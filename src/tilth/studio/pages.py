@@ -6,14 +6,16 @@ import logging
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from tilth import studio
 from tilth.errors import import_extra
 from tilth.generation.language_model import LanguageModel
 from tilth.generation.sampling import Sampling
@@ -24,6 +26,7 @@ from tilth.studio.errors import RequestError, invalid
 from tilth.studio.folder import Folder
 from tilth.studio.runs import Compared, Norms, Runs, Watch
 from tilth.studio.security import LOGIN
+from tilth.studio.timeline import Moment, Sides, Step, Steps, Timeline, compare_readings
 from tilth.tokenizer import Tokenizer
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -32,6 +35,8 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 STATIC = files("tilth.studio") / "static"
+DOCS = [Path(root) / "docs" for root in studio.__path__]
+"""Folders with the docs; an editable install has two roots."""
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 PAGES = {"index.html": "/", "login.html": LOGIN}
 PAGES_POLICY = (
@@ -48,6 +53,8 @@ class _Asked:
     """A body of the page API; each page reads its own fields."""
 
     model: str
+    step: Step | None = None
+    """The step of a checkpoint of a run; default: the best one."""
     other: str = ""
     text: Text = ""
     ids: Annotated[list[int], Length(at_most=1 << 17)] = field(default_factory=list)
@@ -81,6 +88,9 @@ def static_files() -> dict[str, Handler]:
         if kind is not None:
             path = PAGES.get(file.name, f"/static/{file.name}")
             found[path] = handler(file.read_bytes, kind)
+    for folder in DOCS:
+        for page in folder.glob("*.md"):
+            found[f"/docs/{page.name}"] = handler(page.read_bytes, "text/plain")
     return found
 
 
@@ -105,6 +115,7 @@ class Pages:
     completions: Completions
     folder: Folder
     runs: Runs
+    timeline: Timeline
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def views(self) -> dict[str, Handler]:
@@ -130,6 +141,9 @@ class Pages:
             "/api/read": self._of_model(
                 lambda model, asked: inspecting.read_text(model, asked.text)
             ),
+            "/api/read/compare": self._compare_readings,
+            "/api/steps": self._of_runs(Steps, self.timeline.steps),
+            "/api/time": self._look_back,
             "/api/next": self._of_model(
                 lambda model, asked: inspecting.next_tokens(model, asked.ids, asked.sampling)
             ),
@@ -176,10 +190,28 @@ class Pages:
     def _of_model(self, compute: Callable[[LanguageModel, _Asked], dict[str, Any]]) -> Handler:
         async def handler(request: Request) -> Response:
             asked = await read_asked(request, _Asked)
-            _, engine = await self.completions.engine(asked.model)
-            return await self.computed(compute, engine.model, asked)
+            load = await self.model(asked.model, asked.step)
+            return await self.computed(lambda: compute(load(), asked))
 
         return handler
+
+    async def model(self, model_id: str, step: int | None) -> Callable[[], LanguageModel]:
+        """Return a function that returns a model: the shared one, or a checkpoint of a run."""
+        if step is not None:
+            return partial(self.timeline.load, model_id, step)
+        _, engine = await self.completions.engine(model_id)
+        return lambda: engine.model
+
+    async def _compare_readings(self, request: Request) -> Response:
+        """Answer how two models read a text."""
+        asked = await read_asked(request, Sides)
+        sides = (asked.model, asked.step), (asked.other, asked.other_step)
+        first, second = [await self.model(*side) for side in sides]
+        return await self.computed(lambda: compare_readings(first(), second(), asked.text))
+
+    async def _look_back(self, request: Request) -> Response:
+        """Answer what a checkpoint makes of a text and of a prompt."""
+        return await self.computed(self.timeline.moment, await read_asked(request, Moment))
 
     def _of_tokenizer(self, compute: Callable[[Tokenizer, _Asked], dict[str, Any]]) -> Handler:
         async def handler(request: Request) -> Response:

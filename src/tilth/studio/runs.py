@@ -96,7 +96,7 @@ class Runs:
             self._logs.move_to_end(run_id)
             return self._logs[run_id]
 
-    def _release(self, watched: list[str]) -> None:
+    def release(self, watched: list[str]) -> None:
         """Forget the logs that were not used for longest, as many as exceed the memory."""
         with self._logs_lock:
             size = sum(log.size_bytes for log, _ in self._logs.values())
@@ -198,7 +198,7 @@ class Runs:
                     table = await run_in_threadpool(self.table.read, since)
                     since = table["time"]
                     yield _event({"table": table})
-                    self._release(asked.runs)
+                    self.release(asked.runs)
                     if table["is_complete"]:
                         next_table = time.monotonic() + run_table.SECONDS
                     else:

@@ -100,7 +100,7 @@ class Guard:
         if others or _name(f"//{host}") not in self._hosts:
             return 403, "the Host of the request is not a name of this server."
         origins = headers.getlist("origin")
-        if any(urlsplit(origin).netloc.lower() != host.lower() for origin in origins):
+        if any(_netloc(origin) != host.lower() for origin in origins):
             return 403, "requests of other origins are refused."
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             return 403, "requests of other sites are refused."
@@ -136,6 +136,14 @@ def is_token(given: bytes, token: str) -> bool:
 def cookie_value(token: str) -> str:
     """Return the value of the cookie: a digest, as a token may have any characters."""
     return hashlib.sha256(b"tilth studio " + token.encode()).hexdigest()
+
+
+def _netloc(url: str) -> str:
+    """Return the host and the port of a URL, or "" if it has none."""
+    try:
+        return urlsplit(url).netloc.lower()
+    except ValueError:
+        return ""
 
 
 def _name(url: str) -> str:

@@ -29,7 +29,13 @@ from tilth.data import Data, open_data
 from tilth.files import FileError, StrPath, refuse_link
 from tilth.formats.model_files import ModelFiles
 from tilth.runs.atomic_folders import remove_leftovers
-from tilth.runs.checkpoints import CHECKPOINTS, LEFTOVER, Checkpoint, CheckpointState
+from tilth.runs.checkpoints import (
+    CHECKPOINTS,
+    HISTORY,
+    LEFTOVER,
+    Checkpoint,
+    CheckpointState,
+)
 from tilth.runs.metrics import METRICS, SAMPLES, Log, StepRecord
 from tilth.runs.run import CONFIG, Run, check_new_folder, create_run, open_run, versions
 from tilth.runs.state import CheckpointWriter
@@ -214,7 +220,8 @@ def prepare_extension(folder: StrPath, steps: int, *, data: StrPath | None = Non
 
 def _prepare_existing(run: Run, config: ResolvedConfig, data: StrPath | None) -> PreparedRun:
     check_machine(config)
-    refuse_link(run.folder / CHECKPOINTS)  # old checkpoints are deleted there
+    for name in (CHECKPOINTS, HISTORY):
+        refuse_link(run.folder / name)  # old checkpoints are deleted there
 
     def update_run() -> Run:
         if config == run.config:
@@ -277,24 +284,23 @@ def _steps(prepared: PreparedRun) -> Steps:
     with ExitStack() as stack:
         if ranks.is_first:
             stack.enter_context(run.locked())
-            remove_leftovers(run.folder / CHECKPOINTS, LEFTOVER)
+            _prepare_folders(run)
         device = stack.enter_context(machine_settings(config.machine))
         session = Session(run, prepared.data, device, prepared.initial, ranks, prepared.division)
         ranks.check_same_step(session.step)
         records = _Records(run, session, stack) if ranks.is_first else None
         writers = prepared.division.writers(ranks)
-        writer = CheckpointWriter(run.folder, config.watch.keep_checkpoints, writers)
-        stack.enter_context(writer)
-        if session.step == 0 and prepared.initial is not None:
-            # A run that is stopped before its first checkpoint must not resume from other weights.
-            session.save(writer, None)
-            writer.wait()
+        writer = stack.enter_context(
+            CheckpointWriter(run.folder, config.watch.keep_checkpoints, writers)
+        )
+        if session.step == 0:
+            _save_first(session, writer, is_given=prepared.initial is not None)
         batches = make_batches(config, prepared.data, device, ranks.rank, ranks.size)
 
-        def save(record: StepRecord) -> None:
+        def save(record: StepRecord, *, weights_only: bool = False) -> None:
             if records is not None:
                 records.sync()  # first: a checkpoint is never ahead of the logs
-            session.save(writer, record.evaluation)
+            session.save(writer, record.evaluation, weights_only=weights_only)
 
         deadline = prepared.deadline
         for x, y in batches.read(session.step, None if deadline else config.steps):
@@ -306,6 +312,8 @@ def _steps(prepared: PreparedRun) -> Steps:
                 records.append_sample(record)
             if record.saved:
                 save(record)
+            if session.is_in_history:
+                save(record, weights_only=True)
             writer.check()
             if records is not None:
                 records.sinks.write(record)
@@ -326,6 +334,24 @@ def _steps(prepared: PreparedRun) -> Steps:
                 raise
             if record.step == session.config.steps:
                 return
+
+
+def _prepare_folders(run: Run) -> None:
+    """Make the folder of the history, and remove what a killed process left."""
+    if run.config.watch.weights_per_doubling:
+        (run.folder / HISTORY).mkdir(exist_ok=True)
+    for name in (CHECKPOINTS, HISTORY):
+        remove_leftovers(run.folder / name, LEFTOVER)
+
+
+def _save_first(session: Session, writer: CheckpointWriter, *, is_given: bool) -> None:
+    """Save the weights before the first step, if they were given or the history keeps them."""
+    if is_given:
+        # A run that is stopped before its first checkpoint must not resume from other weights.
+        session.save(writer, None)
+        writer.wait()
+    if session.is_in_history:
+        session.save(writer, None, weights_only=True)
 
 
 class _Records:

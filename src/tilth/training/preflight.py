@@ -11,10 +11,14 @@ from tilth.config.threads import checked_threads
 from tilth.config.training import TrainingConfig
 from tilth.data import Data, open_data
 from tilth.files import FileError, StrPath
+from tilth.runs.checkpoints import most_in_history
 from tilth.runs.run import Run
 from tilth.tokenizer import Tokenizer
 from tilth.training.machine import resolve_device, resolve_dtype
 from tilth.training.sinks import check_sinks
+
+MOST_STEPS = 1 << 20
+"""Of a run whose number of steps a time budget decides later."""
 
 
 def check_new_run(
@@ -69,17 +73,23 @@ def check_machine(config: TrainingConfig) -> None:
 
 
 def check_space(folder: Path, config: TrainingConfig) -> None:
-    """Raise OSError unless the checkpoints fit on the disk: weights and two moments each."""
-    checkpoint_bytes = 12 * count_parameters(config.model).total
+    """Raise OSError unless the checkpoints fit on the disk.
+
+    Each has the weights and two moments; those of the history have the weights.
+    """
+    weight_bytes, watch = 4 * count_parameters(config.model).total, config.watch
     # The newest checkpoints, the best, and the one that is being written.
-    needed = (config.watch.keep_checkpoints + 2) * checkpoint_bytes + (16 << 20)
+    needed = (watch.keep_checkpoints + 2) * 3 * weight_bytes + (16 << 20)
+    steps = config.steps or MOST_STEPS
+    needed += most_in_history(steps, watch.weights_per_doubling) * weight_bytes
     folder = folder.resolve()  # a symlink may lead to another disk
     parent = next(parent for parent in (folder, *folder.parents) if parent.exists())
     free = shutil.disk_usage(parent).free
     if free < needed:
         raise OSError(
             f"the checkpoints of {folder} need {needed / 1e6:,.0f} MB, and the disk has "
-            f"{free / 1e6:,.0f} MB left; free some space, or lower watch.keep_checkpoints."
+            f"{free / 1e6:,.0f} MB left; free some space, or lower watch.keep_checkpoints"
+            f"{' or watch.weights_per_doubling' if watch.weights_per_doubling else ''}."
         )
 
 

@@ -25,7 +25,7 @@ from tilth.formats.model_files import ModelFiles
 from tilth.generation import LanguageModel
 from tilth.model import TransformerLM
 from tilth.optim.sharding import Shard
-from tilth.runs.checkpoints import Checkpoint, folder_name
+from tilth.runs.checkpoints import Checkpoint, folder_name, is_in_history
 from tilth.runs.metrics import Evaluation, StepRecord, finite_or_none
 from tilth.runs.run import Run, check_same_config, versions
 from tilth.runs.state import CheckpointWriter, load_state, random_state, set_random_state
@@ -273,7 +273,14 @@ class Session:
         text = model.generate(seed=self.config.seed, **self.sampling)
         return self.config.watch.sample_prompt + "".join(text)
 
-    def save(self, writer: CheckpointWriter, evaluation: Evaluation | None) -> None:
+    @property
+    def is_in_history(self) -> bool:
+        """Whether the history keeps the weights after this step."""
+        return is_in_history(self.step, self.config.watch.weights_per_doubling)
+
+    def save(
+        self, writer: CheckpointWriter, evaluation: Evaluation | None, *, weights_only: bool = False
+    ) -> None:
         """Save a checkpoint, unless the weights or the validation loss are not finite."""
         self._look_for_problems()
         self.check(writer)
@@ -289,4 +296,5 @@ class Session:
         }
         tensors = {"random": random_state(), "scaler": self.scaler.state_dict()}
         with lost_ranks_explained():
-            writer.save(self.step, self.model, self.optimizer, content, tensors, self._shards)
+            optimizer = None if weights_only else self.optimizer
+            writer.save(self.step, self.model, optimizer, content, tensors, self._shards)

@@ -90,12 +90,31 @@ export function visible(text) {
 export const number = (value, digits = 2) =>
   value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 
+export const whole = (value) => value.toLocaleString("en");
+
 export const percent = (value) => `${number(100 * value, value < 0.0995 ? 2 : 1)}%`;
 
 /** A heading, a sentence that explains the page, and a link to the docs. */
 export function intro(title, sentence) {
   return [el("h1", {}, title), el("p", { class: "soft" }, sentence)];
 }
+
+/** What the words of a page mean, folded up, with the pages of the docs that say more. */
+export function notions(rows, ...docs) {
+  return el("details", { class: "notions" }, el("summary", {}, "What the words mean"),
+    el("dl", {}, ...rows.map(([name, words]) => el("div", {}, el("dt", {}, name), el("dd", {}, words)))),
+    el("p", { class: "soft" }, "More: ", ...docs.flatMap((name, place) => [
+      place ? ", " : "", el("a", { href: `#docs?page=${name}`, target: "_blank" }, name.replace(".md", ""))]), "."));
+}
+
+/** The line of a chart in a list of lines; it has the colour and the dash of line number `index`. */
+export function swatch(index) {
+  const made = el("span", { class: "swatch" });
+  made.style.borderTop = `3px ${["solid", "dashed", "dotted"][Math.floor(index / 10) % 3]} var(--line-${index % 10})`;
+  return made;
+}
+
+export const tick = (label, input) => el("label", { class: "tick" }, input, label);
 
 export function field(label, control) {
   return el("label", { class: "field" }, el("span", {}, label), control);

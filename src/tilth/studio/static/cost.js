@@ -4,9 +4,15 @@
 // number of `Account.to_dict()`.
 
 import { chart, colour } from "./chart.js";
-import { api, el, field, intro, setProblem } from "./common.js";
+import { api, el, field, intro, notions, setProblem } from "./common.js";
 
 const LATER = 120; // milliseconds after the last change of a field
+
+const NOTIONS = [
+  ["FLOP", "A multiplication or an addition of two numbers. A forward pass takes about 2 for each parameter and token, training about 6."],
+  ["Activations", "Values of the forward pass that the backward pass needs again: they often take more memory than the weights."],
+  ["MFU", "The share of the peak of the hardware that the training reaches, by the FLOPs of the model alone."],
+];
 
 export function show(main, { fields, remember }) {
   const given = Object.fromEntries([...fields].filter(([name]) => !["model", "subject", "number"].includes(name)));
@@ -41,8 +47,8 @@ export function show(main, { fields, remember }) {
 
   main.append(
     ...intro("Cost", "What a model costs before you train it: parameters, operations, memory, hours. Move a slider, "
-      + "or type any number. Choose a number in a table to see its arithmetic and the line that computes it; "
-      + "docs/accounting.md derives them all."),
+      + "or type any number. Choose a number in a table to see its arithmetic and the line that computes it."),
+    notions(NOTIONS, "accounting.md", "scaling.md"),
     el("div", { class: "calculator" }, form,
       el("section", { class: "account" }, heading, notes, el("p", { class: "repeat" }, command, copy), chartGrid, result)));
   compute();
@@ -178,9 +184,9 @@ export function show(main, { fields, remember }) {
         ? { x: labels, y: each.values, hovertemplate: `${each.name}: %{y:.1%}<extra></extra>` }
         : { orientation: "h", x: each.values, y: labels, hovertemplate: `%{y}: %{x:,} ${unit}<extra></extra>` }),
     })), {
-      height: 250, barmode: "stack", bargap: 0.25, margin: { l: 40, r: 12, t: 6, b: 40 },
-      showlegend: isStacked, legend: { orientation: "h", y: -0.35, font: { size: 11 } },
-      x: isStacked ? {} : { title: unit, exponentformat: "B" },
+      height: isStacked ? 300 : 250, barmode: "stack", bargap: 0.25, margin: { l: 40, r: 12, t: 6, b: 40 },
+      showlegend: isStacked, legend: { orientation: "h", y: -0.4, font: { size: 11 } },
+      x: isStacked ? { title: "context length (tokens)", tickangle: 0, tickfont: { size: 11 } } : { title: unit, exponentformat: "B", nticks: 4 },
       y: isStacked ? { tickformat: ".0%", range: [0, 1] } : { autorange: "reversed" },
     });
   }

@@ -1,8 +1,16 @@
 // Inside: what each layer predicts, where each head looks, and what a part is worth.
 
-import { action, api, el, field, intro, number, percent, totals, visible } from "./common.js";
+import { csv, download } from "./chart.js";
+import { action, api, el, field, intro, notions, number, percent, totals, visible } from "./common.js";
 
 const EXAMPLE = "Lily had a red ball. Tom wanted the red";
+
+const NOTIONS = [
+  ["Layer", "A step of the computation: attention, then a feed-forward. Each adds to the residual stream, a vector for each position."],
+  ["Head", "A part of the attention of a layer. For each position it takes a weighted mean over the positions before; the weights are shown."],
+  ["Feed-forward", "A small network that is applied to each position on its own."],
+  ["Logit lens", "The output matrix, applied to the residual stream after a layer: what the model would say if it ended there."],
+];
 
 export function show(main, { model, fields, remember }) {
   const text = el("textarea", { rows: 2, maxlength: 2000, spellcheck: "false" });
@@ -10,11 +18,15 @@ export function show(main, { model, fields, remember }) {
   const button = el("button", { type: "submit" }, "Look inside");
   const result = el("section", { "aria-live": "polite" });
   const off = new Set((fields.get("without") ?? "").split(",").filter(Boolean));
-  let head = { layer: 0, head: 0 };
+  let head = { layer: Number(fields.get("layer")) || 0, head: Number(fields.get("head")) || 0 };
+
+  const note = () => remember({
+    text: text.value, without: [...off].sort().join(","), layer: String(head.layer || ""), head: String(head.head || ""),
+  });
 
   const run = action(button, async () => {
     const without = [...off].sort();
-    remember({ text: text.value, without: without.join(",") });
+    note();
     const found = await api("/api/inside", { model: model(), text: text.value, without });
     draw(found);
   });
@@ -73,30 +85,49 @@ export function show(main, { model, fields, remember }) {
       scroll(el("table", { class: "grid" },
         el("thead", {}, columns(["", ...found.tokens.map((token) => visible(token.text))])),
         el("tbody", {}, ...rows.reverse()))),
+      saves("Logit lens", () => [["layer", "position", "token", "likeliest next", "probability"],
+        ...found.lens.flatMap((cells, layer) => cells.map((cell, place) =>
+          [layer ? layer - 1 : "embedding", place, found.tokens[place].text, cell.text, cell.probability]))]),
     ];
   }
 
   function attention(found) {
-    const canvas = el("canvas", { class: "attention", role: "img" });
+    const canvas = el("canvas", { class: "attention", role: "img", tabindex: 0 });
+    let cell = [0, 0]; // row and column
     const caption = el("p", { class: "soft", role: "status" });
     const layers = el("select", {}, ...found.attention.map((_, i) => el("option", { value: i }, `layer ${i}`)));
     const heads = el("select", {}, ...found.attention[0].map((_, i) => el("option", { value: i }, `head ${i}`)));
     layers.value = head.layer;
     heads.value = head.head;
+    const texts = found.tokens.map((token) => token.text);
+    const rows = () => [["looks", "position", ...texts],
+      ...found.attention[head.layer][head.head].map((row, place) => [texts[place], place, ...row.map((weight) => weight / 255)])];
     const paint = () => {
       head = { layer: Number(layers.value), head: Number(heads.value) };
       const weights = found.attention[head.layer][head.head];
       canvas.setAttribute("aria-label", `Attention weights of layer ${head.layer}, head ${head.head}`);
       paintMatrix(canvas, weights);
-      caption.textContent = "Point at a cell for its tokens and weight.";
+      note();
+      caption.textContent = "Point at a cell for its tokens and weight, or move with the arrow keys.";
+    };
+    const tell = (row, column) => {
+      cell = [row, column];
+      const weight = found.attention[head.layer][head.head][row][column] / 255;
+      caption.textContent = `${visible(found.tokens[row].text)} looks at ${visible(found.tokens[column].text)}: ${percent(weight)}`;
     };
     canvas.addEventListener("pointermove", (event) => {
       const box = canvas.getBoundingClientRect();
       const count = found.tokens.length;
       const [column, row] = [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height]
         .map((share) => Math.min(count - 1, Math.max(0, Math.floor(share * count))));
-      const weight = found.attention[head.layer][head.head][row][column] / 255;
-      caption.textContent = `${visible(found.tokens[row].text)} looks at ${visible(found.tokens[column].text)}: ${percent(weight)}`;
+      tell(row, column);
+    });
+    canvas.addEventListener("keydown", (event) => {
+      const [down, right] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key] ?? [0, 0];
+      if (!down && !right) return;
+      event.preventDefault();
+      const within = (place) => Math.min(found.tokens.length - 1, Math.max(0, place));
+      tell(within(cell[0] + down), within(cell[1] + right));
     });
     layers.addEventListener("change", paint);
     heads.addEventListener("change", paint);
@@ -104,7 +135,10 @@ export function show(main, { model, fields, remember }) {
     return [
       el("h2", {}, "Attention"),
       el("p", { class: "soft" }, "Each row is a token that looks, each column a token that is looked at."),
-      el("div", { class: "row" }, field("Layer", layers), field("Head", heads)), canvas, caption,
+      el("div", { class: "row" }, field("Layer", layers), field("Head", heads), saves("Attention", rows, async () => {
+        const weights = found.attention[head.layer][head.head];
+        return picture(weights, `Attention, layer ${head.layer}, head ${head.head}`, texts);
+      })), canvas, caption,
     ];
   }
 
@@ -117,11 +151,14 @@ export function show(main, { model, fields, remember }) {
       el("p", { class: "soft" }, "The length of the vector that each layer passes on, by position."),
       scroll(el("table", { class: "grid" },
         el("thead", {}, columns(["", ...found.tokens.map((token) => visible(token.text))])), el("tbody", {}, ...rows))),
+      saves("Norms", () => [["layer", ...found.tokens.map((token) => token.text)],
+        ...found.norms.map((values, layer) => [layer ? layer - 1 : "embedding", ...values])]),
     ];
   }
 
   main.append(
     ...intro("Inside", "A forward pass over a short text, with the values in between."),
+    notions(NOTIONS, "model.md", "generation.md"),
     el("form", { onsubmit: run }, field("Text", text), el("div", { class: "row" }, button)),
     result,
   );
@@ -129,6 +166,45 @@ export function show(main, { model, fields, remember }) {
 
 const scroll = (inner) => el("div", { class: "scroll", tabindex: 0 }, inner);
 const columns = (names) => el("tr", {}, ...names.map((name) => name ? el("th", { scope: "col" }, name) : el("td", {})));
+
+/** Buttons that download a table, and a picture if there is one. */
+function saves(title, rows, paint) {
+  const file = title.toLowerCase().replace(" ", "-");
+  const save = (kind, run) => el("button", {
+    type: "button", class: "plain small", "aria-label": `Download ${title} as ${kind}`, onclick: run,
+  }, kind);
+  return el("p", { class: "saves" },
+    paint ? save("PNG", async () => download(`${file}.png`, await paint())) : "", " ",
+    save("CSV", () => download(`${file}.csv`, csv(rows()))));
+}
+
+/** A matrix with its title and tokens, as a PNG. */
+function picture(weights, title, texts) {
+  const cell = Math.max(8, Math.min(28, Math.floor(1400 / weights.length)));
+  const size = cell * weights.length;
+  const made = el("canvas", { width: size + 160, height: size + 190 });
+  const context = made.getContext("2d");
+  const style = getComputedStyle(document.documentElement);
+  context.fillStyle = style.getPropertyValue("--paper");
+  context.fillRect(0, 0, made.width, made.height);
+  const matrix = el("canvas", {});
+  paintMatrix(matrix, weights);
+  context.imageSmoothingEnabled = false;
+  context.drawImage(matrix, 140, 50, size, size);
+  context.strokeStyle = style.getPropertyValue("--line");
+  context.strokeRect(140, 50, size, size);
+  context.fillStyle = style.getPropertyValue("--ink");
+  context.font = "16px system-ui, sans-serif";
+  context.fillText(title, 12, 28);
+  context.font = `${Math.min(13, cell)}px system-ui, sans-serif`;
+  context.textBaseline = "middle";
+  context.textAlign = "right";
+  texts.forEach((text, place) => context.fillText(visible(text), 132, 50 + cell * (place + 0.5), 125));
+  context.translate(140, 58 + size);
+  context.rotate(-Math.PI / 2);
+  texts.forEach((text, place) => context.fillText(visible(text), 0, cell * (place + 0.5), 125));
+  return new Promise((resolve) => made.toBlob(resolve, "image/png"));
+}
 
 /** Paint a square matrix of 0 to 255, a cell for each pixel of the canvas. */
 function paintMatrix(canvas, weights) {

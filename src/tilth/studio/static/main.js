@@ -6,8 +6,8 @@
 
 import { api, el, setProblem } from "./common.js";
 
-// `entries` are those that the page is about: without any, it says what to do. With a label, one of
-// them is chosen in the header.
+// `entries` are those that a page is about, if it is about any: where the folder has none, it says
+// what to do. With a label, one of them is chosen in the header.
 const isModel = (entry) => entry.is_model;
 const PAGES = {
   runs: { title: "Runs", load: () => import("./runs.js"), entries: (entry) => entry.kind === "run", what: "run" },
@@ -15,7 +15,9 @@ const PAGES = {
   write: { title: "Write", load: () => import("./write.js"), entries: isModel, label: "Model", what: "model" },
   read: { title: "Read", load: () => import("./read.js"), entries: isModel, label: "Model", what: "model" },
   inside: { title: "Inside", load: () => import("./inside.js"), entries: isModel, label: "Model", what: "model" },
+  time: { title: "Time", load: () => import("./time.js"), entries: (entry) => entry.kind === "run", label: "Run", what: "run" },
   cost: { title: "Cost", load: () => import("./cost.js") },
+  docs: { title: "Docs", load: () => import("./docs.js"), isHidden: true },
 };
 
 const select = document.getElementById("model");
@@ -51,13 +53,13 @@ function updateLinks() {
 
 /** Offer the entries of the folder that a page is about; return whether there are any. */
 function offer(page, asked) {
-  const fitting = folder.entries.filter(page.entries);
+  const fitting = page.entries ? folder.entries.filter(page.entries) : [];
   const chosen = [asked, select.value].find((id) => fitting.some((entry) => entry.id === id));
   select.replaceChildren(...fitting.map(({ id }) => el("option", { value: id }, id)));
   if (chosen !== undefined) select.value = chosen;
   label.textContent = page.label ?? "";
   select.parentElement.hidden = !fitting.length || !page.label;
-  return fitting.length > 0;
+  return !page.entries || fitting.length > 0;
 }
 
 /** What to do while the folder has nothing for a page. */
@@ -93,9 +95,9 @@ async function show() {
   }
 }
 
-for (const [name, { title }] of Object.entries(PAGES)) nav.append(el("a", { "data-page": name }, title));
+for (const [name, { title, isHidden }] of Object.entries(PAGES)) if (!isHidden) nav.append(el("a", { "data-page": name }, title));
 select.addEventListener("change", () => {
-  remember({});
+  remember(Object.fromEntries([...view().fields.keys()].map((name) => [name, view().fields.getAll(name)]).filter(([name]) => name !== "model")));
   show();
 });
 window.addEventListener("hashchange", show);

@@ -4,7 +4,7 @@
 // the axis. A zoom asks again, with more points there. While a training runs, new curves arrive as
 // server-sent events.
 
-import { action, api, el, field, intro, setProblem, stream } from "./common.js";
+import { action, api, el, field, intro, notions, setProblem, stream, swatch } from "./common.js";
 import { chart, lineStyle, loadPlotly } from "./chart.js";
 
 const MOST = 20; // runs in a comparison
@@ -305,12 +305,10 @@ export function show(main, { fields, remember }) {
         + (options.value === "loss" ? "Thick lines with dots: validation. " : "")
         + "Drag to zoom, double-click for the whole range.");
     legend.replaceChildren(...[...slots].map(([id, index]) => {
-      const swatch = el("span", { class: "swatch" });
-      swatch.style.borderTop = `3px ${["solid", "dashed", "dotted"][Math.floor(index / 10) % 3]} var(--line-${index % 10})`;
       const found = data.get(id);
       const last = found?.curve?.y.findLast((value) => value !== null);
       return el("li", { class: found?.problem ? "is-damaged" : false },
-        swatch, el("span", {}, id), el("span", { class: "soft" }, found?.problem ?? (last === undefined ? found?.curve ? "no values" : "…" : shortly(last))),
+        swatch(index), el("span", {}, id), el("span", { class: "soft" }, found?.problem ?? (last === undefined ? found?.curve ? "no values" : "…" : shortly(last))),
         el("button", { type: "button", class: "cross", "aria-label": `Leave out ${id}`, onclick: () => choose(id, false) }, "×"));
     }));
   }
@@ -486,9 +484,7 @@ export function show(main, { fields, remember }) {
   main.append(
     ...intro("Runs", "Every run of the folder. Choose runs to see their curves, how their configs differ, and what they wrote "
       + "while they trained. What trains now is drawn as it comes."),
-    el("details", { class: "notions" }, el("summary", {}, "What the words mean"),
-      el("dl", {}, ...NOTIONS.map(([name, words]) => el("div", {}, el("dt", {}, name), el("dd", {}, words)))),
-      el("p", { class: "soft" }, "More: ", el("code", {}, "docs/training.md"), ", ", el("code", {}, "docs/accounting.md"), ".")),
+    notions(NOTIONS, "training.md", "accounting.md"),
     el("div", { class: "row tools filters" }, filter, states, clear, count),
     el("div", { class: "scroll tall", tabindex: 0, "aria-label": "Runs", role: "region" },
       el("table", { class: "runs" }, el("thead", {}, head), body)),

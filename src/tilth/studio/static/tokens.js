@@ -1,9 +1,15 @@
 // Tokens: a text coloured by token, how a word was merged, two tokenizers side by side, and the
 // training of a vocabulary as a film of its merges.
 
-import { action, api, el, field, intro, number, totals, visible } from "./common.js";
+import { action, api, el, field, intro, notions, number, totals, visible } from "./common.js";
 
 const SENTENCE = "Once upon a time there was a little girl.";
+const NOTIONS = [
+  ["Token", "A sequence of bytes with a number, its id. A model reads and writes ids, never letters."],
+  ["Piece", "A part of the text, such as a word with the space before it. Tokens do not cross its ends."],
+  ["Merge", "A rule that makes one token of two neighbours. Its rank is its place in the order in which training found the merges; the "
+    + "lowest rank is applied first."],
+];
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 const EXAMPLE = "The hedgehog couldn't find 1,234 apples.\nDas Mädchen — 你好!";
 
@@ -44,6 +50,7 @@ export function show(main, { model, folder, fields, remember }) {
   main.append(
     ...intro("Tokens", "A tokenizer splits a text into pieces, such as words, and merges the bytes of each "
       + "piece into tokens. Choose a token to see the merges of its piece."),
+    notions(NOTIONS, "bpe.md", "unicode.md"),
     el("form", { onsubmit: run }, field("Text", text), el("div", { class: "row" }, field("Compare with", other), button)),
     result,
     detail,

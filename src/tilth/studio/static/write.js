@@ -3,7 +3,7 @@
 // The text of a branch is a function of (ids so far, options, seed): the draw at a position depends
 // on (seed, sample, position) only. So a branch is stored as ids and repeats exactly.
 
-import { action, api, el, field, intro, number, percent, stream, visible } from "./common.js";
+import { action, api, el, field, intro, notions, number, percent, stream, visible } from "./common.js";
 
 const OPTIONS = [
   ["temperature", "Temperature", 0.8, 0, 5, 0.05],
@@ -12,6 +12,15 @@ const OPTIONS = [
   ["min_p", "Min-p", 0, 0, 1, 0.01],
   ["seed", "Seed", 0, 0, Number.MAX_SAFE_INTEGER, 1],
   ["max_tokens", "Tokens", 120, 1, 2000, 1],
+];
+
+const MOST_LINKED = 20; // branches
+const NOTIONS = [
+  ["Temperature", "Divides the scores before they become probabilities: below 1 the likely tokens become likelier, 0 always takes the likeliest."],
+  ["Top-k, top-p, min-p", "Leave out unlikely tokens: all but the k likeliest; all but the smallest set with probability p; all below a share "
+    + "of the likeliest one."],
+  ["Seed", "Chooses the random numbers. The same seed, prompt and options give the same text, here and in tilth generate."],
+  ["Branch", "The text as it would have gone on with another token in one place."],
 ];
 
 export function show(main, { model, fields, remember }) {
@@ -30,6 +39,7 @@ export function show(main, { model, fields, remember }) {
   const branchList = el("ol", { class: "branches" });
   const branchSection = el("section", { hidden: true }, el("h2", {}, "Branches"), branchList);
   let branches = []; // {parent, at, promptIds, tokens: [{id, text, logprob}], reason}
+  let base = {}; // the fields of the address, without branches
   let current = null;
   let abort = null;
 
@@ -44,16 +54,32 @@ export function show(main, { model, fields, remember }) {
   async function begin() {
     const asked = options();
     status.textContent = "";
-    remember({ prompt: prompt.value, ...Object.fromEntries(Object.entries(asked).map(([k, v]) => [k, String(v)])) });
+    base = { prompt: prompt.value, ...Object.fromEntries(Object.entries(asked).map(([k, v]) => [k, String(v)])) };
+    const isOfLink = Object.entries(base).every(([name, value]) => fields.get(name) === value);
+    const linked = isOfLink ? fields.getAll("branch").slice(0, MOST_LINKED) : [];
+    fields.delete("branch"); // once
     const { ids } = await api("/api/encode", { model: model(), text: prompt.value });
     branches = [];
     await grow({ parent: null, at: 0, promptIds: ids, tokens: [], reason: null });
+    for (const [from, at, id] of linked.map((each) => each.split(".").map(Number))) {
+      const parent = branches[from];
+      if (!parent?.tokens[at - 1] || branches.at(-1).reason === null) return; // the link is another model's, or stopped
+      const { tokens } = await next(parent, at - 1);
+      const token = tokens.find((each) => each.id === id);
+      if (!token) return;
+      await grow(forked(parent, at - 1, token));
+    }
   }
+
+  /** Put the branches into the address: parent, place and token of each. */
+  const note = () => remember({ ...base, branch: branches.slice(1).map((each) =>
+    `${branches.indexOf(each.parent)}.${each.at}.${each.tokens[each.at - 1].id}`) });
 
   /** Continue a branch, whose ids are those of the prompt and of its tokens. */
   async function grow(branch) {
     const { max_tokens: most, ...asked } = options();
     branches.push(branch);
+    note();
     choose(branch);
     const left = most - branch.tokens.length;
     if (left < 1) return;
@@ -109,10 +135,14 @@ export function show(main, { model, fields, remember }) {
     );
   }
 
-  async function explain(branch, place) {
+  function next(branch, place) {
     const ids = [...branch.promptIds, ...branch.tokens.slice(0, place).map((token) => token.id)];
     const { max_tokens: _, ...sampling } = options();
-    const found = await api("/api/next", { model: model(), ids, sampling });
+    return api("/api/next", { model: model(), ids, sampling });
+  }
+
+  async function explain(branch, place) {
+    const found = await next(branch, place);
     const drawn = branch.tokens[place].id;
     const rows = found.tokens.slice(0, 12).map((each) => el("tr", { class: each.id === drawn ? "drawn" : false },
       el("td", {}, el("code", {}, each.is_end ? "end of text" : visible(each.text))),
@@ -134,13 +164,14 @@ export function show(main, { model, fields, remember }) {
     );
   }
 
-  const fork = (branch, place, token) => action(write, () => grow({
+  const forked = (branch, place, token) => ({
     parent: branch,
     at: place + 1,
     promptIds: branch.promptIds,
     tokens: [...branch.tokens.slice(0, place), { id: token.id, text: token.text, logprob: Math.log(token.probability) }],
     reason: null,
-  }))();
+  });
+  const fork = (branch, place, token) => action(write, () => grow(forked(branch, place, token)))();
 
   function drawBranches() {
     branchSection.hidden = branches.length < 2;
@@ -157,6 +188,7 @@ export function show(main, { model, fields, remember }) {
   main.append(
     ...intro("Write", "The model continues a text, one token at a time, each drawn by its probability. Choose "
       + "a token to see what else could have come, and to branch. Equal seeds repeat exactly."),
+    notions(NOTIONS, "generation.md"),
     el("form", { onsubmit: action(write, begin) },
       field("Prompt", prompt),
       el("div", { class: "options" }, ...OPTIONS.map(([name, label]) => field(label, inputs[name]))),
