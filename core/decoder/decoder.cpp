@@ -44,6 +44,7 @@ Decoder::Decoder(std::shared_ptr<const Network> network, std::size_t num_threads
     const std::size_t widest = padded(std::max({shape_.d_model, shape_.d_ff, shape_.d_query()}));
     quantized_ = Array<std::int8_t>::zeros(checked_multiply(tokens_per_block, widest));
     scales_ = Array<float>::zeros(tokens_per_block * (widest / block_columns));
+    sums_ = Array<std::int32_t>::zeros(2 * scales_.size());
   }
   worker_scratch_ = Array<float>::zeros(
       checked_multiply(team_.num_threads(), max_queries, padded(shape_.d_head)));
@@ -386,13 +387,13 @@ void Decoder::multiply(const Matrix& matrix, Rows& input, std::size_t num_tokens
   if (matrix.is_quantized()) {
     team_.run(num_tokens, [&](std::size_t t, std::size_t) {
       kernels_.quantize(input[t], columns, quantized_.data() + t * columns,
-                        scales_.data() + t * num_blocks);
+                        scales_.data() + t * num_blocks, sums_.data() + 2 * t * num_blocks);
     });
   }
   const std::size_t num_steps = matrix.num_groups() / step;
   const std::size_t steps_per_job = job_bytes / (step * matrix.group_bytes()) + 1;
   const std::size_t num_jobs = (num_steps + steps_per_job - 1) / steps_per_job;
-  const Operand x = {input[0], quantized_.data(), scales_.data()};
+  const Operand x = {input[0], {quantized_.data(), scales_.data(), sums_.data()}};
   const double operations = 2.0 * static_cast<double>(steps_per_job * step * group_rows) *
                             static_cast<double>(columns) * static_cast<double>(num_tokens);
   run(num_jobs, operations, interruption, [&](std::size_t job, std::size_t) {

@@ -126,6 +126,7 @@ class Decoder {
   // The operand of the current product, in int8.
   Array<std::int8_t> quantized_;
   Array<float> scales_;
+  Array<std::int32_t> sums_;
 };
 
 }  // namespace tilth::decoder
