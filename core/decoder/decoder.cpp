@@ -228,6 +228,14 @@ void Decoder::read(std::span<const Ids> ids, Interruption& interruption, const L
   }
 }
 
+void Decoder::choose(std::span<const Choice> choices, std::span<std::size_t> tokens) {
+  if (tokens.size() != choices.size()) throw std::invalid_argument("give a token for each choice");
+  team_.run(choices.size(), [&](std::size_t i, std::size_t) {
+    const Choice& each = choices[i];
+    tokens[i] = tilth::decoder::choose(each.scores, each.filters, each.unit);
+  });
+}
+
 // Run the tokens of a block through the network, and the output matrix where logits are wanted.
 void Decoder::read_block(std::span<const Token> tokens, Interruption& interruption) {
   const std::size_t num_tokens = tokens.size(), d_model = shape_.d_model;

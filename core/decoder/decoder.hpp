@@ -29,6 +29,7 @@
 #include "../common/array.hpp"
 #include "../common/interrupt.hpp"
 #include "cache.hpp"
+#include "draw.hpp"
 #include "network.hpp"
 #include "team.hpp"
 
@@ -66,6 +67,15 @@ class Decoder {
   // vocab_size logits count. Exact to 1e-6. Throws as extend does.
   void score(std::span<const Ids> ids, std::span<const Ids> targets, std::size_t vocab_size,
              std::span<double> log_probabilities, const InterruptCheck& check = {});
+
+  // Choose a token for each row of scores, in the threads; see draw.hpp. Writes no_choice for a row
+  // whose largest score is not finite.
+  struct Choice {
+    std::span<const float> scores;
+    Filters filters;
+    double unit;
+  };
+  void choose(std::span<const Choice> choices, std::span<std::size_t> tokens);
 
   // Throws std::invalid_argument unless there is one list for each row, and the ids are within the
   // vocabulary and fit into the context.

@@ -97,6 +97,17 @@ struct Kernels {
   void (*exponentials)(const float* scores, float largest, float factor, std::size_t size,
                        float* out);
 
+  // The largest of at least one number, or NaN if there is one.
+  float (*largest)(const float* scores, std::size_t size);
+
+  // The sum in float64, in an order that depends on `size` only.
+  double (*sum)(const float* numbers, std::size_t size);
+
+  // Copy the numbers of at least `least`, and their places; return how many there are. Both outputs
+  // have space for `size`.
+  std::size_t (*select)(const float* numbers, std::size_t size, float least, float* selected,
+                        std::uint32_t* places);
+
   // log(sum(e^scores)) of at least one finite number, to 1e-6.
   double (*log_sum_exp)(const float* scores, std::size_t size);
 

@@ -551,6 +551,66 @@ double log_sum_exp(const float* scores, std::size_t size) {
   return static_cast<double>(largest) + __builtin_log(total);
 }
 
+// The largest number, or NaN if there is one.
+float largest_of(const float* scores, std::size_t size) {
+  Floats most = all(scores[0]), zero = all(0.0f);
+  const auto add = [&](Floats part) __attribute__((always_inline)) {
+    most = larger(part, most);
+    zero += part - part;  // not 0 for an infinity or NaN
+  };
+  std::size_t i = 0;
+  for (; i + lanes <= size; i += lanes) add(load(scores + i));
+  float rest[lanes];
+  for (std::size_t lane = 0; lane < lanes; ++lane)
+    rest[lane] = scores[i + lane < size ? i + lane : 0];
+  add(load(rest));
+  float largest = most[0];
+  for (std::size_t lane = 1; lane < lanes; ++lane) {
+    largest = most[lane] > largest ? most[lane] : largest;
+  }
+  if (sum(zero) == 0.0f) return largest;
+  largest = scores[0];
+  for (i = 0; i < size; ++i) {
+    if (scores[i] != scores[i]) return scores[i];
+    largest = scores[i] > largest ? scores[i] : largest;
+  }
+  return largest;
+}
+
+double sum_of(const float* numbers, std::size_t size) {
+  typedef double Doubles __attribute__((vector_size(64)));
+  Doubles total = {};
+  std::size_t i = 0;
+  for (; i + lanes <= size; i += lanes)
+    total += __builtin_convertvector(load(numbers + i), Doubles);
+  for (std::size_t lane = 0; i + lane < size; ++lane) total[lane] += numbers[i + lane];
+  return ((total[0] + total[4]) + (total[1] + total[5])) +
+         ((total[2] + total[6]) + (total[3] + total[7]));
+}
+
+std::size_t select(const float* numbers, std::size_t size, float least, float* selected,
+                   std::uint32_t* places) {
+  std::size_t count = 0, i = 0;
+#if defined(__AVX512F__)
+  const __m512i ascending = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  for (; i + 16 <= size; i += 16) {
+    const __m512 part = _mm512_loadu_ps(numbers + i);
+    const __mmask16 mask = _mm512_cmp_ps_mask(part, _mm512_set1_ps(least), _CMP_GE_OQ);
+    const __m512i ids = _mm512_add_epi32(ascending, _mm512_set1_epi32(static_cast<int>(i)));
+    // Not stored with a mask, which is slow: there is space for all numbers.
+    _mm512_storeu_ps(selected + count, _mm512_maskz_compress_ps(mask, part));
+    _mm512_storeu_si512(places + count, _mm512_maskz_compress_epi32(mask, ids));
+    count += static_cast<std::size_t>(__builtin_popcount(mask));
+  }
+#endif
+  for (; i < size; ++i) {
+    selected[count] = numbers[i];
+    places[count] = static_cast<std::uint32_t>(i);
+    count += numbers[i] >= least ? 1 : 0;
+  }
+  return count;
+}
+
 #if defined(__AVX512F__)
 typedef Wide Vector;
 typedef float UnalignedVector __attribute__((vector_size(64), aligned(4), may_alias));

@@ -1,5 +1,6 @@
 """Tests of the native decoder against torch: every variant, kernel and split into calls."""
 
+import math
 import os
 import threading
 
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 
 from tests.model.test_transformer import OTHER_FAMILIES, copied_into_hugging_face
 from tests.model.test_transformer import VARIANTS as MODEL_VARIANTS
-from tilth.generation import LanguageModel, _core
+from tilth.generation import LanguageModel, Sampling, _core, next_token_distribution
 from tilth.generation.native_decoder import NativeDecoder, make_network
+from tilth.generation.sampling import choice, choose
 
 VARIANTS = MODEL_VARIANTS | {
     "all and more": MODEL_VARIANTS["all"] | {"head_dim": 6, "norm_eps": 1e-3, "qkv_bias": True},
@@ -402,6 +404,58 @@ def test_int4_rounds_the_feed_forward(make_model, kernels):
     error, difference = np.abs(found - reference), np.abs(unrounded - reference)
     assert np.median(error) < 0.02 * reference.std()
     assert np.median(error) < 0.2 * np.median(difference)  # rounding to 4 bits is no small change
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("vocab_size", [1, 7, 130, 5000])
+def test_rows_are_chosen_as_one_by_one(make_model, vocab_size, threads):
+    """In the threads of a decoder; the definition is next_token_distribution."""
+    decoder = _core.Decoder(network_of(make_model()), threads, 2)
+    random = np.random.default_rng(vocab_size)
+    options = [
+        {},
+        {"temperature": 0.0},
+        {"top_p": 0.9},
+        {"top_k": 3},
+        {"top_k": 40, "top_p": 0.5, "min_p": 0.01},
+        {"temperature": 0.3, "min_p": 0.1},
+    ]
+    samplings = [Sampling(**each) for each in options] * 8
+    rows = (4 * random.standard_normal((len(samplings), vocab_size + 3))).astype(np.float32)
+    rows[::5, : vocab_size // 2] = rows[::5, :1]  # equal scores
+    rows[:, vocab_size:] = 1e3  # outside of the tokenizer's vocabulary
+    scores = rows[:, :vocab_size]
+    choices = [
+        choice(sampling, vocab_size, sample_index=1, position=i)
+        for i, sampling in enumerate(samplings)
+    ]
+    choices[4] = None
+    found = decoder.choose(scores, choices)
+    assert found[4] == -1
+    for i, (sampling, token) in enumerate(zip(samplings, found, strict=True)):
+        if i == 4:
+            continue
+        assert token == choose(scores[i], sampling, sample_index=1, position=i)
+        ids, probabilities = next_token_distribution(scores[i], sampling)
+        place = np.searchsorted(np.cumsum(probabilities), choices[i][-1], side="right")
+        assert token in ids[max(0, place - 1) : place + 2]
+
+
+def test_rows_without_a_finite_score_are_not_chosen(make_model):
+    decoder = _core.Decoder(network_of(make_model()), 2, 1)
+    scores = np.zeros((4, 100), np.float32)
+    scores[0, 99], scores[1, 3], scores[2] = np.nan, np.inf, -np.inf
+    every = [(1.0, 0, 1.0, 0.0, 0.5)] * 4
+    assert decoder.choose(scores, every) == [-1, -1, -1, 50]
+    for wrong in (
+        [every[0]] * 3,
+        [(-1.0, 0, 1.0, 0.0, 0.5)] * 4,
+        [(math.nan, 0, 1.0, 0.0, 0.5)] * 4,
+    ):
+        with pytest.raises(ValueError, match=r"a choice for each row|at least 0"):
+            decoder.choose(scores, wrong)
+    with pytest.raises(ValueError, match="contiguous"):
+        decoder.choose(scores.T, [None] * 100)
 
 
 @pytest.mark.parametrize("kernels", _core.runnable_kernels())

@@ -45,6 +45,11 @@ class Decoder:
         Append ids to each row; return the log-probabilities of targets after its last ids.
         """
 
+    def choose(self, scores: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], choices: Sequence[tuple[float, int, float, float, float] | None]) -> list[int]:
+        """
+        Choose a token for each row of scores that has a choice; -1 without a finite score.
+        """
+
     def truncate(self, row: int, length: int) -> None:
         """Keep the first `length` ids of a row only."""
 
