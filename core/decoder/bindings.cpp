@@ -125,6 +125,12 @@ void define_draw(nb::module_& m) {
         "top_k"_a, "top_p"_a, "min_p"_a, "unit"_a, "Sample the next token; see draw.hpp.");
 }
 
+CachePrecision cache_precision_of(std::string_view name) {
+  if (name == "float32") return CachePrecision::float32;
+  if (name == "int8") return CachePrecision::int8;
+  throw nb::value_error("the precisions of a cache are float32 and int8");
+}
+
 const Kernels& kernels_of(std::string_view name) {
   if (name.empty()) return best_kernels();
   for (const Kernels* kernels : runnable_kernels()) {
@@ -137,9 +143,9 @@ const Kernels& kernels_of(std::string_view name) {
 class GuardedDecoder {
  public:
   GuardedDecoder(std::shared_ptr<const Network> network, const nb::int_& threads,
-                 const nb::int_& rows, std::string_view kernels)
+                 const nb::int_& rows, std::string_view kernels, std::string_view cache)
       : decoder_(std::move(network), threads_of(threads), size_of("rows", rows, Decoder::max_rows),
-                 kernels_of(kernels)) {}
+                 kernels_of(kernels), cache_precision_of(cache)) {}
 
   Rows extend(const std::vector<std::vector<std::uint32_t>>& ids, bool every) {
     const Busy busy(is_busy_, busy_message);
@@ -248,8 +254,10 @@ NB_MODULE(_core, m) {
            "has_qk_norm"_a, "has_qkv_bias"_a, "precision"_a);
   nb::class_<GuardedDecoder>(m, "Decoder",
                              "Computes logits of several rows, with caches; see decoder.hpp.")
-      .def(nb::init<std::shared_ptr<const Network>, nb::int_, nb::int_, std::string_view>(),
-           "network"_a, "threads"_a, "rows"_a = nb::int_(1), "kernels"_a = "")
+      .def(nb::init<std::shared_ptr<const Network>, nb::int_, nb::int_, std::string_view,
+                    std::string_view>(),
+           "network"_a, "threads"_a, "rows"_a = nb::int_(1), "kernels"_a = "",
+           "cache"_a = "float32")
       .def("extend", &GuardedDecoder::extend, "ids"_a, "every"_a = false,
            "Append ids to each row; return the logits after the last id, or after every id.")
       .def("score", &GuardedDecoder::score, "ids"_a, "targets"_a, "vocab_size"_a,

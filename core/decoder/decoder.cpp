@@ -17,23 +17,24 @@ constexpr std::size_t job_bytes = std::size_t{1} << 15;
 constexpr double operations_per_check = 1e9;
 constexpr std::size_t first_positions = 1024;
 
-std::vector<Cache> make_caches(const Shape& shape, std::size_t num_rows) {
+std::vector<Cache> make_caches(const Shape& shape, std::size_t num_rows, CachePrecision precision) {
   if (num_rows < 1 || num_rows > Decoder::max_rows) {
     throw std::invalid_argument("rows is " + std::to_string(num_rows) + "; give 1 to " +
                                 std::to_string(Decoder::max_rows));
   }
-  return std::vector<Cache>(num_rows, Cache(shape));
+  return std::vector<Cache>(num_rows, Cache(shape, precision));
 }
 
 }  // namespace
 
 Decoder::Decoder(std::shared_ptr<const Network> network, std::size_t num_threads,
-                 std::size_t num_rows, const Kernels& kernels)
+                 std::size_t num_rows, const Kernels& kernels, CachePrecision cache_precision)
     : network_(std::move(network)),
       kernels_(kernels),
       shape_(network_->shape()),
       team_(num_threads),
-      caches_(make_caches(shape_, num_rows)),
+      cache_precision_(cache_precision),
+      caches_(make_caches(shape_, num_rows, cache_precision)),
       stream_(shape_.d_model),
       normalized_(shape_.d_model),
       heads_(shape_.d_query() + 2 * shape_.d_kv()),
@@ -46,8 +47,8 @@ Decoder::Decoder(std::shared_ptr<const Network> network, std::size_t num_threads
     scales_ = Array<float>::zeros(tokens_per_block * (widest / block_columns));
     sums_ = Array<std::int32_t>::zeros(2 * scales_.size());
   }
-  worker_scratch_ = Array<float>::zeros(
-      checked_multiply(team_.num_threads(), max_queries, padded(shape_.d_head)));
+  worker_scratch_ =
+      Array<float>::zeros(checked_multiply(team_.num_threads(), attention_scratch(shape_.d_head)));
   Interruption none({});
   reserve(std::min(first_positions, shape_.context_length), none);
 }
@@ -289,12 +290,12 @@ void Decoder::attend(const Layer& layer, std::size_t layer_index, std::span<cons
       [&](std::size_t job, std::size_t worker) {
         const std::size_t row = job / shape_.num_kv_heads, kv_head = job % shape_.num_kv_heads;
         const Cache& cache = caches_[tokens[starts[row]].row];
-        float* scratch = worker_scratch_.data() + worker * max_queries * padded(d_head);
+        float* scratch = worker_scratch_.data() + worker * attention_scratch(d_head);
         Query queries[max_queries];
         std::size_t count = 0;
         const auto attend_all = [&] {
           kernels_.attend(queries, count, cache.blocks(), cache.offset(layer_index, kv_head),
-                          d_head, scratch);
+                          d_head, cache_precision_, scratch);
           count = 0;
         };
         for (std::size_t t = starts[row]; t < starts[row + 1]; ++t) {
@@ -326,7 +327,7 @@ void Decoder::feed_forward(const Layer& layer, std::size_t num_tokens, Interrupt
 // Add biases, normalize and rotate queries and keys; store keys and values in the cache.
 void Decoder::place_heads(const Layer& layer, std::size_t layer_index, const Token& token,
                           float* heads) {
-  const std::size_t d_head = shape_.d_head, value_width = padded(d_head, 8);
+  const std::size_t d_head = shape_.d_head;
   const float scale = 1.0f / std::sqrt(static_cast<float>(d_head));
   const auto normalize = [&](float* head, const Array<float>& weight) {
     if (weight.size() == 0) return;
@@ -343,16 +344,11 @@ void Decoder::place_heads(const Layer& layer, std::size_t layer_index, const Tok
     rotate(query, token.position);
     for (std::size_t d = 0; d < d_head; ++d) query[d] *= scale;
   }
-  Cache& cache = caches_[token.row];
-  const std::size_t place = token.position % positions_per_block;
   for (std::size_t h = 0; h < shape_.num_kv_heads; ++h) {
     float* key = heads + shape_.d_query() + h * d_head;
     normalize(key, layer.k_norm);
     rotate(key, token.position);
-    float* keys = cache.block(token.position) + cache.offset(layer_index, h);
-    for (std::size_t d = 0; d < d_head; ++d) keys[d * positions_per_block + place] = key[d];
-    std::copy_n(key + shape_.d_kv(), d_head,
-                keys + positions_per_block * d_head + place * value_width);
+    caches_[token.row].store(layer_index, h, token.position, key, key + shape_.d_kv());
   }
 }
 

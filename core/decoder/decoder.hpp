@@ -42,7 +42,8 @@ class Decoder {
   using Ids = std::span<const std::uint32_t>;
 
   Decoder(std::shared_ptr<const Network> network, std::size_t num_threads, std::size_t num_rows = 1,
-          const Kernels& kernels = best_kernels());
+          const Kernels& kernels = best_kernels(),
+          CachePrecision cache_precision = CachePrecision::float32);
 
   const Network& network() const { return *network_; }
   std::size_t num_rows() const { return caches_.size(); }
@@ -128,6 +129,7 @@ class Decoder {
   const Kernels& kernels_;
   const Shape& shape_;
   Team team_;
+  const CachePrecision cache_precision_;
   std::vector<Cache> caches_;     // of each row
   std::size_t capacity_ = 0;      // in positions, of the tables
   Array<float> cosines_, sines_;  // (capacity_, d_head / 2)

@@ -35,6 +35,16 @@ constexpr std::size_t padded(std::size_t size, std::size_t multiple = block_colu
   return (size + multiple - 1) / multiple * multiple;
 }
 
+// Of the keys and values of a sequence.
+enum class CachePrecision { float32, int8 };
+
+// The floats that a block of 64 positions takes for one head; see Kernels::attend. d_head is
+// checked.
+constexpr std::size_t cached_head_size(std::size_t d_head, CachePrecision precision) {
+  const std::size_t numbers = positions_per_block * (d_head + padded(d_head, 8));
+  return precision == CachePrecision::float32 ? numbers : 2 * positions_per_block + numbers / 4;
+}
+
 // The query of a head for its first num_positions positions; out has d_head numbers.
 struct Query {
   const float* query;
@@ -42,6 +52,10 @@ struct Query {
   float* out;
 };
 constexpr std::size_t max_queries = 64;
+
+constexpr std::size_t attention_scratch(std::size_t d_head) {
+  return max_queries * padded(d_head) + cached_head_size(d_head, CachePrecision::float32);
+}
 
 // Vectors in int8, contiguous: for each 32 numbers a scale, and minus the sum of columns 0 to 3 and
 // of columns 4 to 7 of each eight.
@@ -114,11 +128,12 @@ struct Kernels {
   // out = softmax(query . keys) . values for at most max_queries queries of heads with the same
   // keys, by ascending number of positions. blocks[i] + offset has the keys of 64 positions,
   // transposed: key[position][d] is at d * 64 + position. Their values follow by position, padded
-  // to a multiple of 8. The softmax is computed block by block, so that all queries use a block
-  // while it is in the processor's cache. The bits of a query do not depend on the other queries.
-  // `scratch` has max_queries * padded(d_head) numbers.
+  // to a multiple of 8. In int8, the scales of the 64 keys and of the 64 values come before them,
+  // and a block is converted to float32 once. The softmax is computed block by block, so that all
+  // queries use a block while it is in the processor's cache. The bits of a query do not depend on
+  // the other queries. `scratch` has attention_scratch(d_head) numbers.
   void (*attend)(const Query* queries, std::size_t num_queries, const float* const* blocks,
-                 std::size_t offset, std::size_t d_head, float* scratch);
+                 std::size_t offset, std::size_t d_head, CachePrecision precision, float* scratch);
 };
 
 // The fastest kernels of this processor.

@@ -743,11 +743,40 @@ TILTH_INLINE void add_block(const Query* queries, const float* keys, std::size_t
   }
 }
 
+TILTH_INLINE Floats load_int8(const std::int8_t* from) {
+  typedef std::int8_t Eight __attribute__((vector_size(8)));
+  typedef std::int32_t Wider __attribute__((vector_size(32)));
+  return __builtin_convertvector(
+      __builtin_convertvector(__builtin_bit_cast(Eight, load_eight(from)), Wider), Floats);
+}
+
+// Convert the keys of a block and the values of its first num_positions from int8 to float32.
+void convert_block(const float* head, std::size_t num_positions, std::size_t d_head, float* to) {
+  const float *key_scales = head, *value_scales = head + positions_per_block;
+  const auto* numbers = reinterpret_cast<const std::int8_t*>(head + 2 * positions_per_block);
+  for (std::size_t d = 0; d < d_head; ++d) {
+    for (std::size_t i = 0; i < num_positions; i += lanes) {
+      store(to + i, load_int8(numbers + i) * load(key_scales + i));
+    }
+    numbers += positions_per_block;
+    to += positions_per_block;
+  }
+  const std::size_t width = (d_head + lanes - 1) / lanes * lanes;
+  for (std::size_t i = 0; i < num_positions; ++i) {
+    for (std::size_t d = 0; d < width; d += lanes) {
+      store(to + d, load_int8(numbers + d) * all(value_scales[i]));
+    }
+    numbers += width;
+    to += width;
+  }
+}
+
 void attend(const Query* queries, std::size_t num_queries, const float* const* blocks,
-            std::size_t offset, std::size_t d_head, float* scratch) {
+            std::size_t offset, std::size_t d_head, CachePrecision precision, float* scratch) {
   const std::size_t width = (d_head + lanes - 1) / lanes * lanes;
   Progress progress[max_queries];
   for (std::size_t i = 0; i < num_queries * width; ++i) scratch[i] = 0.0f;
+  float* converted = scratch + max_queries * padded(d_head);
   std::size_t begin = 0;  // of the queries that see the block
   for (std::size_t first = 0; first < queries[num_queries - 1].num_positions;
        first += positions_per_block) {
@@ -757,6 +786,10 @@ void attend(const Query* queries, std::size_t num_queries, const float* const* b
       return left < positions_per_block ? left : positions_per_block;
     };
     while (queries[begin].num_positions <= first) ++begin;
+    if (precision == CachePrecision::int8) {
+      convert_block(keys, seen(num_queries - 1), d_head, converted);
+      keys = converted;
+    }
     for (std::size_t q = begin; q < num_queries;) {
       const std::size_t last = q + queries_at_once - 1;
       // The numbers of positions ascend.

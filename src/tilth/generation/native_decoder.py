@@ -34,8 +34,10 @@ class NativeDecoder:
     depend on that, nor on the other rows.
     """
 
-    def __init__(self, network: _core.Network, threads: int, rows: int = 1) -> None:
-        self._decoder = _core.Decoder(network, threads, rows)
+    def __init__(
+        self, network: _core.Network, threads: int, rows: int = 1, *, cache: str = "float32"
+    ) -> None:
+        self._decoder = _core.Decoder(network, threads, rows, cache=cache)
         self._ids: list[list[int]] = [[] for _ in range(rows)]  # in the cache of each row
 
     def extend(self, ids: Sequence[Sequence[int]], every: bool = False) -> Logits:
