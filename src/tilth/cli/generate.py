@@ -75,7 +75,7 @@ def generate(
         step: Step of the checkpoint; default: the best one.
         quantize: Precision of the weights, on a CPU; default float32. int4 is for feed-forwards,
             with attention and output matrix in int8.
-        cache: Precision of keys and values, on a CPU; int8 takes a third of the memory.
+        cache: Precision of keys and values, on a CPU; int8 takes about a quarter of the memory.
         drafts: Guess tokens from earlier text: the same text, faster where it repeats itself.
         device: cpu (native decoder), or a torch device.
         alternatives: With --json, number of likeliest tokens at each position.

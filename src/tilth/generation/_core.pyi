@@ -33,7 +33,7 @@ class Network:
 class Decoder:
     """Computes logits of several rows, with caches; see decoder.hpp."""
 
-    def __init__(self, network: Network, threads: int, rows: int = 1, kernels: str = '') -> None: ...
+    def __init__(self, network: Network, threads: int, rows: int = 1, kernels: str = '', cache: str = 'float32') -> None: ...
 
     def extend(self, ids: Sequence[Sequence[int]], every: bool = False) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None, None))]:
         """

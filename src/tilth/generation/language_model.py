@@ -364,8 +364,8 @@ def load(
         backend: "native" (the CPU) or "torch". Default: native on a CPU, torch elsewhere.
         quantize: Precision of the matrices of the native backend: "bfloat16", "int8", or "int4"
             (feed-forwards; attention and output matrix int8). Default: float32.
-        cache: Precision of keys and values of the native backend; "int8" takes a third of the
-            memory.
+        cache: Precision of keys and values of the native backend; "int8" takes about a
+            quarter of the memory.
         threads: Threads of the native backend. Default: all cores.
 
     """
