@@ -65,6 +65,8 @@ class Target:
     measure: Measure = "wall_seconds"
     workload: str = ""
     """Empty: applies to every workload."""
+    otherwise: tuple[str, float] | None = None
+    """A contender and its least ratio, which meet the target too."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,9 @@ def peers_of(target: Target) -> tuple[str, ...]:
 
 def names_of(target: Target | Limit) -> tuple[str, ...]:
     """Return the names of the contenders that a target needs in a workload."""
-    return (target.contender,) if isinstance(target, Limit) else peers_of(target)
+    if isinstance(target, Limit):
+        return (target.contender,)
+    return peers_of(target) + (() if target.otherwise is None else target.otherwise[:1])
 
 
 def megabytes(workload: Path) -> float:

@@ -314,9 +314,8 @@ BENCHMARK = Benchmark(
         reading("int8", BUFFER_INT8, INT8),
     ],
     targets=[
-        *(Target(F32, 1.5, workload=name) for name in SINGLE),
-        *(Target(Q8_0, 3.0, workload=name) for name in SINGLE),
-        *(Target(name, 0.8) for name in (BUFFER, BUFFER_INT8)),
+        *(Target(F32, 1.5, workload=name, otherwise=(BUFFER, 0.8)) for name in SINGLE),
+        *(Target(Q8_0, 3.0, workload=name, otherwise=(BUFFER_INT8, 0.8)) for name in SINGLE),
         Target(FACE, 10.0, workload=EIGHT),
         *(Target(name, 1.5, workload=each) for each in BATCHES for name in (F32, Q8_0)),
         Target(FORWARD, 2.0),

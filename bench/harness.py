@@ -241,6 +241,14 @@ def judge(target: Target | Limit, entries: list[Entry]) -> dict[str, Any]:
     # A peer that failed, or whose answer differs, has no ratio.
     reached = {name: value for name, value in ratios.items() if value is not None}
     best = min(reached, key=lambda name: reached[name]) if reached else None
+    met = None if best is None else reached[best] >= target.at_least
+    otherwise: dict[str, Any] = {}
+    if target.otherwise is not None:
+        name, least = target.otherwise
+        found = ratio(entries, by_name[name], target.measure)
+        otherwise = {"otherwise": {"peer": name, "at_least": least, "ratio": found}}
+        if found is not None:
+            met = bool(met) or found >= least
     return {
         "peers": list(peers),
         "best": best,
@@ -248,7 +256,8 @@ def judge(target: Target | Limit, entries: list[Entry]) -> dict[str, Any]:
         "measure": target.measure,
         "at_least": target.at_least,
         "ratio": None if best is None else reached[best],
-        "met": None if best is None else reached[best] >= target.at_least,
+        "met": met,
+        **otherwise,
     }
 
 

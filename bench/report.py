@@ -67,12 +67,20 @@ def target_line(target: Report) -> str:
     wanted = f"{target['at_least']:g} times the {NAMES[target['measure']]} of {target['ours']}"
     several = len(target["peers"]) > 1
     peer = f"the best of {', '.join(target['peers'])}" if several else target["peers"][0]
-    line = f"target: {peer} takes at least {wanted}: "
+    line = f"target: {peer} takes at least {wanted}"
+    other = target.get("otherwise")
+    if other is not None:
+        line += f", or {other['peer']} {other['at_least']:g} times"
+    line += ": "
     if target["met"] is None:
         return line + "not judged: no ratio"
-    found = f"({target['ratio']:.2f}, {target['best']})" if several else f"({target['ratio']:.2f})"
+    ratios = [target["ratio"], *([] if other is None else [other["ratio"]])]
+    numbers = "; ".join("no ratio" if each is None else f"{each:.2f}" for each in ratios)
+    found = f"({numbers}, {target['best']})" if several else f"({numbers})"
     if target["met"]:
         return line + f"met {found}"
+    if target["ratio"] is None:
+        return line + f"MISSED {found}"
     return line + f"MISSED by {1 - target['ratio'] / target['at_least']:.1%} {found}"
 
 

@@ -93,6 +93,8 @@ BENCHMARK = Benchmark(
         Target("slow", at_least=1.1), Target("part", at_least=1000.0),
         Target("slow", at_least=0.5, measure="peak_bytes", workload="plain"),
         Target("slow", at_least=2.0, workload="elsewhere"),
+        Target("slow", at_least=1000.0, otherwise=("part", 1.1)),
+        Target("slow", at_least=1000.0, otherwise=("part", 1000.0)),
     ],
 )
 """,
@@ -137,6 +139,16 @@ def test_medians_ratios_and_rates_match_the_runs(finished_benchmark):
     assert ratio > 1
     assert found["slow"]["work_per_second"] == pytest.approx(100 / medians["slow"])
     assert found["ours"]["ratios"]["wall_seconds"] is None
+
+
+def test_another_contender_may_meet_a_target(finished_benchmark):
+    _, ended, report = finished_benchmark
+    met, missed = report["workloads"][0]["targets"][-2:]
+    assert (met["met"], missed["met"]) == (True, False)
+    part = rows(report)["part"]["ratios"]["wall_seconds"]
+    assert met["otherwise"] == {"peer": "part", "at_least": 1.1, "ratio": part}
+    assert f"or part 1.1 times: met ({met['ratio']:.2f}; {part:.2f})" in ended.stdout
+    assert "or part 1000 times: MISSED by" in ended.stdout
 
 
 def test_sample_is_scaled_to_the_whole(finished_benchmark):

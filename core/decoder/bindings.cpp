@@ -4,9 +4,11 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -14,9 +16,11 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "../common/checked.hpp"
@@ -33,6 +37,9 @@ namespace {
 using Weight = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 template <typename Score>
 using Scores = nb::ndarray<const Score, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using RowsOfScores = nb::ndarray<const float, nb::ndim<2>, nb::device::cpu>;
+// Temperature, top_k, top_p, min_p and the random number.
+using Choice = std::tuple<double, std::size_t, double, double, double>;
 using Rows = nb::ndarray<nb::numpy, float, nb::ndim<3>>;
 using Numbers = nb::ndarray<nb::numpy, double, nb::ndim<2>>;
 
@@ -118,6 +125,12 @@ void define_draw(nb::module_& m) {
         "top_k"_a, "top_p"_a, "min_p"_a, "unit"_a, "Sample the next token; see draw.hpp.");
 }
 
+CachePrecision cache_precision_of(std::string_view name) {
+  if (name == "float32") return CachePrecision::float32;
+  if (name == "int8") return CachePrecision::int8;
+  throw nb::value_error("the precisions of a cache are float32 and int8");
+}
+
 const Kernels& kernels_of(std::string_view name) {
   if (name.empty()) return best_kernels();
   for (const Kernels* kernels : runnable_kernels()) {
@@ -130,9 +143,9 @@ const Kernels& kernels_of(std::string_view name) {
 class GuardedDecoder {
  public:
   GuardedDecoder(std::shared_ptr<const Network> network, const nb::int_& threads,
-                 const nb::int_& rows, std::string_view kernels)
+                 const nb::int_& rows, std::string_view kernels, std::string_view cache)
       : decoder_(std::move(network), threads_of(threads), size_of("rows", rows, Decoder::max_rows),
-                 kernels_of(kernels)) {}
+                 kernels_of(kernels), cache_precision_of(cache)) {}
 
   Rows extend(const std::vector<std::vector<std::uint32_t>>& ids, bool every) {
     const Busy busy(is_busy_, busy_message);
@@ -166,6 +179,34 @@ class GuardedDecoder {
       decoder_.score(spans, wanted, vocab_size, {found.data(), found.size()}, check_signals);
     }
     return numpy_of<Numbers>(std::move(found), {ids.size(), most});
+  }
+
+  std::vector<std::ptrdiff_t> choose(const RowsOfScores& scores,
+                                     const std::vector<std::optional<Choice>>& choices) {
+    const Busy busy(is_busy_, busy_message);
+    if (choices.size() != scores.shape(0)) throw nb::value_error("give a choice for each row");
+    if (scores.size() > 0 && scores.stride(1) != 1)
+      throw nb::value_error("rows must be contiguous");
+    std::vector<Decoder::Choice> wanted;
+    std::vector<std::size_t> rows;
+    for (std::size_t row = 0; row < choices.size(); ++row) {
+      if (!choices[row]) continue;
+      const auto& [temperature, top_k, top_p, min_p, unit] = *choices[row];
+      if (!(temperature >= 0)) throw nb::value_error("the temperature is not at least 0");
+      wanted.push_back(
+          {{&scores(row, 0), scores.shape(1)}, {temperature, top_k, top_p, min_p}, unit});
+      rows.push_back(row);
+    }
+    std::vector<std::size_t> chosen(wanted.size());
+    {
+      const nb::gil_scoped_release released;
+      decoder_.choose(wanted, chosen);
+    }
+    std::vector<std::ptrdiff_t> tokens(choices.size(), -1);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (chosen[i] != no_choice) tokens[rows[i]] = static_cast<std::ptrdiff_t>(chosen[i]);
+    }
+    return tokens;
   }
 
   void truncate(std::size_t row, std::size_t length) {
@@ -213,12 +254,16 @@ NB_MODULE(_core, m) {
            "has_qk_norm"_a, "has_qkv_bias"_a, "precision"_a);
   nb::class_<GuardedDecoder>(m, "Decoder",
                              "Computes logits of several rows, with caches; see decoder.hpp.")
-      .def(nb::init<std::shared_ptr<const Network>, nb::int_, nb::int_, std::string_view>(),
-           "network"_a, "threads"_a, "rows"_a = nb::int_(1), "kernels"_a = "")
+      .def(nb::init<std::shared_ptr<const Network>, nb::int_, nb::int_, std::string_view,
+                    std::string_view>(),
+           "network"_a, "threads"_a, "rows"_a = nb::int_(1), "kernels"_a = "",
+           "cache"_a = "float32")
       .def("extend", &GuardedDecoder::extend, "ids"_a, "every"_a = false,
            "Append ids to each row; return the logits after the last id, or after every id.")
       .def("score", &GuardedDecoder::score, "ids"_a, "targets"_a, "vocab_size"_a,
            "Append ids to each row; return the log-probabilities of targets after its last ids.")
+      .def("choose", &GuardedDecoder::choose, "scores"_a, "choices"_a,
+           "Choose a token for each row of scores that has a choice; -1 without a finite score.")
       .def("truncate", &GuardedDecoder::truncate, "row"_a, "length"_a,
            "Keep the first `length` ids of a row only.")
       .def("share", &GuardedDecoder::share, "source"_a, "row"_a, "length"_a,

@@ -17,23 +17,24 @@ constexpr std::size_t job_bytes = std::size_t{1} << 15;
 constexpr double operations_per_check = 1e9;
 constexpr std::size_t first_positions = 1024;
 
-std::vector<Cache> make_caches(const Shape& shape, std::size_t num_rows) {
+std::vector<Cache> make_caches(const Shape& shape, std::size_t num_rows, CachePrecision precision) {
   if (num_rows < 1 || num_rows > Decoder::max_rows) {
     throw std::invalid_argument("rows is " + std::to_string(num_rows) + "; give 1 to " +
                                 std::to_string(Decoder::max_rows));
   }
-  return std::vector<Cache>(num_rows, Cache(shape));
+  return std::vector<Cache>(num_rows, Cache(shape, precision));
 }
 
 }  // namespace
 
 Decoder::Decoder(std::shared_ptr<const Network> network, std::size_t num_threads,
-                 std::size_t num_rows, const Kernels& kernels)
+                 std::size_t num_rows, const Kernels& kernels, CachePrecision cache_precision)
     : network_(std::move(network)),
       kernels_(kernels),
       shape_(network_->shape()),
       team_(num_threads),
-      caches_(make_caches(shape_, num_rows)),
+      cache_precision_(cache_precision),
+      caches_(make_caches(shape_, num_rows, cache_precision)),
       stream_(shape_.d_model),
       normalized_(shape_.d_model),
       heads_(shape_.d_query() + 2 * shape_.d_kv()),
@@ -44,9 +45,10 @@ Decoder::Decoder(std::shared_ptr<const Network> network, std::size_t num_threads
     const std::size_t widest = padded(std::max({shape_.d_model, shape_.d_ff, shape_.d_query()}));
     quantized_ = Array<std::int8_t>::zeros(checked_multiply(tokens_per_block, widest));
     scales_ = Array<float>::zeros(tokens_per_block * (widest / block_columns));
+    sums_ = Array<std::int32_t>::zeros(2 * scales_.size());
   }
-  worker_scratch_ = Array<float>::zeros(
-      checked_multiply(team_.num_threads(), max_queries, padded(shape_.d_head)));
+  worker_scratch_ =
+      Array<float>::zeros(checked_multiply(team_.num_threads(), attention_scratch(shape_.d_head)));
   Interruption none({});
   reserve(std::min(first_positions, shape_.context_length), none);
 }
@@ -227,6 +229,14 @@ void Decoder::read(std::span<const Ids> ids, Interruption& interruption, const L
   }
 }
 
+void Decoder::choose(std::span<const Choice> choices, std::span<std::size_t> tokens) {
+  if (tokens.size() != choices.size()) throw std::invalid_argument("give a token for each choice");
+  team_.run(choices.size(), [&](std::size_t i, std::size_t) {
+    const Choice& each = choices[i];
+    tokens[i] = tilth::decoder::choose(each.scores, each.filters, each.unit);
+  });
+}
+
 // Run the tokens of a block through the network, and the output matrix where logits are wanted.
 void Decoder::read_block(std::span<const Token> tokens, Interruption& interruption) {
   const std::size_t num_tokens = tokens.size(), d_model = shape_.d_model;
@@ -280,12 +290,12 @@ void Decoder::attend(const Layer& layer, std::size_t layer_index, std::span<cons
       [&](std::size_t job, std::size_t worker) {
         const std::size_t row = job / shape_.num_kv_heads, kv_head = job % shape_.num_kv_heads;
         const Cache& cache = caches_[tokens[starts[row]].row];
-        float* scratch = worker_scratch_.data() + worker * max_queries * padded(d_head);
+        float* scratch = worker_scratch_.data() + worker * attention_scratch(d_head);
         Query queries[max_queries];
         std::size_t count = 0;
         const auto attend_all = [&] {
           kernels_.attend(queries, count, cache.blocks(), cache.offset(layer_index, kv_head),
-                          d_head, scratch);
+                          d_head, cache_precision_, scratch);
           count = 0;
         };
         for (std::size_t t = starts[row]; t < starts[row + 1]; ++t) {
@@ -317,7 +327,7 @@ void Decoder::feed_forward(const Layer& layer, std::size_t num_tokens, Interrupt
 // Add biases, normalize and rotate queries and keys; store keys and values in the cache.
 void Decoder::place_heads(const Layer& layer, std::size_t layer_index, const Token& token,
                           float* heads) {
-  const std::size_t d_head = shape_.d_head, value_width = padded(d_head, 8);
+  const std::size_t d_head = shape_.d_head;
   const float scale = 1.0f / std::sqrt(static_cast<float>(d_head));
   const auto normalize = [&](float* head, const Array<float>& weight) {
     if (weight.size() == 0) return;
@@ -334,16 +344,11 @@ void Decoder::place_heads(const Layer& layer, std::size_t layer_index, const Tok
     rotate(query, token.position);
     for (std::size_t d = 0; d < d_head; ++d) query[d] *= scale;
   }
-  Cache& cache = caches_[token.row];
-  const std::size_t place = token.position % positions_per_block;
   for (std::size_t h = 0; h < shape_.num_kv_heads; ++h) {
     float* key = heads + shape_.d_query() + h * d_head;
     normalize(key, layer.k_norm);
     rotate(key, token.position);
-    float* keys = cache.block(token.position) + cache.offset(layer_index, h);
-    for (std::size_t d = 0; d < d_head; ++d) keys[d * positions_per_block + place] = key[d];
-    std::copy_n(key + shape_.d_kv(), d_head,
-                keys + positions_per_block * d_head + place * value_width);
+    caches_[token.row].store(layer_index, h, token.position, key, key + shape_.d_kv());
   }
 }
 
@@ -386,13 +391,13 @@ void Decoder::multiply(const Matrix& matrix, Rows& input, std::size_t num_tokens
   if (matrix.is_quantized()) {
     team_.run(num_tokens, [&](std::size_t t, std::size_t) {
       kernels_.quantize(input[t], columns, quantized_.data() + t * columns,
-                        scales_.data() + t * num_blocks);
+                        scales_.data() + t * num_blocks, sums_.data() + 2 * t * num_blocks);
     });
   }
   const std::size_t num_steps = matrix.num_groups() / step;
   const std::size_t steps_per_job = job_bytes / (step * matrix.group_bytes()) + 1;
   const std::size_t num_jobs = (num_steps + steps_per_job - 1) / steps_per_job;
-  const Operand x = {input[0], quantized_.data(), scales_.data()};
+  const Operand x = {input[0], {quantized_.data(), scales_.data(), sums_.data()}};
   const double operations = 2.0 * static_cast<double>(steps_per_job * step * group_rows) *
                             static_cast<double>(columns) * static_cast<double>(num_tokens);
   run(num_jobs, operations, interruption, [&](std::size_t job, std::size_t) {

@@ -29,6 +29,7 @@
 #include "../common/array.hpp"
 #include "../common/interrupt.hpp"
 #include "cache.hpp"
+#include "draw.hpp"
 #include "network.hpp"
 #include "team.hpp"
 
@@ -41,7 +42,8 @@ class Decoder {
   using Ids = std::span<const std::uint32_t>;
 
   Decoder(std::shared_ptr<const Network> network, std::size_t num_threads, std::size_t num_rows = 1,
-          const Kernels& kernels = best_kernels());
+          const Kernels& kernels = best_kernels(),
+          CachePrecision cache_precision = CachePrecision::float32);
 
   const Network& network() const { return *network_; }
   std::size_t num_rows() const { return caches_.size(); }
@@ -66,6 +68,15 @@ class Decoder {
   // vocab_size logits count. Exact to 1e-6. Throws as extend does.
   void score(std::span<const Ids> ids, std::span<const Ids> targets, std::size_t vocab_size,
              std::span<double> log_probabilities, const InterruptCheck& check = {});
+
+  // Choose a token for each row of scores, in the threads; see draw.hpp. Writes no_choice for a row
+  // whose largest score is not finite.
+  struct Choice {
+    std::span<const float> scores;
+    Filters filters;
+    double unit;
+  };
+  void choose(std::span<const Choice> choices, std::span<std::size_t> tokens);
 
   // Throws std::invalid_argument unless there is one list for each row, and the ids are within the
   // vocabulary and fit into the context.
@@ -118,6 +129,7 @@ class Decoder {
   const Kernels& kernels_;
   const Shape& shape_;
   Team team_;
+  const CachePrecision cache_precision_;
   std::vector<Cache> caches_;     // of each row
   std::size_t capacity_ = 0;      // in positions, of the tables
   Array<float> cosines_, sines_;  // (capacity_, d_head / 2)
@@ -126,6 +138,7 @@ class Decoder {
   // The operand of the current product, in int8.
   Array<std::int8_t> quantized_;
   Array<float> scales_;
+  Array<std::int32_t> sums_;
 };
 
 }  // namespace tilth::decoder

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <limits>
+#include <memory>
 #include <stdexcept>
 #include <vector>
 
@@ -22,6 +24,8 @@ std::size_t bucket_of(float weight) {
   return std::min<std::size_t>(std::bit_cast<std::uint32_t>(weight) >> bucket_shift,
                                num_buckets - 1);
 }
+
+constexpr std::size_t part_size = 128;
 
 struct Bucket {
   double mass = 0.0;
@@ -86,61 +90,122 @@ class Ranking {
   std::array<Bucket, num_buckets> buckets_;
 };
 
-// The limit of top-k followed by top-p.
-End end_of(std::span<const float> weights, const Filters& filters) {
-  if (filters.top_k == 0 && filters.top_p == 1.0) return {};
-  const Ranking ranking(weights);
-  const End of_k = ranking.fewest(
-      [&](std::size_t count, double) { return filters.top_k > 0 && count >= filters.top_k; });
-  if (filters.top_p == 1.0) return of_k;
-  const double share = filters.top_p * of_k.mass;
-  return ranking.fewest([&](std::size_t, double mass) { return mass >= share; });
-}
+// Not set to zeros: for a large vocabulary that takes as long as the rest of a draw.
+template <typename Number>
+struct Uninitialized {
+  explicit Uninitialized(std::size_t count)
+      : numbers(std::make_unique_for_overwrite<Number[]>(count)), size(count) {}
+  std::unique_ptr<Number[]> numbers;
+  std::size_t size;
+
+  Number& operator[](std::size_t i) { return numbers[i]; }
+  std::span<const Number> span() const { return {numbers.get(), size}; }
+};
 
 // e^((scores - largest) / temperature); 0 for NaN.
-std::vector<float> weights_of(std::span<const double> scores, double largest, double temperature) {
-  std::vector<float> weights(scores.size());
-  std::transform(scores.begin(), scores.end(), weights.begin(), [&](double score) {
+Uninitialized<float> weights_of(std::span<const double> scores, double largest,
+                                double temperature) {
+  Uninitialized<float> weights(scores.size());
+  std::transform(scores.begin(), scores.end(), weights.numbers.get(), [&](double score) {
     // exp is 0 below -104. This order of arguments turns NaN into -200.
     return std::exp(static_cast<float>(std::max(-200.0, (score - largest) / temperature)));
   });
   return weights;
 }
 
-std::vector<float> weights_of(std::span<const float> scores, double largest, double temperature) {
+Uninitialized<float> weights_of(std::span<const float> scores, double largest, double temperature) {
   if (temperature < 1e-6) {  // its inverse may overflow
     const std::vector<double> wide(scores.begin(), scores.end());
     return weights_of(wide, largest, temperature);
   }
-  std::vector<float> weights(scores.size());
+  Uninitialized<float> weights(scores.size());
   best_kernels().exponentials(scores.data(), static_cast<float>(largest),
-                              static_cast<float>(1.0 / temperature), scores.size(), weights.data());
+                              static_cast<float>(1.0 / temperature), scores.size(),
+                              weights.numbers.get());
   return weights;
+}
+
+// Weights that may be kept, and their ids, ascending.
+struct Candidates {
+  Uninitialized<float> weights;
+  Uninitialized<std::uint32_t> ids;
+
+  template <typename IsKept>
+  void keep(const IsKept& is_kept) {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < weights.size; ++i) {
+      const float weight = weights[i];
+      weights[count] = weight;
+      ids[count] = ids[i];
+      count += is_kept(weight) ? 1 : 0;
+    }
+    weights.size = ids.size = count;
+  }
+};
+
+// The weights that pass the filters, and possibly those below `min_p` where top-k follows.
+Candidates kept_of(std::span<const float> weights, const Filters& filters) {
+  const Kernels& kernels = best_kernels();
+  float least = std::numeric_limits<float>::denorm_min();
+  double mass = 0.0;
+  if (filters.top_k == 0) least = std::max(least, static_cast<float>(filters.min_p));
+  if (filters.top_k == 0 && filters.top_p < 1.0) {
+    // All weights below this limit have less than 1 - top_p of the mass, so none of them is kept.
+    // Without them the ranking has a few hundred weights.
+    mass = kernels.sum(weights.data(), weights.size());
+    const double rest = 0.999 * (1.0 - filters.top_p) * mass;
+    least = std::max(least, static_cast<float>(rest / static_cast<double>(weights.size())));
+  }
+  Candidates found{Uninitialized<float>(weights.size()),
+                   Uninitialized<std::uint32_t>(weights.size())};
+  found.weights.size = found.ids.size = kernels.select(
+      weights.data(), weights.size(), least, found.weights.numbers.get(), found.ids.numbers.get());
+  if (filters.top_k == 0 && filters.top_p == 1.0) return found;
+  End end;
+  {
+    const Ranking ranking(found.weights.span());
+    if (filters.top_k > 0) {
+      end = ranking.fewest([&](std::size_t n, double) { return n >= filters.top_k; });
+      mass = end.mass;
+    }
+    if (filters.top_p < 1.0) {
+      const double share = filters.top_p * mass;
+      end = ranking.fewest([&](std::size_t, double reached) { return reached >= share; });
+    }
+  }
+  found.keep([&](float weight) {
+    const bool is_first = weight == end.least && end.num_equal > 0;
+    end.num_equal -= is_first ? 1 : 0;
+    return (weight > end.least || is_first) && weight >= static_cast<float>(filters.min_p);
+  });
+  return found;
 }
 
 template <typename Score>
 std::size_t draw_from(std::span<const Score> scores, double largest, const Filters& filters,
                       double unit) {
   if (scores.empty()) throw std::invalid_argument("there are no scores to draw from");
-  std::vector<float> weights = weights_of(scores, largest, filters.temperature);
-  End end = end_of(weights, filters);
+  const auto weights = weights_of(scores, largest, filters.temperature);
+  Candidates kept = kept_of(weights.span(), filters);
+  // By parts, as the sum of a part is fast.
+  const std::size_t count = kept.weights.size;
+  const auto sum_of = [&](std::size_t first) {
+    return best_kernels().sum(&kept.weights[first], std::min(part_size, count - first));
+  };
   double mass = 0.0;
-  for (float& weight : weights) {
-    bool is_kept = weight > end.least;
-    if (weight == end.least && end.num_equal > 0) {
-      is_kept = true;
-      --end.num_equal;
-    }
-    if (!is_kept || weight < static_cast<float>(filters.min_p)) weight = 0.0f;
-    mass += weight;
-  }
+  for (std::size_t first = 0; first < count; first += part_size) mass += sum_of(first);
   const double point = unit * mass;
   double reached = 0.0;
+  std::size_t i = 0;
+  for (; i + part_size < count; i += part_size) {
+    const double next = reached + sum_of(i);
+    if (next > point) break;
+    reached = next;
+  }
   std::size_t last = 0;
-  for (std::size_t id = 0; id < weights.size(); ++id) {
-    if (weights[id] == 0.0f) continue;
-    last = id;
-    reached += weights[id];
+  for (; i < count; ++i) {
+    last = kept.ids[i];
+    reached += kept.weights[i];
     if (reached > point) break;  // if never, by rounding, the last token is drawn
   }
   return last;
@@ -156,6 +221,15 @@ std::size_t draw(std::span<const float> scores, double largest, const Filters& f
 std::size_t draw(std::span<const double> scores, double largest, const Filters& filters,
                  double unit) {
   return draw_from(scores, largest, filters, unit);
+}
+
+std::size_t choose(std::span<const float> scores, const Filters& filters, double unit) {
+  if (scores.empty()) return no_choice;
+  const float largest = best_kernels().largest(scores.data(), scores.size());
+  if (!std::isfinite(largest)) return no_choice;
+  if (filters.temperature > 0) return draw(scores, static_cast<double>(largest), filters, unit);
+  return static_cast<std::size_t>(std::find(scores.begin(), scores.end(), largest) -
+                                  scores.begin());
 }
 
 }  // namespace tilth::decoder

@@ -9,7 +9,8 @@
 // close to the limit of a filter, another one may be kept.
 //
 // Complexity: O(scores). The limits of top-k and top-p are found by counting, as sorting 10,000
-// weights takes longer than everything else.
+// weights takes longer than everything else; with top-p, weights too small to be kept are removed
+// first.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +18,10 @@
 
 namespace tilth::decoder {
 
-// The fields of tilth.generation.Sampling. The temperature is positive.
+// The fields of tilth.generation.Sampling.
 struct Filters {
-  double temperature = 1.0;
-  std::size_t top_k = 0;  // 0: all
+  double temperature = 1.0;  // 0 only in choose
+  std::size_t top_k = 0;     // 0: all
   double top_p = 1.0;
   double min_p = 0.0;
 };
@@ -31,5 +32,11 @@ std::size_t draw(std::span<const float> scores, double largest, const Filters& f
                  double unit);
 std::size_t draw(std::span<const double> scores, double largest, const Filters& filters,
                  double unit);
+
+// Returned by choose if the largest score is not finite.
+constexpr std::size_t no_choice = static_cast<std::size_t>(-1);
+
+// The token with the largest score if the temperature is 0, the first of equal ones; else draw.
+std::size_t choose(std::span<const float> scores, const Filters& filters, double unit);
 
 }  // namespace tilth::decoder

@@ -5,8 +5,9 @@
 namespace tilth::decoder {
 
 const Kernels avx2_kernels = {
-    "avx2",   product<float>, product<std::uint16_t>, product_int8, product_int4, quantize,
-    rms_norm, silu,           exponentials,           log_sum_exp,  attend};
+    "avx2",      product<float>, product<std::uint16_t>, product_int8, product_int4, quantize,
+    rms_norm,    silu,           exponentials,           largest_of,   sum_of,       select,
+    log_sum_exp, attend};
 
 }  // namespace tilth::decoder
 #endif

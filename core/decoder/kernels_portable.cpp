@@ -9,7 +9,8 @@ namespace tilth::decoder {
 #endif
 
 const Kernels portable_kernels = {
-    TILTH_NAME, product<float>, product<std::uint16_t>, product_int8, product_int4, quantize,
-    rms_norm,   silu,           exponentials,           log_sum_exp,  attend};
+    TILTH_NAME,  product<float>, product<std::uint16_t>, product_int8, product_int4, quantize,
+    rms_norm,    silu,           exponentials,           largest_of,   sum_of,       select,
+    log_sum_exp, attend};
 
 }  // namespace tilth::decoder

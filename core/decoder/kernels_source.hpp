@@ -46,6 +46,12 @@ TILTH_INLINE Floats sums(const Floats* x) {
          __builtin_shufflevector(low, high, 4, 5, 6, 7, 12, 13, 14, 15);
 }
 
+TILTH_INLINE std::int64_t load_eight(const void* from) {
+  std::int64_t bytes;
+  __builtin_memcpy(&bytes, from, sizeof(bytes));
+  return bytes;
+}
+
 TILTH_INLINE float sum(Floats x) {
   return ((x[0] + x[4]) + (x[1] + x[5])) + ((x[2] + x[6]) + (x[3] + x[7]));
 }
@@ -125,6 +131,7 @@ TILTH_INLINE void product_of(const Weight* tiles, std::size_t stream_size, const
 #pragma GCC unroll 4
       for (std::size_t s = 0; s < num_streams; ++s) {
         weights[s] = load_two_rows(tiles + s * stream_size);
+        if (tokens > 1) __builtin_prefetch(tiles + s * stream_size + stream_rows * columns);
       }
 #pragma GCC unroll 6
       for (std::size_t t = 0; t < tokens; ++t) {
@@ -176,33 +183,37 @@ TILTH_INLINE void product_of(const Weight* tiles, std::size_t stream_size, const
 }
 #endif
 
-// Call work.operator()<n>(first) for runs of n tokens, at most tokens_at_once each.
+// Call work.operator()<n>(first) for runs of n tokens of nearly equal length, at most
+// tokens_at_once: 8 as 4 and 4, as a run of 2 has too few sums at once to hide their latency.
 template <typename Work>
 TILTH_INLINE void for_tokens(std::size_t num_tokens, const Work& work) {
-  std::size_t t = 0;
-  for (; t + tokens_at_once <= num_tokens; t += tokens_at_once) {
-    work.template operator()<tokens_at_once>(t);
-  }
-  switch (num_tokens - t) {
-    case 1:
-      work.template operator()<1>(t);
-      break;
-    case 2:
-      work.template operator()<2>(t);
-      break;
+  for (std::size_t t = 0; t < num_tokens;) {
+    const std::size_t left = num_tokens - t;
+    const std::size_t num_runs = (left + tokens_at_once - 1) / tokens_at_once;
+    const std::size_t count = (left + num_runs - 1) / num_runs;
+    switch (count) {
+      case 1:
+        work.template operator()<1>(t);
+        break;
+      case 2:
+        work.template operator()<2>(t);
+        break;
+      case 3:
+        work.template operator()<3>(t);
+        break;
 #if defined(__AVX512F__)
-    case 3:
-      work.template operator()<3>(t);
-      break;
-    case 4:
-      work.template operator()<4>(t);
-      break;
-    case 5:
-      work.template operator()<5>(t);
-      break;
+      case 4:
+        work.template operator()<4>(t);
+        break;
+      case 5:
+        work.template operator()<5>(t);
+        break;
+      case 6:
+        work.template operator()<6>(t);
+        break;
 #endif
-    default:
-      break;
+    }
+    t += count;
   }
 }
 
@@ -216,199 +227,241 @@ void product(const Weight* tiles, std::size_t stream_size, const float* x, std::
   });
 }
 
-// The dot product of 32 int8 in [-127, 127], as partial sums in eight lanes.
-#if defined(__AVX2__)
-TILTH_INLINE Floats dot_32(const std::int8_t* w, const std::int8_t* x) {
-  const __m256i weights = _mm256_load_si256(reinterpret_cast<const __m256i*>(w));
-  const __m256i numbers = _mm256_load_si256(reinterpret_cast<const __m256i*>(x));
-  // The instruction multiplies unsigned by signed numbers, so the sign of x is moved to w. Two
-  // products are at most 32,258, which fits into 16 bits.
-  const __m256i pairs =
-      _mm256_maddubs_epi16(_mm256_abs_epi8(numbers), _mm256_sign_epi8(weights, numbers));
-  const __m256i quads = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-  return _mm256_cvtepi32_ps(quads);
-}
-#elif defined(__ARM_NEON)
-TILTH_INLINE Floats dot_32(const std::int8_t* w, const std::int8_t* x) {
-  Floats result;
-  for (std::size_t half = 0; half < 2; ++half) {
-    const int8x16_t weights = vld1q_s8(w + 16 * half), numbers = vld1q_s8(x + 16 * half);
-#if defined(__ARM_FEATURE_DOTPROD)
-    const int32x4_t quads = vdotq_s32(vdupq_n_s32(0), weights, numbers);
-#else
-    // Two products are at most 32,258, which fits into 16 bits.
-    int16x8_t pairs = vmull_s8(vget_low_s8(weights), vget_low_s8(numbers));
-    pairs = vmlal_s8(pairs, vget_high_s8(weights), vget_high_s8(numbers));
-    const int32x4_t quads = vpaddlq_s16(pairs);
-#endif
-    const float32x4_t four = vcvtq_f32_s32(quads);
-    for (std::size_t lane = 0; lane < 4; ++lane) result[4 * half + lane] = four[lane];
-  }
-  return result;
-}
-#else
-TILTH_INLINE Floats dot_32(const std::int8_t* w, const std::int8_t* x) {
-  std::int16_t pairs[16];  // two products are at most 32,258
-  for (std::size_t i = 0; i < 16; ++i) {
-    pairs[i] = static_cast<std::int16_t>(w[i] * x[i] + w[i + 16] * x[i + 16]);
-  }
-  Floats result;
-  for (std::size_t i = 0; i < lanes; ++i) {
-    result[i] = static_cast<float>(pairs[i] + pairs[i + lanes]);
-  }
-  return result;
-}
-#endif
+// --- int8 and int4 ---
 
-// Unpack 32 int4, stored as 16 bytes: the low halves are the first 16 numbers, plus 8.
-TILTH_INLINE void unpack(const std::uint8_t* packed, std::int8_t* numbers) {
-  typedef std::uint8_t Bytes __attribute__((vector_size(16), aligned(1), may_alias));
-  const auto both = *reinterpret_cast<const Bytes*>(packed);
-  *reinterpret_cast<Bytes*>(numbers) = (both & 15) - 8;
-  *reinterpret_cast<Bytes*>(numbers + 16) = (both >> 4) - 8;
-}
-
+// A product has 16 sums for the 8 rows of a tile: lanes 2r and 2r + 1 are row r, with columns 0 to
+// 3 and 4 to 7 of each eight. These are one vector or several parts. Sums of 16 products are exact
+// integers. Weights are stored unsigned, with 128 added to int8 and 8 to int4.
+//
+// start<is_int4>(sums) is the value of a sum before the first product: where dot<is_int4>
+// multiplies unsigned weights, minus the sum of x times what was added to them. dot adds the
+// products of 8 columns.
 #if defined(__AVX512VNNI__)
-// Two rows of a tile of 32 columns, as in load_two_rows.
-TILTH_INLINE __m512i load_quantized(const std::int8_t* from) { return _mm512_load_si512(from); }
-TILTH_INLINE __m512i load_quantized(const std::uint8_t* from) {
-  const __m512i two =
-      _mm512_castsi256_si512(_mm256_load_si256(reinterpret_cast<const __m256i*>(from)));
-  const __m512i order = _mm512_setr_epi64(0, 1, 0, 1, 2, 3, 2, 3);
-  const __m512i shifts = _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4);
-  const __m512i halves = _mm512_srlv_epi64(_mm512_permutexvar_epi64(order, two), shifts);
-  return _mm512_sub_epi8(_mm512_and_si512(halves, _mm512_set1_epi8(15)), _mm512_set1_epi8(8));
+typedef Wide Part;
+typedef __m512i Dots;
+typedef __m512i Bytes;
+
+TILTH_INLINE Bytes load_bytes(const std::uint8_t* from) { return _mm512_load_si512(from); }
+TILTH_INLINE Bytes low_halves(Bytes x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
+TILTH_INLINE Bytes high_halves(Bytes x) { return low_halves(_mm512_srli_epi16(x, 4)); }
+
+template <bool is_int4>
+TILTH_INLINE Dots start(const std::int32_t* sums) {
+  return _mm512_slli_epi32(_mm512_set1_epi64(load_eight(sums)), is_int4 ? 3 : 7);
+}
+template <bool is_int4>
+TILTH_INLINE Dots dot(Dots sum, Bytes weights, const std::int8_t* x) {
+  return _mm512_dpbusd_epi32(sum, weights, _mm512_set1_epi64(load_eight(x)));
+}
+TILTH_INLINE Part numbers_of(Dots sum) { return _mm512_cvtepi32_ps(sum); }
+// The scales of the rows of a part, each in two lanes.
+TILTH_INLINE Part scales_of(const std::uint16_t* scales) {
+  const __m512i each =
+      _mm512_cvtepu16_epi64(_mm_loadu_si128(reinterpret_cast<const __m128i*>(scales)));
+  // Two bytes of each eight, twice, above two zeros.
+  const __m512i order =
+      _mm512_broadcast_i32x4(_mm_set_epi64x(0x0908FFFF0908FFFF, 0x0100FFFF0100FFFF));
+  return _mm512_castsi512_ps(_mm512_shuffle_epi8(each, order));
+}
+#elif defined(__AVX2__)
+typedef Floats Part;
+typedef __m256i Dots;
+typedef __m256i Bytes;
+
+TILTH_INLINE Bytes load_bytes(const std::uint8_t* from) {
+  return _mm256_load_si256(reinterpret_cast<const __m256i*>(from));
+}
+TILTH_INLINE Bytes low_halves(Bytes x) { return _mm256_and_si256(x, _mm256_set1_epi8(15)); }
+TILTH_INLINE Bytes high_halves(Bytes x) { return low_halves(_mm256_srli_epi16(x, 4)); }
+
+template <bool is_int4>
+TILTH_INLINE Dots start(const std::int32_t* sums) {
+  if (!is_int4) return _mm256_setzero_si256();
+  return _mm256_slli_epi32(_mm256_set1_epi64x(load_eight(sums)), 3);
+}
+template <bool is_int4>
+TILTH_INLINE Dots dot(Dots sum, Bytes weights, const std::int8_t* x) {
+  // The instruction multiplies unsigned by signed numbers and adds pairs in 16 bits. Pairs of int4
+  // fit; in int8 the sign of x is moved to the signed weights, and pairs are at most 32,258.
+  const __m256i numbers = _mm256_set1_epi64x(load_eight(x));
+  const __m256i pairs =
+      is_int4 ? _mm256_maddubs_epi16(weights, numbers)
+              : _mm256_maddubs_epi16(
+                    _mm256_abs_epi8(numbers),
+                    _mm256_sign_epi8(_mm256_xor_si256(weights, _mm256_set1_epi8(-128)), numbers));
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+TILTH_INLINE Part numbers_of(Dots sum) { return _mm256_cvtepi32_ps(sum); }
+TILTH_INLINE Part scales_of(const std::uint16_t* scales) {
+  const __m256i each =
+      _mm256_cvtepu16_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(scales)));
+  const __m256i order =
+      _mm256_broadcastsi128_si256(_mm_set_epi64x(0x0908FFFF0908FFFF, 0x0100FFFF0100FFFF));
+  return _mm256_castsi256_ps(_mm256_shuffle_epi8(each, order));
+}
+#else
+template <bool is_int4, typename Weights>
+TILTH_INLINE Weights signed_weights(Weights x) {
+  return is_int4 ? x - 8 : x ^ static_cast<std::int8_t>(-128);
+}
+#if defined(__ARM_NEON)
+typedef float Part __attribute__((vector_size(16)));
+typedef int32x4_t Dots;
+typedef int8x16_t Bytes;
+
+TILTH_INLINE Bytes load_bytes(const std::uint8_t* from) {
+  return vreinterpretq_s8_u8(vld1q_u8(from));
+}
+TILTH_INLINE Bytes low_halves(Bytes x) { return vandq_s8(x, vdupq_n_s8(15)); }
+TILTH_INLINE Bytes high_halves(Bytes x) {
+  return vreinterpretq_s8_u8(vshrq_n_u8(vreinterpretq_u8_s8(x), 4));
 }
 
-// scales_of(block, s) are the scales of both rows of stream s.
-template <std::size_t tokens, typename Weight, typename Scales, typename Finish>
-TILTH_INLINE void product_quantized(const Weight* tiles, std::size_t stream_size,
-                                    const std::int8_t* x, const float* x_scales,
-                                    std::size_t columns, std::size_t num_groups,
-                                    const Scales& scaled, const Finish& finish) {
-  constexpr std::size_t bytes =
-      sizeof(Weight) * stream_rows * block_columns / (std::is_same_v<Weight, std::uint8_t> ? 2 : 1);
+template <bool is_int4>
+TILTH_INLINE Dots start(const std::int32_t*) {
+  return vdupq_n_s32(0);
+}
+template <bool is_int4>
+TILTH_INLINE Dots dot(Dots sum, Bytes bytes, const std::int8_t* x) {
+  const int8x16_t weights = signed_weights<is_int4>(bytes);
+  const int8x16_t numbers = vreinterpretq_s8_s64(vdupq_n_s64(load_eight(x)));
+#if defined(__ARM_FEATURE_DOTPROD)
+  return vdotq_s32(sum, weights, numbers);
+#else
+  // Two products are at most 32,258, which fits into 16 bits.
+  const int16x8_t low = vmull_s8(vget_low_s8(weights), vget_low_s8(numbers));
+  const int16x8_t high = vmull_s8(vget_high_s8(weights), vget_high_s8(numbers));
+  return vaddq_s32(sum, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)));
+#endif
+}
+TILTH_INLINE Part numbers_of(Dots sum) { return __builtin_convertvector(sum, Part); }
+#else
+typedef Floats Part;
+typedef std::int32_t Dots __attribute__((vector_size(32)));
+typedef std::int8_t Bytes __attribute__((vector_size(32)));
+
+TILTH_INLINE Bytes load_bytes(const std::uint8_t* from) {
+  return *reinterpret_cast<const Bytes __attribute__((may_alias))*>(from);
+}
+TILTH_INLINE Bytes low_halves(Bytes x) { return x & 15; }
+TILTH_INLINE Bytes high_halves(Bytes x) { return (x >> 4) & 15; }
+
+template <bool is_int4>
+TILTH_INLINE Dots start(const std::int32_t*) {
+  return Dots{};
+}
+template <bool is_int4>
+TILTH_INLINE Dots dot(Dots sum, Bytes bytes, const std::int8_t* x) {
+  const Bytes weights = signed_weights<is_int4>(bytes);
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    for (std::size_t k = 0; k < 4; ++k) sum[lane] += weights[4 * lane + k] * x[lane % 2 * 4 + k];
+  }
+  return sum;
+}
+TILTH_INLINE Part numbers_of(Dots sum) { return __builtin_convertvector(sum, Part); }
+#endif
+TILTH_INLINE Part scales_of(const std::uint16_t* scales) {
+  Part result;
+  for (std::size_t lane = 0; lane < sizeof(Part) / sizeof(float); ++lane) {
+    result[lane] = __builtin_bit_cast(float, static_cast<std::uint32_t>(scales[lane / 2]) << 16);
+  }
+  return result;
+}
+#endif
+
+constexpr std::size_t part_bytes = sizeof(Bytes);
+constexpr std::size_t num_parts = tile_bytes / part_bytes;
+constexpr std::size_t part_rows = group_rows / num_parts;
+
+// scales(row) are those of int4, and finish(token, group, rows) gets the products.
+template <bool is_int4, std::size_t tokens, typename Scale, typename Finish>
+TILTH_INLINE void product_quantized(const std::uint8_t* tiles, std::size_t stream_size,
+                                    const QuantizedVectors& x, std::size_t columns,
+                                    std::size_t num_groups, const Scale& scaled,
+                                    const Finish& finish) {
   const std::size_t num_blocks = columns / block_columns;
   for (std::size_t group = 0; group < num_groups; ++group) {
-    Wide total[tokens][num_streams] = {};
+    Part total[tokens][num_parts] = {};
     for (std::size_t block = 0; block < num_blocks; ++block) {
 #pragma GCC unroll 4
-      for (std::size_t s = 0; s < num_streams; ++s) {
-        const __m512i weights = load_quantized(tiles + s * stream_size);
-        // x has 128 added, as the instruction multiplies unsigned by signed numbers.
-        const __m512i surplus = _mm512_sub_epi32(
-            _mm512_setzero_si512(),
-            _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(-128), weights));
+      for (std::size_t part = 0; part < num_parts; ++part) {
+        Bytes weights[block_columns / 8];
+#pragma GCC unroll 4
+        for (std::size_t s = 0; s < (is_int4 ? num_streams / 2 : num_streams); ++s) {
+          const Bytes bytes = load_bytes(tiles + s * stream_size + part * part_bytes);
+          if (is_int4) {
+            weights[2 * s] = low_halves(bytes);
+            weights[2 * s + 1] = high_halves(bytes);
+          } else {
+            weights[s] = bytes;
+          }
+        }
 #pragma GCC unroll 6
         for (std::size_t t = 0; t < tokens; ++t) {
-          const __m512i numbers = _mm512_broadcast_i64x4(_mm256_load_si256(
-              reinterpret_cast<const __m256i*>(x + t * columns + block * block_columns)));
-          const Wide sum = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(surplus, numbers, weights));
-          const Wide scale = _mm512_set1_ps(x_scales[t * num_blocks + block]);
-          scaled(total[t][s], sum, scale, group, block, s);
+          const std::size_t place = t * num_blocks + block;
+          Dots sum = start<is_int4>(x.sums + 2 * place);
+#pragma GCC unroll 4
+          for (std::size_t k = 0; k < block_columns / 8; ++k) {
+            sum = dot<is_int4>(sum, weights[k], x.numbers + place * block_columns + 8 * k);
+          }
+          const Part numbers = numbers_of(sum);
+          total[t][part] += scaled(numbers, x.scales[place], group * num_blocks + block, part);
         }
       }
-      tiles += bytes;
+      tiles += tile_bytes;
     }
-    for (std::size_t t = 0; t < tokens; ++t) finish(t, group, all_sums(total[t]));
+    for (std::size_t t = 0; t < tokens; ++t) {
+      // The two sums of each row.
+      const auto low = load(reinterpret_cast<const float*>(total[t]));
+      const auto high = load(reinterpret_cast<const float*>(total[t]) + lanes);
+      finish(t, group,
+             __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14) +
+                 __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15));
+    }
   }
 }
-#else
-TILTH_INLINE Floats dot_of(const std::int8_t* weights, const std::int8_t* x) {
-  return dot_32(weights, x);
-}
-TILTH_INLINE Floats dot_of(const std::uint8_t* weights, const std::int8_t* x) {
-  alignas(32) std::int8_t numbers[block_columns];
-  unpack(weights, numbers);
-  return dot_32(numbers, x);
-}
-#endif
 
-void product_int8(const std::int8_t* tiles, std::size_t stream_size, const float* row_scales,
-                  const std::int8_t* x, const float* x_scales, std::size_t num_tokens,
-                  std::size_t columns, std::size_t num_groups, float* y) {
-  const std::size_t y_stride = num_groups * group_rows, num_blocks = columns / block_columns;
-#if defined(__AVX512VNNI__)
+TILTH_INLINE QuantizedVectors from_token(const QuantizedVectors& x, std::size_t t,
+                                         std::size_t columns) {
+  const std::size_t block = t * columns / block_columns;
+  return {x.numbers + t * columns, x.scales + block, x.sums + 2 * block};
+}
+
+void product_int8(const std::uint8_t* tiles, std::size_t stream_size, const float* row_scales,
+                  const QuantizedVectors& x, std::size_t num_tokens, std::size_t columns,
+                  std::size_t num_groups, float* y) {
+  const std::size_t y_stride = num_groups * group_rows;
   for_tokens(num_tokens, [&]<std::size_t tokens>(std::size_t t) __attribute__((always_inline)) {
-    product_quantized<tokens>(
-        tiles, stream_size, x + t * columns, x_scales + t * num_blocks, columns, num_groups,
-        [](Wide& total, Wide sum, Wide scale, std::size_t, std::size_t, std::size_t)
-            __attribute__((always_inline)) { total += sum * scale; },
+    product_quantized<false, tokens>(
+        tiles, stream_size, from_token(x, t, columns), columns, num_groups,
+        [](Part sum, float scale, std::size_t, std::size_t)
+            __attribute__((always_inline)) { return sum * scale; },
         [&](std::size_t token, std::size_t group, Floats row) __attribute__((always_inline)) {
           store(y + (t + token) * y_stride + group * group_rows,
                 row * load(row_scales + group * group_rows));
         });
   });
-#else
-  for (std::size_t t = 0; t < num_tokens; ++t) {
-    const std::int8_t* tile = tiles;
-    for (std::size_t group = 0; group < num_groups; ++group) {
-      Floats row[group_rows] = {};
-      for (std::size_t block = 0; block < num_blocks; ++block) {
-        const Floats scale = all(x_scales[t * num_blocks + block]);
-        for (std::size_t r = 0; r < group_rows; ++r) {
-          const std::int8_t* weights = row_of<block_columns>(tile, stream_size, r);
-          row[r] += dot_of(weights, x + t * columns + block * block_columns) * scale;
-        }
-        tile += stream_rows * block_columns;
-      }
-      store(y + t * y_stride + group * group_rows,
-            sums(row) * load(row_scales + group * group_rows));
-    }
-  }
-#endif
 }
 
 void product_int4(const std::uint8_t* tiles, std::size_t stream_size,
-                  const std::uint16_t* block_scales, const std::int8_t* x, const float* x_scales,
+                  const std::uint16_t* block_scales, const QuantizedVectors& x,
                   std::size_t num_tokens, std::size_t columns, std::size_t num_groups, float* y) {
-  const std::size_t y_stride = num_groups * group_rows, num_blocks = columns / block_columns;
-#if defined(__AVX512VNNI__)
+  const std::size_t y_stride = num_groups * group_rows;
   for_tokens(num_tokens, [&]<std::size_t tokens>(std::size_t t) __attribute__((always_inline)) {
-    product_quantized<tokens>(
-        tiles, stream_size, x + t * columns, x_scales + t * num_blocks, columns, num_groups,
-        [&](Wide& total, Wide sum, Wide scale, std::size_t group, std::size_t block, std::size_t s)
+    product_quantized<true, tokens>(
+        tiles, stream_size, from_token(x, t, columns), columns, num_groups,
+        [&](Part sum, float scale, std::size_t block, std::size_t part)
             __attribute__((always_inline)) {
-              const Floats eight =
-                  load_weights(block_scales + (group * num_blocks + block) * group_rows);
-              const int first = static_cast<int>(2 * s);
-              const __m512i order = _mm512_mask_set1_epi32(
-                  _mm512_set1_epi32(first), static_cast<__mmask16>(0xFF00), first + 1);
-              const Wide rows = _mm512_permutexvar_ps(order, twice(eight));
-              total += sum * scale * rows;
+              return sum * scale * scales_of(block_scales + block * group_rows + part * part_rows);
             },
         [&](std::size_t token, std::size_t group, Floats row) __attribute__((always_inline)) {
           store(y + (t + token) * y_stride + group * group_rows, row);
         });
   });
-#else
-  for (std::size_t t = 0; t < num_tokens; ++t) {
-    const std::uint8_t* tile = tiles;
-    for (std::size_t group = 0; group < num_groups; ++group) {
-      Floats row[group_rows] = {};
-      for (std::size_t block = 0; block < num_blocks; ++block) {
-        const float scale = x_scales[t * num_blocks + block];
-        const Floats rows = load_weights(block_scales + (group * num_blocks + block) * group_rows);
-        for (std::size_t r = 0; r < group_rows; ++r) {
-          const std::uint8_t* weights = row_of<block_columns / 2>(tile, stream_size, r);
-          row[r] +=
-              dot_of(weights, x + t * columns + block * block_columns) * all(scale) * all(rows[r]);
-        }
-        tile += stream_rows * block_columns / 2;
-      }
-      store(y + t * y_stride + group * group_rows, sums(row));
-    }
-  }
-#endif
 }
 
-#if defined(__AVX512VNNI__)
-constexpr std::uint32_t quantized_offset = 128;  // see product_quantized
-#else
-constexpr std::uint32_t quantized_offset = 0;
-#endif
-
-void quantize(const float* x, std::size_t columns, std::int8_t* quantized, float* scales) {
+void quantize(const float* x, std::size_t columns, std::int8_t* numbers, float* scales,
+              std::int32_t* sums) {
   for (std::size_t block = 0; block < columns / block_columns; ++block) {
     Floats most = all(0.0f), zero = all(0.0f);
     for (std::size_t i = 0; i < block_columns; i += lanes) {
@@ -422,16 +475,24 @@ void quantize(const float* x, std::size_t columns, std::int8_t* quantized, float
     }
     scales[block] = largest / 127.0f + sum(zero);
     const Floats inverse = all(largest > 0.0f ? 127.0f / largest : 0.0f);
+    const Floats magic = all(12582912.0f);
+    Integers total = {};
     for (std::size_t i = 0; i < block_columns; i += lanes) {
       // Rounded as in exp: the integer is left in the low bits.
-      const Floats shifted = load(x + i) * inverse + all(12582912.0f);
-      const Integers bits = __builtin_bit_cast(Integers, shifted);
+      const Integers rounded = __builtin_bit_cast(Integers, load(x + i) * inverse + magic) -
+                               __builtin_bit_cast(Integers, magic);
       for (std::size_t lane = 0; lane < lanes; ++lane) {
-        quantized[i + lane] = static_cast<std::int8_t>(bits[lane] + quantized_offset);
+        numbers[i + lane] = static_cast<std::int8_t>(rounded[lane]);
       }
+      total -= rounded;
+    }
+    for (std::size_t half = 0; half < 2; ++half) {
+      const std::size_t first = 4 * half;
+      sums[2 * block + half] = static_cast<std::int32_t>((total[first] + total[first + 1]) +
+                                                         (total[first + 2] + total[first + 3]));
     }
     x += block_columns;
-    quantized += block_columns;
+    numbers += block_columns;
   }
 }
 
@@ -490,6 +551,66 @@ double log_sum_exp(const float* scores, std::size_t size) {
   return static_cast<double>(largest) + __builtin_log(total);
 }
 
+// The largest number, or NaN if there is one.
+float largest_of(const float* scores, std::size_t size) {
+  Floats most = all(scores[0]), zero = all(0.0f);
+  const auto add = [&](Floats part) __attribute__((always_inline)) {
+    most = larger(part, most);
+    zero += part - part;  // not 0 for an infinity or NaN
+  };
+  std::size_t i = 0;
+  for (; i + lanes <= size; i += lanes) add(load(scores + i));
+  float rest[lanes];
+  for (std::size_t lane = 0; lane < lanes; ++lane)
+    rest[lane] = scores[i + lane < size ? i + lane : 0];
+  add(load(rest));
+  float largest = most[0];
+  for (std::size_t lane = 1; lane < lanes; ++lane) {
+    largest = most[lane] > largest ? most[lane] : largest;
+  }
+  if (sum(zero) == 0.0f) return largest;
+  largest = scores[0];
+  for (i = 0; i < size; ++i) {
+    if (scores[i] != scores[i]) return scores[i];
+    largest = scores[i] > largest ? scores[i] : largest;
+  }
+  return largest;
+}
+
+double sum_of(const float* numbers, std::size_t size) {
+  typedef double Doubles __attribute__((vector_size(64)));
+  Doubles total = {};
+  std::size_t i = 0;
+  for (; i + lanes <= size; i += lanes)
+    total += __builtin_convertvector(load(numbers + i), Doubles);
+  for (std::size_t lane = 0; i + lane < size; ++lane) total[lane] += numbers[i + lane];
+  return ((total[0] + total[4]) + (total[1] + total[5])) +
+         ((total[2] + total[6]) + (total[3] + total[7]));
+}
+
+std::size_t select(const float* numbers, std::size_t size, float least, float* selected,
+                   std::uint32_t* places) {
+  std::size_t count = 0, i = 0;
+#if defined(__AVX512F__)
+  const __m512i ascending = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  for (; i + 16 <= size; i += 16) {
+    const __m512 part = _mm512_loadu_ps(numbers + i);
+    const __mmask16 mask = _mm512_cmp_ps_mask(part, _mm512_set1_ps(least), _CMP_GE_OQ);
+    const __m512i ids = _mm512_add_epi32(ascending, _mm512_set1_epi32(static_cast<int>(i)));
+    // Not stored with a mask, which is slow: there is space for all numbers.
+    _mm512_storeu_ps(selected + count, _mm512_maskz_compress_ps(mask, part));
+    _mm512_storeu_si512(places + count, _mm512_maskz_compress_epi32(mask, ids));
+    count += static_cast<std::size_t>(__builtin_popcount(mask));
+  }
+#endif
+  for (; i < size; ++i) {
+    selected[count] = numbers[i];
+    places[count] = static_cast<std::uint32_t>(i);
+    count += numbers[i] >= least ? 1 : 0;
+  }
+  return count;
+}
+
 #if defined(__AVX512F__)
 typedef Wide Vector;
 typedef float UnalignedVector __attribute__((vector_size(64), aligned(4), may_alias));
@@ -512,28 +633,40 @@ struct Progress {
   Floats total = {};
 };
 
-// The scores of `count` queries with the 64 keys of a block. Each score is a sum in the order of d.
-template <std::size_t count>
-TILTH_INLINE void score(const Query* queries, const float* keys, std::size_t d_head,
-                        float (*scores)[positions_per_block]) {
-  constexpr std::size_t vectors = 4;
-  for (std::size_t first = 0; first < positions_per_block; first += vectors * vector_size) {
-    Vector total[count][vectors] = {};
-    for (std::size_t d = 0; d < d_head; ++d) {
-      Vector part[vectors];
-      for (std::size_t k = 0; k < vectors; ++k) {
-        part[k] = load_vector(keys + d * positions_per_block + first + k * vector_size);
-      }
-      for (std::size_t q = 0; q < count; ++q) {
-        const float factor = queries[q].query[d];
-        for (std::size_t k = 0; k < vectors; ++k) total[q][k] += part[k] * factor;
-      }
+// The scores of `count` queries with some keys of a block. Each score is a sum in the order of d.
+template <std::size_t count, std::size_t vectors>
+TILTH_INLINE void score_part(const Query* queries, const float* keys, std::size_t d_head,
+                             std::size_t first, float (*scores)[positions_per_block]) {
+  Vector total[count][vectors] = {};
+  for (std::size_t d = 0; d < d_head; ++d) {
+    Vector part[vectors];
+    for (std::size_t k = 0; k < vectors; ++k) {
+      part[k] = load_vector(keys + d * positions_per_block + first + k * vector_size);
     }
     for (std::size_t q = 0; q < count; ++q) {
-      for (std::size_t k = 0; k < vectors; ++k) {
-        store_vector(scores[q] + first + k * vector_size, total[q][k]);
-      }
+      const float factor = queries[q].query[d];
+      for (std::size_t k = 0; k < vectors; ++k) total[q][k] += part[k] * factor;
     }
+  }
+  for (std::size_t q = 0; q < count; ++q) {
+    for (std::size_t k = 0; k < vectors; ++k) {
+      store_vector(scores[q] + first + k * vector_size, total[q][k]);
+    }
+  }
+}
+
+// The scores of at least the first num_positions keys. A block in use has free positions, and the
+// caches of many rows are read from memory, so these are not read.
+template <std::size_t count>
+TILTH_INLINE void score(const Query* queries, const float* keys, std::size_t num_positions,
+                        std::size_t d_head, float (*scores)[positions_per_block]) {
+  constexpr std::size_t vectors = 4;
+  std::size_t first = 0;
+  for (; first + (vectors - 1) * vector_size < num_positions; first += vectors * vector_size) {
+    score_part<count, vectors>(queries, keys, d_head, first, scores);
+  }
+  for (; first < num_positions; first += vector_size) {
+    score_part<count, 1>(queries, keys, d_head, first, scores);
   }
 }
 
@@ -574,7 +707,7 @@ TILTH_INLINE void add_block(const Query* queries, const float* keys, std::size_t
   alignas(64) float scores[count][positions_per_block];
   float factors[count];
   float* rows[count];
-  score<count>(queries, keys, d_head, scores);
+  score<count>(queries, keys, num_positions, d_head, scores);
   for (std::size_t q = 0; q < count; ++q) {
     rows[q] = mixed + q * width;
     for (std::size_t i = num_positions; i < positions_per_block; ++i) scores[q][i] = -3.0e38f;
@@ -610,11 +743,40 @@ TILTH_INLINE void add_block(const Query* queries, const float* keys, std::size_t
   }
 }
 
+TILTH_INLINE Floats load_int8(const std::int8_t* from) {
+  typedef std::int8_t Eight __attribute__((vector_size(8)));
+  typedef std::int32_t Wider __attribute__((vector_size(32)));
+  return __builtin_convertvector(
+      __builtin_convertvector(__builtin_bit_cast(Eight, load_eight(from)), Wider), Floats);
+}
+
+// Convert the keys of a block and the values of its first num_positions from int8 to float32.
+void convert_block(const float* head, std::size_t num_positions, std::size_t d_head, float* to) {
+  const float *key_scales = head, *value_scales = head + positions_per_block;
+  const auto* numbers = reinterpret_cast<const std::int8_t*>(head + 2 * positions_per_block);
+  for (std::size_t d = 0; d < d_head; ++d) {
+    for (std::size_t i = 0; i < num_positions; i += lanes) {
+      store(to + i, load_int8(numbers + i) * load(key_scales + i));
+    }
+    numbers += positions_per_block;
+    to += positions_per_block;
+  }
+  const std::size_t width = (d_head + lanes - 1) / lanes * lanes;
+  for (std::size_t i = 0; i < num_positions; ++i) {
+    for (std::size_t d = 0; d < width; d += lanes) {
+      store(to + d, load_int8(numbers + d) * all(value_scales[i]));
+    }
+    numbers += width;
+    to += width;
+  }
+}
+
 void attend(const Query* queries, std::size_t num_queries, const float* const* blocks,
-            std::size_t offset, std::size_t d_head, float* scratch) {
+            std::size_t offset, std::size_t d_head, CachePrecision precision, float* scratch) {
   const std::size_t width = (d_head + lanes - 1) / lanes * lanes;
   Progress progress[max_queries];
   for (std::size_t i = 0; i < num_queries * width; ++i) scratch[i] = 0.0f;
+  float* converted = scratch + max_queries * padded(d_head);
   std::size_t begin = 0;  // of the queries that see the block
   for (std::size_t first = 0; first < queries[num_queries - 1].num_positions;
        first += positions_per_block) {
@@ -624,6 +786,10 @@ void attend(const Query* queries, std::size_t num_queries, const float* const* b
       return left < positions_per_block ? left : positions_per_block;
     };
     while (queries[begin].num_positions <= first) ++begin;
+    if (precision == CachePrecision::int8) {
+      convert_block(keys, seen(num_queries - 1), d_head, converted);
+      keys = converted;
+    }
     for (std::size_t q = begin; q < num_queries;) {
       const std::size_t last = q + queries_at_once - 1;
       // The numbers of positions ascend.

@@ -65,10 +65,12 @@ Matrix::Matrix(const std::vector<const float*>& rows, std::size_t columns, Preci
   } else if (precision == Precision::bfloat16) {
     half_tiles_ = Array<std::uint16_t>::zeros(size);
   } else if (precision == Precision::int8) {
-    quantized_tiles_ = Array<std::int8_t>::zeros(size);
+    quantized_tiles_ = Array<std::uint8_t>::zeros(size);
+    std::fill_n(quantized_tiles_.data(), size, std::uint8_t{128});
     row_scales_ = Array<float>::zeros(num_groups_ * group_rows);
   } else {
     packed_tiles_ = Array<std::uint8_t>::zeros(size / 2);
+    std::fill_n(packed_tiles_.data(), size / 2, std::uint8_t{0x88});
     block_scales_ = Array<std::uint16_t>::zeros(size / block_columns);
   }
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -98,9 +100,14 @@ void Matrix::set_row(std::size_t i, const float* row, std::size_t columns) {
   }
 }
 
+// The byte of a weight, in streams of 8 columns of a tile (int8) or of 16 (int4).
+std::size_t Matrix::place_of(std::size_t i, std::size_t column, std::size_t stream_columns) const {
+  const std::size_t tile = i / group_rows * (columns_ / block_columns) + column / block_columns;
+  const std::size_t stream = column % block_columns / stream_columns;
+  return stream * stream_size() + tile * tile_bytes + i % group_rows * 8 + column % 8;
+}
+
 void Matrix::set_row_int8(std::size_t i, const float* row, std::size_t columns) {
-  const std::size_t stream = i % group_rows / stream_rows, r = i % stream_rows;
-  const std::size_t start = stream * stream_size() + i / group_rows * stream_rows * columns_;
   float largest = 0.0f;
   for (std::size_t column = 0; column < columns; ++column) {
     largest = std::max(largest, std::fabs(row[column]));
@@ -108,33 +115,31 @@ void Matrix::set_row_int8(std::size_t i, const float* row, std::size_t columns) 
   row_scales_.data()[i] = largest / 127.0f;
   const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
   for (std::size_t column = 0; column < columns; ++column) {
-    const std::size_t block = column / block_columns, place = column % block_columns;
-    quantized_tiles_.data()[start + (block * stream_rows + r) * block_columns + place] =
-        static_cast<std::int8_t>(std::lrint(row[column] * inverse));
+    quantized_tiles_.data()[place_of(i, column, 8)] =
+        static_cast<std::uint8_t>(std::lrint(row[column] * inverse) + 128);
   }
 }
 
 // The number with the largest magnitude becomes -8, so its sign is that of the scale.
 void Matrix::set_row_int4(std::size_t i, const float* row, std::size_t columns) {
-  const std::size_t stream = i % group_rows / stream_rows, r = i % stream_rows;
-  const std::size_t num_blocks = columns_ / block_columns, half = block_columns / 2;
-  const std::size_t start = stream * stream_size() + i / group_rows * stream_rows * columns_ / 2;
-  for (std::size_t block = 0; block < num_blocks; ++block) {
-    const std::size_t first = block * block_columns;
-    const std::size_t count = first < columns ? std::min(block_columns, columns - first) : 0;
+  const std::size_t num_blocks = columns_ / block_columns;
+  for (std::size_t first = 0; first < columns; first += block_columns) {
+    const std::size_t count = std::min(block_columns, columns - first);
     float largest = 0.0f;
     for (std::size_t k = 0; k < count; ++k) {
       if (std::fabs(row[first + k]) > std::fabs(largest)) largest = row[first + k];
     }
     const std::uint16_t scale = bfloat16_of(largest / -8.0f);
-    block_scales_.data()[(i / group_rows * num_blocks + block) * group_rows + i % group_rows] =
-        scale;
+    const std::size_t block = i / group_rows * num_blocks + first / block_columns;
+    block_scales_.data()[block * group_rows + i % group_rows] = scale;
     const float width = float_of(scale);
-    std::uint8_t* bytes = packed_tiles_.data() + start + (block * stream_rows + r) * half;
-    for (std::size_t k = 0; k < block_columns; ++k) {
-      const float number = k < count && width != 0.0f ? row[first + k] / width : 0.0f;
-      const auto four = static_cast<unsigned>(std::clamp(std::lrint(number), -8l, 7l) + 8);
-      bytes[k % half] = static_cast<std::uint8_t>(bytes[k % half] | (k < half ? four : four << 4));
+    if (width == 0.0f) continue;
+    for (std::size_t column = first; column < first + count; ++column) {
+      const auto four =
+          static_cast<unsigned>(std::clamp(std::lrint(row[column] / width), -8l, 7l) + 8);
+      std::uint8_t& byte = packed_tiles_.data()[place_of(i, column, 16)];
+      byte = static_cast<std::uint8_t>(column % 16 < 8 ? (byte & 0xF0) | four
+                                                       : (byte & 15) | four << 4);
     }
   }
 }
@@ -155,12 +160,12 @@ void Matrix::multiply(const Kernels& kernels, const Operand& x, std::size_t num_
                              num_groups, y);
   } else if (quantized_tiles_.size() > 0) {
     kernels.product_int8(quantized_tiles_.data() + start, stream,
-                         row_scales_.data() + first_group * group_rows, x.quantized, x.scales,
-                         num_tokens, columns_, num_groups, y);
+                         row_scales_.data() + first_group * group_rows, x.quantized, num_tokens,
+                         columns_, num_groups, y);
   } else {
-    kernels.product_int4(packed_tiles_.data() + start / 2, stream,
+    kernels.product_int4(packed_tiles_.data() + start, stream,
                          block_scales_.data() + first_group * group_rows * columns_ / block_columns,
-                         x.quantized, x.scales, num_tokens, columns_, num_groups, y);
+                         x.quantized, num_tokens, columns_, num_groups, y);
   }
 }
 

@@ -57,8 +57,7 @@ using WeightSource =
 // The vectors of a product, one for each token: float32, or int8 with a scale for each 32 numbers.
 struct Operand {
   const float* values;
-  const std::int8_t* quantized;
-  const float* scales;
+  QuantizedVectors quantized;
 };
 
 class Matrix {
@@ -78,18 +77,17 @@ class Matrix {
                 std::size_t first_group, std::size_t num_groups, float* y) const;
 
  private:
-  // Numbers of a stream; bytes in int4, which packs two into one.
-  std::size_t stream_size() const {
-    return num_groups_ * stream_rows * columns_ / (packed_tiles_.size() > 0 ? 2 : 1);
-  }
+  // Numbers of a stream; bytes in int4, which has half as many streams of half as many bytes.
+  std::size_t stream_size() const { return num_groups_ * stream_rows * columns_; }
+  std::size_t place_of(std::size_t i, std::size_t column, std::size_t stream_columns) const;
   void set_row(std::size_t i, const float* row, std::size_t columns);
   void set_row_int8(std::size_t i, const float* row, std::size_t columns);
   void set_row_int4(std::size_t i, const float* row, std::size_t columns);
 
   std::size_t num_groups_ = 0, columns_ = 0;
-  Array<float> tiles_;                  // in float32
-  Array<std::uint16_t> half_tiles_;     // in bfloat16
-  Array<std::int8_t> quantized_tiles_;  // in int8, with the next
+  Array<float> tiles_;                   // in float32
+  Array<std::uint16_t> half_tiles_;      // in bfloat16
+  Array<std::uint8_t> quantized_tiles_;  // in int8, with the next
   Array<float> row_scales_;
   Array<std::uint8_t> packed_tiles_;  // in int4, with the next
   Array<std::uint16_t> block_scales_;

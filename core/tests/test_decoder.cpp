@@ -212,6 +212,23 @@ void check_shape(const Shape& shape, std::mt19937& random) {
     }
     CHECK_EQUAL(between < 0.3, true);  // kernels may round a tie differently
 
+    Decoder small(network, 3, 1, *kernels, CachePrecision::int8);
+    std::vector<float> cached(logits.size());
+    extend(small, ids, Logits::every, cached);
+    CHECK_EQUAL(largest_difference(cached, expected) < 0.3, true);
+
+    std::vector<Decoder::Choice> choices;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const auto row =
+          std::span<const float>(logits).subspan(i * shape.vocab_size, shape.vocab_size);
+      choices.push_back({row, {.temperature = 0.7, .top_p = 0.9}, 0.6});
+    }
+    std::vector<std::size_t> tokens(choices.size());
+    small.choose(choices, tokens);
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      CHECK_EQUAL(tokens[i], choose(choices[i].scores, choices[i].filters, choices[i].unit));
+    }
+
     for (const std::size_t num_threads : {1u, 3u}) {
       for (const auto& [both, whole] : {std::pair(network, logits), std::pair(int8, rounded)}) {
         Decoder other(both, num_threads, 1, *kernels);

@@ -109,5 +109,23 @@ int main() {
       CHECK_EQUAL(draw(std::span<const float>(scores), 1.0, filters, unit), 1u);
     }
   }
+  // choose finds the largest score itself; without a finite one there is no choice.
+  for (const std::size_t size : {1, 7, 8, 300}) {
+    std::vector<float> some(size);
+    for (float& score : some) score = static_cast<float>(random() % 50);
+    const auto likeliest = std::max_element(some.begin(), some.end());
+    CHECK_EQUAL(choose(some, {.temperature = 0.0}, 0.5), std::size_t(likeliest - some.begin()));
+    for (const double unit : {0.0, 0.3, 0.9}) {
+      const Filters filters = {.temperature = 5.0, .top_p = 0.9};
+      CHECK_EQUAL(choose(some, filters, unit),
+                  draw(std::span<const float>(some), *likeliest, filters, unit));
+    }
+    for (const float wrong : {infinity, std::numeric_limits<float>::quiet_NaN()}) {
+      some[size / 2] = wrong;
+      CHECK_EQUAL(choose(some, {}, 0.5), no_choice);
+    }
+  }
+  CHECK_EQUAL(choose({}, {}, 0.5), no_choice);
+  CHECK_EQUAL(choose(std::vector<float>(9, -infinity), {}, 0.5), no_choice);
   return 0;
 }

@@ -217,6 +217,13 @@ def test_int8(run):
     assert done.stdout == f"Hi{expected(int8, 'Hi', max_tokens=5)}\n"
 
 
+def test_int8_cache(run):
+    done = tilth(run.folder, "--prompt", "Hi", "--max-tokens", 20, "--cache", "int8")
+    assert done.returncode == 0, done.stderr
+    int8 = load(run, cache="int8")
+    assert done.stdout == f"Hi{expected(int8, 'Hi', max_tokens=20)}\n"
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -111,9 +111,11 @@ def test_weights_that_are_not_finite_are_rejected(make_model, load, bad, quantiz
             load(model, quantize=quantize)
 
 
-@pytest.mark.parametrize("quantize", [None, "int8"])
+@pytest.mark.parametrize(
+    "precision", [{}, {"quantize": "int8"}, {"cache": "int8"}], ids=["float32", "int8", "cache"]
+)
 @pytest.mark.parametrize("names", [("q_proj", "k_proj"), ("v_proj", "output_proj"), ("w1", "w3")])
-def test_activations_that_overflow_are_reported(make_model, load, names, quantize):
+def test_activations_that_overflow_are_reported(make_model, load, names, precision):
     """NaN reaches the logits, as in torch, although every comparison with NaN is false."""
     model = make_model()
     for path, weight in model.state_dict().items():
@@ -121,7 +123,7 @@ def test_activations_that_overflow_are_reported(make_model, load, names, quantiz
             weight.mul_(1e30)
     assert model(torch.tensor([list(b"abc")]))[0, -1].isnan().all()
     with pytest.raises(ValueError, match="no token to choose, as the largest logit is nan"):
-        next(load(model, quantize=quantize).generate("abc"))
+        next(load(model, **precision).generate("abc"))
 
 
 # --- scores ---
@@ -328,6 +330,8 @@ def test_a_run_generates_and_scores(run):
             "quantize 'int3' is unknown; choose one of None, bfloat16, int8, int4",
         ),
         ({"quantize": "int8", "device": "cuda"}, "int8 weights are for the CPU; omit --quantize"),
+        ({"cache": "int4"}, "cache 'int4' is unknown; choose one of float32, int8"),
+        ({"cache": "int8", "device": "cuda"}, "a cache in int8 is for the CPU; omit --cache"),
         ({"backend": "gpu"}, "backend 'gpu' is unknown; choose one of native, torch"),
         ({"backend": "native", "device": "cuda"}, "runs on the cpu, not on cuda; use torch"),
         ({"threads": 0}, "threads is 0; give 1 or more."),

@@ -1,5 +1,6 @@
 """Tests of the native decoder against torch: every variant, kernel and split into calls."""
 
+import math
 import os
 import threading
 
@@ -11,8 +12,11 @@ from hypothesis import strategies as st
 
 from tests.model.test_transformer import OTHER_FAMILIES, copied_into_hugging_face
 from tests.model.test_transformer import VARIANTS as MODEL_VARIANTS
-from tilth.generation import LanguageModel, _core
+from tilth.generation import LanguageModel, Sampling, _core, next_token_distribution
 from tilth.generation.native_decoder import NativeDecoder, make_network
+from tilth.generation.sampling import choice, choose
+from tilth.model import attention as attention_module
+from tilth.model.attention import scaled_dot_product_attention
 
 VARIANTS = MODEL_VARIANTS | {
     "all and more": MODEL_VARIANTS["all"] | {"head_dim": 6, "norm_eps": 1e-3, "qkv_bias": True},
@@ -29,8 +33,8 @@ LONG = 150  # more than two blocks of keys, more than four blocks of tokens
 class Single:
     """A decoder of one row, with its axis removed."""
 
-    def __init__(self, network, threads, kernels=""):
-        self.rows = _core.Decoder(network, threads, 1, kernels)
+    def __init__(self, network, threads, kernels="", cache="float32"):
+        self.rows = _core.Decoder(network, threads, 1, kernels, cache)
         self.length = self.rows.length
 
     def extend(self, ids, every=False):
@@ -175,8 +179,8 @@ def test_quantized_loss_is_within_one_percent(make_model):
             for parameter, gradient in zip(model.parameters(), gradients, strict=True):
                 parameter.sub_(0.006 * gradient.sign())
 
-    def loss_of(precision):
-        decoder = Single(network_of(model.eval(), precision=precision), 1)
+    def loss_of(precision, cache="float32"):
+        decoder = Single(network_of(model.eval(), precision=precision), 1, cache=cache)
         logits = torch.tensor(decoder.extend(text[:64].tolist(), every=True))
         return float(torch.nn.functional.cross_entropy(logits, text[1:65]))
 
@@ -184,6 +188,8 @@ def test_quantized_loss_is_within_one_percent(make_model):
     assert 1.0 < exact < 3.5  # of log(260) = 5.6
     for precision in ("bfloat16", "int8", "int4"):
         assert abs(loss_of(precision) / exact - 1) < 0.01
+    assert abs(loss_of("float32", cache="int8") / exact - 1) < 0.01
+    assert abs(loss_of("int4", cache="int8") / exact - 1) < 0.01
 
 
 @settings(max_examples=20)
@@ -305,16 +311,18 @@ def test_threads_share_weights_but_not_a_decoder(make_model):
 # --- rows ---
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(
+    ("precision", "cache"), [*((each, "float32") for each in PRECISIONS), ("float32", "int8")]
+)
 @pytest.mark.parametrize("kernels", _core.runnable_kernels())
-def test_rows_have_the_bits_of_single_sequences(make_model, precision, kernels):
+def test_rows_have_the_bits_of_single_sequences(make_model, precision, cache, kernels):
     """Rows begin, end, share a prefix and are cut at any time, in random order."""
     model = make_model(context_length=LONG, num_kv_heads=2, d_ff=37)
     network = network_of(model, precision=precision)
     texts = [some_ids(model, seed=seed) for seed in range(3)]
-    single = [Single(network, 1, kernels).extend(text, every=True) for text in texts]
+    single = [Single(network, 1, kernels, cache).extend(text, every=True) for text in texts]
     rng = np.random.default_rng(0)
-    rows = _core.Decoder(network, 2, 70, kernels)
+    rows = _core.Decoder(network, 2, 70, kernels, cache)
     places = [(0, 0)] * 70  # text and length of each row
     for _ in range(12):
         for row in rng.choice(70, 20, replace=False).tolist():
@@ -347,15 +355,47 @@ def test_rows_have_the_bits_of_single_sequences(make_model, precision, kernels):
                 assert np.array_equal(found, expected if every else expected[-1])
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("kernels", _core.runnable_kernels())
+@pytest.mark.parametrize("name", VARIANTS)
+def test_int8_cache_rounds_keys_and_values_and_nothing_else(make_model, name, kernels, monkeypatch):
+    def rounded(x):
+        scale = x.abs().amax(-1, keepdim=True) / 127
+        return (x / scale.clamp(min=1e-30)).round() * scale
+
+    def attention(q, k, v, mask):
+        return scaled_dot_product_attention(q, rounded(k), rounded(v), mask)
+
+    model = make_model(**changed(name))
+    ids = some_ids(model)
+    decoder = Single(network_of(model), 2, kernels, "int8")
+    found = decoder.extend(ids[:70], every=True)
+    found = np.concatenate([found, decoder.extend(ids[70:], every=True)])
+    exact = expected(model, ids)
+    monkeypatch.setattr(attention_module, "scaled_dot_product_attention", attention)
+    # A number halfway between two integers is rounded down or up, by the last bit of a key.
+    differences = np.abs(found - expected(model, ids))
+    assert np.quantile(differences, 0.9) < 1e-3
+    assert differences.max() < 0.02
+    if name == "plain":
+        assert np.abs(found - exact).max() > 1e-3  # the reference does round
+
+
+def test_precision_of_the_cache_is_checked(make_model):
+    with pytest.raises(ValueError, match="the precisions of a cache are float32 and int8"):
+        Single(network_of(make_model()), 1, cache="int4")
+
+
+@pytest.mark.parametrize(
+    ("precision", "cache"), [*((each, "float32") for each in PRECISIONS), ("float32", "int8")]
+)
 @pytest.mark.parametrize("name", ["plain", "all and more", "widths that fill no register"])
-def test_avx512_has_the_bits_of_avx2(make_model, name, precision):
+def test_avx512_has_the_bits_of_avx2(make_model, name, precision, cache):
     if "avx512" not in _core.runnable_kernels():
         pytest.skip("this processor has no AVX-512 with VNNI")
     model = make_model(**changed(name))
     network, ids = network_of(model, precision=precision), some_ids(model)
-    both = [Single(network, 2, kernels).extend(ids, every=True) for kernels in ("avx2", "avx512")]
-    assert np.array_equal(*both)
+    avx2, avx512 = (Single(network, 2, kernels, cache) for kernels in ("avx2", "avx512"))
+    assert np.array_equal(avx2.extend(ids, every=True), avx512.extend(ids, every=True))
 
 
 @pytest.mark.parametrize("kernels", _core.runnable_kernels())
@@ -402,6 +442,58 @@ def test_int4_rounds_the_feed_forward(make_model, kernels):
     error, difference = np.abs(found - reference), np.abs(unrounded - reference)
     assert np.median(error) < 0.02 * reference.std()
     assert np.median(error) < 0.2 * np.median(difference)  # rounding to 4 bits is no small change
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("vocab_size", [1, 7, 130, 5000])
+def test_rows_are_chosen_as_one_by_one(make_model, vocab_size, threads):
+    """In the threads of a decoder; the definition is next_token_distribution."""
+    decoder = _core.Decoder(network_of(make_model()), threads, 2)
+    random = np.random.default_rng(vocab_size)
+    options = [
+        {},
+        {"temperature": 0.0},
+        {"top_p": 0.9},
+        {"top_k": 3},
+        {"top_k": 40, "top_p": 0.5, "min_p": 0.01},
+        {"temperature": 0.3, "min_p": 0.1},
+    ]
+    samplings = [Sampling(**each) for each in options] * 8
+    rows = (4 * random.standard_normal((len(samplings), vocab_size + 3))).astype(np.float32)
+    rows[::5, : vocab_size // 2] = rows[::5, :1]  # equal scores
+    rows[:, vocab_size:] = 1e3  # outside of the tokenizer's vocabulary
+    scores = rows[:, :vocab_size]
+    choices = [
+        choice(sampling, vocab_size, sample_index=1, position=i)
+        for i, sampling in enumerate(samplings)
+    ]
+    choices[4] = None
+    found = decoder.choose(scores, choices)
+    assert found[4] == -1
+    for i, (sampling, token) in enumerate(zip(samplings, found, strict=True)):
+        if i == 4:
+            continue
+        assert token == choose(scores[i], sampling, sample_index=1, position=i)
+        ids, probabilities = next_token_distribution(scores[i], sampling)
+        place = np.searchsorted(np.cumsum(probabilities), choices[i][-1], side="right")
+        assert token in ids[max(0, place - 1) : place + 2]
+
+
+def test_rows_without_a_finite_score_are_not_chosen(make_model):
+    decoder = _core.Decoder(network_of(make_model()), 2, 1)
+    scores = np.zeros((4, 100), np.float32)
+    scores[0, 99], scores[1, 3], scores[2] = np.nan, np.inf, -np.inf
+    every = [(1.0, 0, 1.0, 0.0, 0.5)] * 4
+    assert decoder.choose(scores, every) == [-1, -1, -1, 50]
+    for wrong in (
+        [every[0]] * 3,
+        [(-1.0, 0, 1.0, 0.0, 0.5)] * 4,
+        [(math.nan, 0, 1.0, 0.0, 0.5)] * 4,
+    ):
+        with pytest.raises(ValueError, match=r"a choice for each row|at least 0"):
+            decoder.choose(scores, wrong)
+    with pytest.raises(ValueError, match="contiguous"):
+        decoder.choose(scores.T, [None] * 100)
 
 
 @pytest.mark.parametrize("kernels", _core.runnable_kernels())

@@ -33,7 +33,7 @@ class Network:
 class Decoder:
     """Computes logits of several rows, with caches; see decoder.hpp."""
 
-    def __init__(self, network: Network, threads: int, rows: int = 1, kernels: str = '') -> None: ...
+    def __init__(self, network: Network, threads: int, rows: int = 1, kernels: str = '', cache: str = 'float32') -> None: ...
 
     def extend(self, ids: Sequence[Sequence[int]], every: bool = False) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None, None))]:
         """
@@ -43,6 +43,11 @@ class Decoder:
     def score(self, ids: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], vocab_size: int) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None))]:
         """
         Append ids to each row; return the log-probabilities of targets after its last ids.
+        """
+
+    def choose(self, scores: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], choices: Sequence[tuple[float, int, float, float, float] | None]) -> list[int]:
+        """
+        Choose a token for each row of scores that has a choice; -1 without a finite score.
         """
 
     def truncate(self, row: int, length: int) -> None:

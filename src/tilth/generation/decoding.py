@@ -25,12 +25,14 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol, runt
 
 import numpy as np
 
-from tilth.generation.sampling import Sampling, choose
+from tilth.generation.sampling import Sampling, choice, choose
 from tilth.schema import AT_LEAST_1, Length, Range
 from tilth.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Float32, Float64
+
+    from tilth.generation.sampling import Choice
 
     Logits = Float32[np.ndarray, "rows ids vocab_size"]
 
@@ -82,7 +84,7 @@ class Decoder(Protocol):
 
 @runtime_checkable
 class ScoringDecoder(Decoder, Protocol):
-    """A decoder that computes log-probabilities itself, for several rows at once.
+    """A decoder that scores and chooses tokens itself, for several rows at once.
 
     The bits of its logits do not depend on how ids are split into calls, so drafts are exact.
     """
@@ -91,6 +93,11 @@ class ScoringDecoder(Decoder, Protocol):
         self, ids: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], vocab_size: int
     ) -> Float64[np.ndarray, "rows ids"]:
         """Append ids to each row; return the log-probabilities of targets after its last ids."""
+
+    def choose(
+        self, scores: Float32[np.ndarray, "rows vocab_size"], choices: Sequence[Choice | None]
+    ) -> list[int]:
+        """Choose a token for each row with a choice; -1 elsewhere, or without a finite score."""
 
 
 class Drafter:
@@ -154,15 +161,26 @@ class Continuation:
             ),
         )
 
-    def choose(self, logits: Float32[np.ndarray, " vocab_size"]) -> int | None:
-        """Choose the next token by the logits after the context; None for the end token."""
-        token_id = choose(
-            logits,
-            self.options,
-            sample_index=self.options.sample_index,
-            position=self._start + self.num_tokens,
-            previous_ids=self.context,
-        )
+    def choice(self, vocab_size: int) -> Choice | None:
+        """Return how a `ScoringDecoder` chooses the next token; None if `choose` must do it."""
+        position = self._start + self.num_tokens
+        sample_index = self.options.sample_index
+        return choice(self.options, vocab_size, sample_index=sample_index, position=position)
+
+    def choose(self, logits: Float32[np.ndarray, " vocab_size"], chosen: int = -1) -> int | None:
+        """Choose the next token by the logits after the context; None for the end token.
+
+        `chosen` is the token that a decoder has chosen by `choice`, or -1.
+        """
+        token_id = chosen
+        if token_id < 0:
+            token_id = choose(
+                logits,
+                self.options,
+                sample_index=self.options.sample_index,
+                position=self._start + self.num_tokens,
+                previous_ids=self.context,
+            )
         if token_id == self._end_id:
             self.stop("end token")
             return None
@@ -201,7 +219,7 @@ def decode(
     A model may have more logits than its tokenizer has ids: only ids below `vocab_size` are chosen.
     """
     waiting = iter(sequences)
-    takes_drafts = rows == 1 and isinstance(decoder, ScoringDecoder)
+    chooser = decoder if isinstance(decoder, ScoringDecoder) else None
     running: dict[int, Continuation] = {}
     while True:
         for row in range(rows):
@@ -217,14 +235,22 @@ def decode(
         for row, sequence in running.items():
             if sequence.unread is sequence.context:  # a prompt, or the half that a slide has kept
                 decoder.truncate(row, 0)
-        if takes_drafts and (draft := running[0].draft()):
+        if chooser and rows == 1 and (draft := running[0].draft()):
             yield from _choose_drafted(decoder, running[0], draft, vocab_size)
             continue
-        logits = decoder.extend(unread)
+        logits = decoder.extend(unread)[:, 0, :vocab_size]
+        chosen = [-1] * rows
+        if chooser:
+            choices = [
+                running[row].choice(vocab_size) if row in running and unread[row] else None
+                for row in range(rows)
+            ]
+            chosen = chooser.choose(logits, choices)
         for row, sequence in running.items():
-            scores = logits[row, 0, :vocab_size]
-            if sequence.unread and (token_id := sequence.choose(scores)) is not None:
-                yield sequence, token_id, scores
+            if not sequence.unread:
+                continue
+            if (token_id := sequence.choose(logits[row], chosen[row])) is not None:
+                yield sequence, token_id, logits[row]
 
 
 def _choose_drafted(

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from tilth.model import TransformerLM
 
 Quantize = Literal["bfloat16", "int8", "int4"]
+CachePrecision = Literal["float32", "int8"]
 Backend = Literal["native", "torch"]
 BATCH_ROWS = 64
 """Texts that are generated at once: one reading of the weights serves 64 tokens."""
@@ -96,13 +97,15 @@ class LanguageModel:
         *,
         end_token: str = END_TOKEN,
         quantize: Quantize | None = None,
+        cache: CachePrecision = "float32",
         threads: int | None = None,
     ) -> Self:
         """Return a native model of weights, given by their names in a checkpoint."""
         check_choice("quantize", quantize, (None, *get_args(Quantize)))
+        check_choice("cache", cache, get_args(CachePrecision))
         count = checked_threads(threads)
         network = make_network(config, weights, precision=quantize or "float32")
-        make = partial(NativeDecoder, network, count)
+        make = partial(NativeDecoder, network, count, cache=cache)
         return cls(config, tokenizer, make, end_token, has_batches=True, weights=lambda: weights)
 
     @classmethod
@@ -348,6 +351,7 @@ def load(
     device: str = "cpu",
     backend: Backend | None = None,
     quantize: Quantize | None = None,
+    cache: CachePrecision = "float32",
     threads: int | None = None,
 ) -> LanguageModel:
     """Load a language model from a run directory, a checkpoint folder or a model folder.
@@ -360,6 +364,8 @@ def load(
         backend: "native" (the CPU) or "torch". Default: native on a CPU, torch elsewhere.
         quantize: Precision of the matrices of the native backend: "bfloat16", "int8", or "int4"
             (feed-forwards; attention and output matrix int8). Default: float32.
+        cache: Precision of keys and values of the native backend; "int8" takes about a
+            quarter of the memory.
         threads: Threads of the native backend. Default: all cores.
 
     """
@@ -367,6 +373,7 @@ def load(
         backend = "native" if device == "cpu" else "torch"
     check_choice("backend", backend, get_args(Backend))
     check_choice("quantize", quantize, (None, *get_args(Quantize)))
+    check_choice("cache", cache, get_args(CachePrecision))
     if backend == "native" and device != "cpu":
         raise ValueError(f"the native decoder runs on the cpu, not on {device}; use torch there.")
     checked_threads(threads)
@@ -375,6 +382,8 @@ def load(
 
         if quantize is not None:
             raise ValueError(f"{quantize} weights are for the CPU; omit --quantize or --device.")
+        if cache != "float32":
+            raise ValueError(f"a cache in {cache} is for the CPU; omit --cache or --device.")
         check_device(device)
     source, step = (path, step) if isinstance(path, Run) else open_source(path, step)
     weights_path, files = read_model(source, step)
@@ -390,6 +399,7 @@ def load(
                 files.config,
                 files.weights,
                 quantize=quantize,
+                cache=cache,
                 threads=threads,
             )
         found = make(files.tokenizer, end_token=files.end_token)

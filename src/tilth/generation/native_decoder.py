@@ -12,9 +12,10 @@ from tilth.config.parameters import drop_tied_head
 from tilth.generation import _core
 
 if TYPE_CHECKING:
-    from jaxtyping import Float64
+    from jaxtyping import Float32, Float64
 
     from tilth.generation.decoding import Logits
+    from tilth.generation.sampling import Choice
 
 CONFIG_NAMES = (
     *("vocab_size", "context_length", "d_model", "num_layers", "num_heads", "num_kv_heads"),
@@ -33,8 +34,10 @@ class NativeDecoder:
     depend on that, nor on the other rows.
     """
 
-    def __init__(self, network: _core.Network, threads: int, rows: int = 1) -> None:
-        self._decoder = _core.Decoder(network, threads, rows)
+    def __init__(
+        self, network: _core.Network, threads: int, rows: int = 1, *, cache: str = "float32"
+    ) -> None:
+        self._decoder = _core.Decoder(network, threads, rows, cache=cache)
         self._ids: list[list[int]] = [[] for _ in range(rows)]  # in the cache of each row
 
     def extend(self, ids: Sequence[Sequence[int]], every: bool = False) -> Logits:
@@ -49,6 +52,12 @@ class NativeDecoder:
         found = self._decoder.score(ids, targets, vocab_size)
         self._append(ids)
         return found
+
+    def choose(
+        self, scores: Float32[np.ndarray, "rows vocab"], choices: Sequence[Choice | None]
+    ) -> list[int]:
+        """Choose a token for each row with a choice; -1 elsewhere, or without a finite score."""
+        return self._decoder.choose(scores, choices)
 
     def truncate(self, row: int, length: int) -> None:
         """Keep the first `length` ids of a row only."""

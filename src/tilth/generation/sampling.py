@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
     from numpy.typing import ArrayLike
 
+    Choice = tuple[float, int, float, float, float]
+    """Temperature, top-k, top-p, min-p and the random number; temperature 0 is greedy."""
     Distribution = tuple[Int[np.ndarray, " kept"], Float[np.ndarray, " kept"]]
 
 
@@ -125,7 +127,7 @@ def choose(
 
     Samples from `next_token_distribution` in the native core, whose weights are float32: among
     tokens within 1e-6 of the limit of a filter it may keep another one. With a vocabulary of 10,000
-    it takes 0.08 ms. NumPy takes 0.9 ms, half the time of a network of 22.7M parameters.
+    it takes 0.02 ms. NumPy takes 0.9 ms, as long as a network of 22.7M parameters.
     """
     scores, likeliest = _scores(logits, sampling, previous_ids)
     if sampling.is_greedy:
@@ -139,6 +141,23 @@ def choose(
         min_p=sampling.min_p,
         unit=random_unit(sampling.seed, sample_index, position),
     )
+
+
+def choice(
+    sampling: Sampling, vocab_size: int, *, sample_index: int, position: int
+) -> Choice | None:
+    """Return the arguments of a native draw at `position`; None with a repetition penalty.
+
+    >>> choice(Sampling(top_k=1), 5, sample_index=0, position=7)
+    (0.0, 0, 1.0, 0.0, 0.0)
+    """
+    if sampling.repetition_penalty != 1:
+        return None
+    if sampling.is_greedy:
+        return 0.0, 0, 1.0, 0.0, 0.0
+    top_k = min(sampling.top_k or 0, vocab_size)
+    unit = random_unit(sampling.seed, sample_index, position)
+    return sampling.temperature, top_k, sampling.top_p, sampling.min_p, unit
 
 
 def random_unit(seed: int, sample_index: int, position: int) -> float:

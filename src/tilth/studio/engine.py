@@ -45,6 +45,8 @@ from tilth.generation.language_model import LanguageModel
 if TYPE_CHECKING:
     from jaxtyping import Float32
 
+    from tilth.generation.sampling import Choice
+
 log = logging.getLogger(__name__)
 
 
@@ -83,13 +85,17 @@ class _Sequence(Continuation):
     bias: Mapping[int, float] | None = None
     end_token: ScoredToken | None = None
 
-    def choose(self, logits: "Float32[np.ndarray, ' vocab_size']") -> int | None:
+    def choice(self, vocab_size: int) -> "Choice | None":
+        """Return how a decoder chooses the next token; None with biased logits."""
+        return None if self.bias else super().choice(vocab_size)
+
+    def choose(self, logits: "Float32[np.ndarray, ' vocab_size']", chosen: int = -1) -> int | None:
         """Choose the next token by the biased logits; None for the end token."""
         scores = logits
         if self.bias:
             scores = logits.copy()
             scores[list(self.bias)] += np.array(list(self.bias.values()), np.float32)
-        token_id = super().choose(scores)
+        token_id = super().choose(scores, chosen)
         alternatives, end_id = self.options.alternatives, self._end_id
         if token_id is None and alternatives is not None and end_id is not None:
             self.end_token = scored_token(logits, end_id, alternatives)
