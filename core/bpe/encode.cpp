@@ -185,8 +185,10 @@ void Encoder::encode(std::string_view text, bool allow_special, TokenIds& ids,
 
 void Encoder::prepare_cache(Workspace& workspace, std::size_t text_bytes,
                             std::size_t num_workers) const {
-  // Workers share the memory of one large cache, down to a quarter of it (20 MB) each.
-  const std::size_t divisor = std::bit_ceil(std::min(num_workers, std::size_t{4}));
+  // All workspaces share the memory of one large cache, down to a quarter of it (20 MB) each: the
+  // workers of this call, and those of concurrent calls.
+  const std::size_t sharing = std::max(num_workers, num_workspaces_.load());
+  const std::size_t divisor = std::bit_ceil(std::min(sharing, std::size_t{4}));
   workspace.cache.prepare(text_bytes, PieceCache::most_lines / divisor);
 }
 

@@ -16,8 +16,8 @@
 // Complexity: linear in the text; a piece that is in the cache costs about one cache line. Memory:
 // about 80 bytes per token (4 MB for GPT-2), and one PieceCache for each concurrent thread, of
 // which most_kept_workspaces are kept between calls. A cache grows with the number of distinct
-// pieces, at most to PieceCache::most_bytes on one thread, and to a quarter of that on four or
-// more.
+// pieces, at most to PieceCache::most_bytes if there is one, and to a quarter of that if there are
+// four or more, also of concurrent calls.
 #pragma once
 
 #include <array>
@@ -196,6 +196,7 @@ class Encoder {
   // Unused workspaces. Atomic slots instead of a locked list: if a process forks while a thread
   // holds a lock, the lock stays closed in the child.
   mutable std::array<std::atomic<Workspace*>, most_kept_workspaces> workspaces_{};
+  mutable std::atomic<std::size_t> num_workspaces_ = 0;  // in use or kept
 };
 
 }  // namespace tilth::bpe

@@ -32,6 +32,7 @@ class Encoder::Checkout {
       if (workspace_ != nullptr) return;
     }
     workspace_ = std::make_unique<Workspace>();
+    ++encoder_.num_workspaces_;
   }
 
   ~Checkout() {
@@ -44,6 +45,7 @@ class Encoder::Checkout {
         return;
       }
     }
+    --encoder_.num_workspaces_;
   }
 
   Checkout(const Checkout&) = delete;

@@ -7,8 +7,10 @@
 #include <memory>
 #include <numeric>
 #include <stdexcept>
+#include <thread>
 
 #include "../common/limits.hpp"
+#include "../common/pool.hpp"
 #include "code_points.hpp"
 #include "hexadecimal.hpp"
 #include "merge_group.hpp"
@@ -23,9 +25,29 @@ constexpr std::size_t block_bytes = std::size_t{1} << 20;
 // Pairs that recover_merges searches among all tokens, which is quadratic in a token: about 0.1 s.
 constexpr std::size_t most_searched = 2'000'000;
 
-// Whether recover_merges merges a token together with others.
-bool is_grouped(std::string_view bytes) {
-  return bytes.size() >= 2 && bytes.size() <= GroupMerger::longest_piece;
+// Of recover_merges: two parts that are not known, the groups of tokens that are worth a thread,
+// and how far the places of new rules are prefetched.
+constexpr std::pair<Symbol, Symbol> unknown_parts{MergeRules::no_symbol, MergeRules::no_symbol};
+constexpr std::size_t jobs_per_thread = 8;
+constexpr std::size_t rules_ahead = 8;
+
+// Merge a group of tokens; store the two parts of each that merges to two.
+void find_last_two(GroupMerger& merger, const MergeRules& rules, std::span<const Token> tokens,
+                   std::pair<Symbol, Symbol>* found) {
+  std::array<std::string_view, GroupMerger::most_pieces> pieces;
+  std::array<std::size_t, GroupMerger::most_pieces> places;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const std::string_view bytes = tokens[i].bytes;
+    if (bytes.size() < 2 || bytes.size() > GroupMerger::longest_piece) continue;
+    pieces[count] = bytes;
+    places[count++] = i;
+  }
+  merger.merge(rules, std::span(pieces).first(count));
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::span<const Symbol> symbols = merger.symbols(i);
+    if (symbols.size() == 2) found[places[i]] = {symbols[0], symbols[1]};
+  }
 }
 
 std::uint64_t hash_of(std::string_view bytes) {
@@ -203,30 +225,39 @@ bool VocabularyTable::recover_merges() {
     const char only = static_cast<char>(byte);
     if (find({&only, 1}) == none) return false;
   }
+  // Merge a range of tokens by the rules before it, in groups and on several threads. A rule of the
+  // range changes nothing if two parts are left: it has a higher rank than those rules, so it comes
+  // after them, and only the merge of the token itself joins its two parts. In ranges of a quarter
+  // of the tokens before them, 1.2% of o200k leave more than two parts, which are merged again.
   GrowingRules recovered(tokens_);
   std::size_t searched = 0;
-  const auto group = std::make_unique<GroupMerger>();
-  std::vector<std::string_view> pieces;
-  for (std::size_t first = 0; first < tokens_.size(); first += GroupMerger::most_pieces) {
-    // Merge a group of tokens by the rules before the group. A rule of the group changes nothing if
-    // two parts are left: it has a higher rank than those rules, so it comes after them, and only
-    // the merge of the token itself joins its two parts.
-    const std::size_t last = std::min(first + GroupMerger::most_pieces, tokens_.size());
-    pieces.clear();
+  const std::size_t num_threads = std::min(std::thread::hardware_concurrency(), 4u);
+  std::vector<std::unique_ptr<GroupMerger>> mergers(num_workers_for(max_threads, num_threads));
+  std::vector<std::pair<Symbol, Symbol>> found;
+  for (std::size_t first = 0, last = 0; first < tokens_.size(); first = last) {
+    last = std::min(first + std::max(GroupMerger::most_pieces, first / 4), tokens_.size());
+    found.assign(last - first, unknown_parts);
+    const std::size_t num_jobs =
+        (last - first + GroupMerger::most_pieces - 1) / GroupMerger::most_pieces;
+    const std::size_t num_workers = num_workers_for(num_jobs / jobs_per_thread, mergers.size());
+    run_jobs(num_jobs, num_workers, {}, [&](std::size_t job, Worker& worker) {
+      auto& merger = mergers[worker.index()];
+      if (merger == nullptr) merger = std::make_unique<GroupMerger>();
+      const std::size_t start = first + job * GroupMerger::most_pieces;
+      find_last_two(
+          *merger, recovered.rules(),
+          std::span(tokens_).subspan(start, std::min(GroupMerger::most_pieces, last - start)),
+          found.data() + (start - first));
+    });
     for (std::size_t i = first; i < last; ++i) {
-      if (is_grouped(tokens_[i].bytes)) pieces.push_back(tokens_[i].bytes);
-    }
-    group->merge(recovered.rules(), pieces);
-    std::size_t num_taken = 0;
-    for (std::size_t i = first; i < last; ++i) {
+      if (i + rules_ahead < last) {
+        const auto& [left, right] = found[i + rules_ahead - first];
+        recovered.rules().prefetch(left, right);
+      }
       const std::string_view bytes = tokens_[i].bytes;
       if (bytes.size() < 2) continue;
-      std::optional<std::pair<Symbol, Symbol>> parts;
-      if (is_grouped(bytes)) {
-        const std::span<const Symbol> symbols = group->symbols(num_taken++);
-        if (symbols.size() == 2) parts = {symbols[0], symbols[1]};
-      }
-      if (!parts) parts = recovered.last_two(bytes);
+      std::optional<std::pair<Symbol, Symbol>> parts = found[i - first];
+      if (parts == unknown_parts) parts = recovered.last_two(bytes);
       if (!parts) {
         searched += bytes.size() * bytes.size();
         if (searched > most_searched) return false;

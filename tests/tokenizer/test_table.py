@@ -52,6 +52,20 @@ def test_merges_of_ranks_with_many_overlaps(longer, order):
     assert list(read_ranks(rank_file(tokens)).merges()) == recover_merges(dict(enumerate(tokens)))
 
 
+def test_merges_of_many_ranks():
+    """Enough for several threads; tokens are joined from any before them, also recent ones."""
+    order = random.Random(1)
+    tokens = all_bytes(order)
+    known = set(tokens)
+    while len(tokens) < 20_000:
+        recent = tokens[-order.randint(1, order.randint(1, len(tokens)))]
+        joined = order.choice(tokens) + recent
+        if len(joined) <= 12 and joined not in known:
+            known.add(joined)
+            tokens.append(joined)
+    assert list(read_ranks(rank_file(tokens)).merges()) == recover_merges(dict(enumerate(tokens)))
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -368,14 +368,13 @@ class PartialArrays:
         save_checked(self._partial / JOURNAL, JOURNAL_KIND, content)
 
     def finish(self) -> None:
-        """Write the headers that are missing, and wait for the last journal."""
+        """Write the headers that are missing, and start the last journal; then call `close`."""
         layouts = self._layouts()
         for split, counts in self.state.splits.items():
             *_, last = ids_layouts(split, counts.tokens, self._dtype, self._shard_tokens)
             for name in (last, documents_file(split)):
                 os.pwrite(self._file(name), layouts[name].header(), 0)
         self.journal()
-        self._close()
 
     def abandon(self) -> None:
         """Save the valid part after an error, which is the error to report."""
@@ -384,11 +383,12 @@ class PartialArrays:
             if not self.state.is_empty:
                 self.journal()
         with suppress(OSError):
-            self._close()
+            self.close()
         if self.state.is_empty and not has_tasks(self._partial):
             clear(self._partial)
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Wait until the last journal, and the arrays before it, are on disk."""
         try:
             if self._journaled is not None:
                 self._journaled.result()

@@ -210,12 +210,15 @@ def _write_partial(
             names = ", ".join(str(source.path) for source in job.sources)
             raise ValueError(f"There is no document in {names}; check the paths.")
         arrays.finish()
+        names = [*array_layouts(arrays.state.splits, dtype, job.shard_tokens), TOKENIZER]
+        files = _checksums(job, partial, names)  # while the arrays are synced
+        arrays.close()
     except BaseException:
         arrays.abandon()
         raise
     if job.parts[-1].valid_share > 0 and not arrays.state.splits["valid"].documents:
         log.warning("The validation split is empty; raise --valid, or name a validation corpus.")
-    _save_manifest(job, arrays.state, partial)
+    _save_manifest(job, arrays.state, partial, files)
 
 
 def _encode_all(job: Job, arrays: PartialArrays) -> None:
@@ -275,11 +278,9 @@ def _append(encoded: EncodedBlock, arrays: PartialArrays) -> None:
 # --- publishing -----------------------------------------------------------------------------------
 
 
-def _save_manifest(job: Job, state: State, partial: Path) -> None:
-    dtype = dtype_of(job.tokenizer.vocab_size)
-    names = [*array_layouts(state.splits, dtype, job.shard_tokens), TOKENIZER]
+def _save_manifest(job: Job, state: State, partial: Path, files: dict[str, Any]) -> None:
     content: dict[str, Any] = {
-        "dtype": dtype,
+        "dtype": dtype_of(job.tokenizer.vocab_size),
         "vocab_size": job.tokenizer.vocab_size,
         "end_token": job.end_token,
         "end_token_id": job.tokenizer.special_tokens[job.end_token],
@@ -292,7 +293,7 @@ def _save_manifest(job: Job, state: State, partial: Path) -> None:
             )
             for source, counts in zip(job.sources, state.sources, strict=True)
         ],
-        "files": _checksums(job, partial, names),
+        "files": files,
     }
     if job.shard_tokens is not None:
         content["shard_tokens"] = job.shard_tokens
