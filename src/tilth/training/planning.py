@@ -44,6 +44,9 @@ from tilth.training.step import (
 TRIED_FROM_SECONDS = 420.0
 # A step in bfloat16 must take less than this share of the step in float32, beyond noise.
 BFLOAT16_BELOW = 0.95
+# Below this share of an uncompiled step in float32, a compiled step in bfloat16 is faster than a
+# compiled one in float32, which takes 0.85 to 0.89 of it.
+CLEARLY_FASTER = 0.75
 TIMED_SECONDS = 3.0  # of steps that are timed
 PROCESS_BYTES = 300_000_000  # Python, torch and its threads
 
@@ -104,10 +107,9 @@ def plan(config: TrainingConfig, data: Data, *, counts_measuring: bool = True) -
         whole = config.budget_seconds if config.steps is None else config.steps * step_seconds
         assert whole is not None
         is_long = whole >= TRIED_FROM_SECONDS
-        if is_long and config.machine.dtype is None:
-            machine, step_seconds, measured = _choose_dtype(config, machine, data, step_seconds)
-        if machine.compile or (is_long and config.machine.compile is None):
-            machine, step_seconds = _choose_compiler(config, machine, data, step_seconds)
+        dtypes, may_compile = _open_choices(config, machine, is_long=is_long)
+        if len(dtypes) > 1 or may_compile:
+            machine, step_seconds, measured = _choose_machine(config, dtypes, may_compile, data)
         peak = measured_peak(torch.device(device), machine.dtype)
 
     def resolve(steps: int) -> ResolvedConfig:
@@ -187,55 +189,72 @@ def check_compiler(machine: ResolvedMachine) -> None:
     compiled(lambda x, y: (x * number + y).sum(), machine.device)(ones, ones)
 
 
-def _choose_dtype(
-    config: TrainingConfig, machine: ResolvedMachine, data: Data, step_seconds: float
+def _open_choices(
+    config: TrainingConfig, machine: ResolvedMachine, *, is_long: bool
+) -> tuple[list[ResolvedMachine], bool]:
+    """Return the uncompiled machines that differ in precision, and whether to try to compile.
+
+    bfloat16 is tried on a CPU that has the instructions, if the config leaves the precision open.
+    """
+    device = torch.device(machine.device).type
+    machines = [replace(machine, compile=False)]
+    if is_long and config.machine.dtype is None and device == "cpu" and cpu_has_bfloat16():
+        machines.append(replace(machines[0], dtype="bfloat16"))
+    is_open = is_long and config.machine.compile is None and device != "mps"
+    return machines, machine.compile or is_open
+
+
+def _choose_machine(
+    config: TrainingConfig, dtypes: list[ResolvedMachine], may_compile: bool, data: Data
 ) -> tuple[ResolvedMachine, float, str]:
-    """Choose bfloat16 on a CPU that has the instructions, if a step becomes shorter by it.
+    """Choose the precision, and whether to compile, for the shortest run.
 
-    Both are timed uncompiled. Returns the machine, the seconds of an uncompiled step on it, and the
-    measurement in words.
+    Each precision is timed as it would run: bfloat16 gains more from compilation, which fuses its
+    conversions. Returns the machine, the seconds of a step on it, and the times in words.
     """
-    if torch.device(machine.device).type != "cpu" or not cpu_has_bfloat16():
-        return machine, step_seconds, ""
-    narrow = replace(machine, dtype="bfloat16")
-    uncompiled = [replace(each, compile=False) for each in (machine, narrow)]
-    (_, wide_seconds), (_, narrow_seconds) = _time_steps(config, uncompiled, data)
-    times = f"; uncompiled step {narrow_seconds:.3g} s in bfloat16, {wide_seconds:.3g} s in float32"
-    if narrow_seconds < BFLOAT16_BELOW * wide_seconds:
-        return narrow, narrow_seconds, times
-    return machine, wide_seconds, times
-
-
-def _choose_compiler(
-    config: TrainingConfig, machine: ResolvedMachine, data: Data, step_seconds: float
-) -> tuple[ResolvedMachine, float]:
-    """Decide whether to compile: if the config says so, or if the run becomes shorter by it.
-
-    `step_seconds` is the time of an uncompiled step. Returns the machine and the seconds of a step.
-    """
-    uncompiled = replace(machine, compile=False)
-    if not machine.compile and torch.device(machine.device).type == "mps":
-        return uncompiled, step_seconds
-    try:
-        timed = _time_steps(config, [uncompiled, replace(machine, compile=True)], data)
-    except (ValueError, RuntimeError, OSError, ImportError) as error:
-        reason = str(error).strip().splitlines()[0]
-        log.warning("the model cannot be compiled (%s); it trains uncompiled.", reason)
-        return uncompiled, step_seconds
-    (_, step_seconds), (compiling, compiled_seconds) = timed
-    whole = config.budget_seconds if config.steps is None else config.steps * step_seconds
+    plain, compiled_last = dtypes[0], replace(dtypes[-1], compile=True)
+    timed = {}  # seconds of the first step, and of a later one
+    if may_compile:
+        try:
+            timed = _timed(config, [*dtypes, compiled_last], data)
+            # Compiling float32 too takes up to 40 s, and saves an eighth of a step.
+            if len(dtypes) > 1 and timed[compiled_last][1] > CLEARLY_FASTER * timed[plain][1]:
+                both = [replace(each, compile=True) for each in dtypes]
+                timed = _timed(config, [*dtypes, *both], data)
+        except (ValueError, RuntimeError, OSError, ImportError) as error:
+            reason = str(error).strip().splitlines()[0]
+            log.warning("the model cannot be compiled (%s); it trains uncompiled.", reason)
+    timed = timed or _timed(config, dtypes, data)
+    whole = config.budget_seconds if config.steps is None else config.steps * timed[plain][1]
     assert whole is not None
-    # The time to compile is spent by now, but a resumed run may spend it again.
-    pays = compiling + whole * compiled_seconds / step_seconds < whole
-    is_compiled = pays or machine.compile
-    log.warning(
-        "compiling took %.0f s; a step takes %.3g s instead of %.3g s%s",
-        *(compiling, compiled_seconds, step_seconds),
-        "" if is_compiled else ": compiling does not pay here",
-    )
-    if is_compiled:
-        return replace(machine, compile=True), compiled_seconds
-    return uncompiled, step_seconds
+
+    def cost(machine: ResolvedMachine) -> float:
+        first, later = timed[machine]
+        margin = 1.0 if machine.dtype == plain.dtype else BFLOAT16_BELOW
+        # The time to compile is spent by now, but a resumed run may spend it again.
+        return whole * later / timed[plain][1] / margin + (first if machine.compile else 0.0)
+
+    must_compile = config.machine.compile and any(machine.compile for machine in timed)
+    chosen = min((each for each in timed if each.compile or not must_compile), key=cost)
+    for machine, (first, later) in timed.items():
+        if machine.compile:
+            log.warning(
+                "compiling took %.0f s; a step in %s takes %.3g s instead of %.3g s%s",
+                *(first, machine.dtype, later, timed[replace(machine, compile=False)][1]),
+                "" if chosen.compile else ": compiling does not pay here",
+            )
+    words = [
+        f"{later:.3g} s in {machine.dtype}{' compiled' if machine.compile else ''}"
+        for machine, (_, later) in timed.items()
+    ]
+    return chosen, timed[chosen][1], f"; a step takes {', '.join(words)}" if dtypes[1:] else ""
+
+
+def _timed(
+    config: TrainingConfig, machines: list[ResolvedMachine], data: Data
+) -> dict[ResolvedMachine, tuple[float, float]]:
+    """Return the pairs of `_time_steps` by machine."""
+    return dict(zip(machines, _time_steps(config, machines, data), strict=True))
 
 
 def _steps_in(seconds: float, step_seconds: float, seconds_of: Callable[[int], float]) -> int:
