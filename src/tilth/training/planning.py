@@ -66,14 +66,17 @@ class Plan:
     seconds: float  # expected, with evaluations and samples
     utilisation: float  # FLOP/s of a step over peak_flops
     measured: str = ""  # how the precision was chosen, for the summary
+    sizing: str = ""  # how the shape was chosen, if it was
 
     def summary(self) -> str:
-        """Return one line each for model, length, cost, machine and time."""
+        """Return one line each for model, size if chosen, length, cost, machine and time."""
         config, machine, model = self.config, self.config.machine, self.config.model
         compiling = "compiled" if machine.compile else "not compiled"
+        size = f"size     {self.sizing}\n" if self.sizing else ""
         return (
             f"model    {self.parameters:,} parameters: {model.num_layers} layers of width "
             f"{model.d_model}, {model.num_heads} heads, vocabulary {model.vocab_size:,}\n"
+            f"{size}"
             f"length   {config.tokens:,} tokens: {config.steps:,} steps of "
             f"{config.tokens_per_step:,} tokens\n"
             f"cost     {self.flops:.3g} FLOPs, {self.memory_bytes / 1e9:.2f} GB of memory\n"
@@ -84,21 +87,23 @@ class Plan:
         )
 
 
+def measure_flops(config: TrainingConfig, data: Data) -> float:
+    """Return the FLOP/s of uncompiled steps, in the faster precision that a long run would try."""
+    machine = _machine_of(config)
+    with machine_settings(machine):
+        machines, _ = _open_choices(config, machine, is_long=True)
+        seconds = min(later for _, later in _time_steps(config, machines, data))
+    return training_flops(config.model, config.batch_size) / seconds
+
+
 def plan(config: TrainingConfig, data: Data, *, counts_measuring: bool = True) -> Plan:
     """Resolve a config for this machine and measure its cost, in seconds to minutes.
 
     The measurement is part of a time budget, except for a lab, which measures once for many runs.
     """
     began = time.perf_counter()
-    device = resolve_device(config.machine.device)
-    machine = ResolvedMachine(
-        device=device,
-        dtype=resolve_dtype(config.machine.dtype, device),
-        compile=bool(config.machine.compile),
-        threads=config.machine.threads or torch.get_num_threads(),
-        deterministic=config.machine.deterministic,
-        compile_mode=config.machine.compile_mode,
-    )
+    machine = _machine_of(config)
+    device = machine.device
     if config.steps is None and config.budget_seconds is None:
         raise ValueError("the config has neither steps nor budget_seconds; give one of them.")
     with machine_settings(machine):
@@ -145,6 +150,19 @@ def plan(config: TrainingConfig, data: Data, *, counts_measuring: bool = True) -
         seconds_of(steps),
         flops / step_seconds / peak,
         measured,
+    )
+
+
+def _machine_of(config: TrainingConfig) -> ResolvedMachine:
+    """Return the machine of a config, uncompiled and in the default precision where open."""
+    device = resolve_device(config.machine.device)
+    return ResolvedMachine(
+        device=device,
+        dtype=resolve_dtype(config.machine.dtype, device),
+        compile=bool(config.machine.compile),
+        threads=config.machine.threads or torch.get_num_threads(),
+        deterministic=config.machine.deterministic,
+        compile_mode=config.machine.compile_mode,
     )
 
 
