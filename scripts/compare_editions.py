@@ -45,7 +45,11 @@ ALLOWED: dict[tuple[str, str], str] = {
 }
 """(Pattern of a scenario, pattern of FILE or FILE:KEY) -> the reason for a difference."""
 
-PINNED = {"--optimizer.schedule": "cosine", "--optimizer.embedding-lr-factor": "1"}
+PINNED = {
+    "--optimizer.schedule": "cosine",
+    "--optimizer.embedding-lr-factor": "1",
+    "--optimizer.momentum-warmup-steps": "0",
+}
 """Options that give the recipes of the new edition the values that those of the old one have."""
 
 

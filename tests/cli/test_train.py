@@ -101,6 +101,17 @@ def test_the_saved_config_repeats_a_run_whose_recipe_has_changed(trained, tmp_pa
     assert open_run(tmp_path / "again").config.optimizer.embedding_lr_factor == 1.0
 
 
+def test_a_budget_chooses_the_size_and_says_why(data, tmp_path):
+    code, _, stderr = run(
+        *("train", "tiny", "--data", data.folder, "--out", tmp_path / "run", "--budget", "1s"),
+        *("--machine.threads", 1, "--watch.evaluation-tokens", 100, "--watch.sample-every", 0),
+    )
+    assert code == 0, stderr
+    model = open_run(tmp_path / "run").config.model
+    (line,) = (line for line in stderr.splitlines() if line.startswith("size "))
+    assert f"{model.num_layers} layers of width {model.d_model}: 1 s at" in line
+
+
 def test_evaluate(trained):
     out, stdout, _ = trained
     code, printed, stderr = run("evaluate", out, "--max-tokens", 100, "--json")

@@ -68,7 +68,7 @@ def refusal(table, name, value):
 
 def test_later_fields_are_written_only_if_they_are_given():
     """Files of runs without them keep their bytes."""
-    later = {"embedding_lr_factor": 3.0}
+    later = {"embedding_lr_factor": 3.0, "momentum_warmup_steps": 300}
     assert not later.keys() & make().to_dict()["optimizer"].keys()
     config = make(optimizer=OptimizerConfig(**later))
     assert later.items() <= config.to_dict()["optimizer"].items()

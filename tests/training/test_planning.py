@@ -88,6 +88,7 @@ def test_compiling_is_decided_by_measurement(config, data, monkeypatch, compiled
         return [(1.0, 0.1)] * len(machines)
 
     monkeypatch.setattr(planning, "_time_steps", time_steps)
+    monkeypatch.setattr(planning, "cpu_has_bfloat16", lambda: False)
     planned = plan(open_ended(config, steps=10_000), data)
     assert planned.config.machine.compile == compiles
     assert planned.step_seconds == (compiled_step if compiles else 0.2)
@@ -106,43 +107,78 @@ def test_short_run_does_not_compile(config, data, monkeypatch):
     assert tried == [("float32", False)]
 
 
+FLOAT32, BFLOAT16 = ("float32", False), ("bfloat16", False)
+FLOAT32_COMPILED, BFLOAT16_COMPILED = ("float32", True), ("bfloat16", True)
+
+
 @pytest.mark.parametrize(
-    ("asked", "has_instructions", "narrow_step", "chosen"),
+    ("seconds", "chosen", "calls"),
     [
-        (None, True, 0.06, "bfloat16"),
-        (None, True, 0.094, "bfloat16"),
-        (None, True, 0.096, "float32"),  # within noise
-        (None, True, 0.3, "float32"),
-        (None, False, 0.06, "float32"),
-        ("float32", True, 0.06, "float32"),
-        ("bfloat16", True, 0.3, "bfloat16"),
+        # Uncompiled, compiled, in float32; the same in bfloat16.
+        ((0.1, 0.088, 0.06, 0.05), BFLOAT16_COMPILED, 1),
+        ((0.1, 0.088, 0.11, 0.05), BFLOAT16_COMPILED, 1),  # faster only if compiled
+        ((0.1, 0.088, 0.11, 0.08), BFLOAT16_COMPILED, 2),
+        ((0.1, 0.088, 0.11, 0.086), FLOAT32_COMPILED, 2),  # within noise
+        ((0.1, 0.2, 0.06, 0.12), BFLOAT16, 2),
+        ((0.1, 0.2, 0.094, 0.2), BFLOAT16, 2),
+        ((0.1, 0.2, 0.096, 0.2), FLOAT32, 2),  # within noise
+        ((0.1, 0.088, 0.3, 0.3), FLOAT32_COMPILED, 2),
     ],
 )
-def test_precision_is_decided_by_measurement(
-    config, data, monkeypatch, asked, has_instructions, narrow_step, chosen
-):
-    """A run of 1,000 s; the config's value wins; compiling is tried in the chosen precision."""
+def test_precision_is_timed_as_it_would_run(config, data, monkeypatch, seconds, chosen, calls):
+    """A run of 1,000 s; compiling takes 10 s."""
     tried = []
+    keys = FLOAT32, FLOAT32_COMPILED, BFLOAT16, BFLOAT16_COMPILED
+    steps = dict(zip(keys, seconds, strict=True))
 
     def time_steps(_config, machines, _data):
         tried.append([(machine.dtype, machine.compile) for machine in machines])
-        seconds = {"float32": 0.1, "bfloat16": narrow_step}
-        return [(1.0, seconds[m.dtype] * (2 if m.compile else 1)) for m in machines]
+        return [(10.0 if m.compile else 0.1, steps[m.dtype, m.compile]) for m in machines]
+
+    monkeypatch.setattr(planning, "_time_steps", time_steps)
+    monkeypatch.setattr(planning, "cpu_has_bfloat16", lambda: True)
+    planned = plan(open_ended(config, steps=10_000), data)
+    machine = planned.config.machine
+    assert (machine.dtype, machine.compile) == chosen
+    assert planned.step_seconds == steps[chosen]
+    some, every = [FLOAT32, BFLOAT16, BFLOAT16_COMPILED], [FLOAT32, BFLOAT16]
+    every += [FLOAT32_COMPILED, BFLOAT16_COMPILED]
+    assert tried == [[FLOAT32], some, every][: calls + 1]
+    (line,) = (line for line in planned.summary().splitlines() if line.startswith("machine"))
+    assert f"a step takes {seconds[0]:.3g} s in float32, {seconds[2]:.3g} s in bfloat16" in line
+    assert f"{seconds[3]:.3g} s in bfloat16 compiled" in line
+
+
+@pytest.mark.parametrize(
+    ("asked", "has_instructions", "tried_dtypes", "chosen"),
+    [
+        ({}, False, {"float32"}, "float32"),
+        ({"dtype": "float32"}, True, {"float32"}, "float32"),
+        ({"dtype": "bfloat16"}, True, {"bfloat16"}, "bfloat16"),
+        ({"compile": False}, True, {"float32", "bfloat16"}, "bfloat16"),
+        ({"compile": True}, True, {"float32", "bfloat16"}, "bfloat16"),
+    ],
+)
+def test_given_values_are_kept(
+    config, data, monkeypatch, asked, has_instructions, tried_dtypes, chosen
+):
+    tried = set()
+
+    def time_steps(_config, machines, _data):
+        tried.update((machine.dtype, machine.compile) for machine in machines)
+        return [(1.0, {"float32": 0.1, "bfloat16": 0.06}[m.dtype]) for m in machines]
 
     monkeypatch.setattr(planning, "_time_steps", time_steps)
     monkeypatch.setattr(planning, "cpu_has_bfloat16", lambda: has_instructions)
     monkeypatch.setattr(planning, "resolve_dtype", lambda dtype, _device: dtype or "float32")
-    undecided = replace(UNDECIDED, dtype=asked)
-    planned = plan(replace(config.opened(), machine=undecided, steps=10_000), data)
+    planned = plan(
+        replace(config.opened(), machine=replace(UNDECIDED, **asked), steps=10_000), data
+    )
     assert planned.config.machine.dtype == chosen
-    assert not planned.config.machine.compile
-    both = [("float32", False), ("bfloat16", False)]
-    assert (both in tried) == (asked is None and has_instructions)
-    assert tried[-1] == [(chosen, False), (chosen, True)]
-    assert planned.step_seconds == {"float32": 0.1, "bfloat16": narrow_step}[chosen]
-    words = f"uncompiled step {narrow_step:.3g} s in bfloat16, 0.1 s in float32"
-    (line,) = (line for line in planned.summary().splitlines() if line.startswith("machine"))
-    assert (words in line) == (both in tried)
+    assert planned.config.machine.compile == asked.get("compile", False)
+    assert {dtype for dtype, _ in tried} == tried_dtypes
+    if asked.get("compile") is False:
+        assert not any(compiles for _, compiles in tried)
 
 
 @pytest.mark.parametrize("asked", [None, True])

@@ -2,18 +2,23 @@
 
 import math
 from copy import deepcopy
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from tests.training.comparing import difference, final_state
 from tilth.model import TransformerLM
+from tilth.training import resume, train
 from tilth.training.step import (
     accumulate_gradients,
     learning_rate,
     make_loss,
     make_optimizer,
     make_scaler,
+    set_momentum,
     update,
 )
 
@@ -166,3 +171,40 @@ def test_non_finite_updates_are_skipped(config, bad, where):
     assert all(torch.equal(before[name], now) for name, now in model.state_dict().items())
     assert not optimizer.state
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(("momentum", "first"), [(0.95, 0.85), (0.9, 0.85), (0.8, 0.8)])
+def test_momentum_rises_linearly(config, momentum, first):
+    """The momentum buffer after updates with it, in NumPy."""
+    optimizer_config = replace(
+        config.optimizer, name="muon", momentum=momentum, momentum_warmup_steps=5
+    )
+    model = TransformerLM(config.model)
+    optimizer, scaler = make_optimizer(model, optimizer_config), make_scaler(config.machine)
+    weight = model.layers[0].ffn.w2.weight
+    expected = np.zeros(weight.shape)
+    for step in range(1, 10):
+        loss = accumulate_gradients(
+            make_loss(model, config.machine), *batch(config, 4, seed=step), 4, scaler
+        )
+        gradient = weight.grad.numpy().astype(np.float64)
+        set_momentum(optimizer, step, optimizer_config)
+        update(optimizer, loss, 1e-3, math.inf, scaler)
+        now = np.interp(step, [1, 6], [first, momentum])
+        expected = now * expected + (1 - now) * gradient
+        found = optimizer.state[weight]["momentum_buffer"]
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-7)
+
+
+def test_a_run_that_stops_within_the_warm_up_of_the_momentum_resumes(change, tmp_path):
+    optimizer = {"name": "muon", "momentum_warmup_steps": 8}
+    config, constant = change(optimizer=optimizer), change(optimizer={"name": "muon"})
+    for each, name in ((config, "whole"), (constant, "constant")):
+        list(train(each, tmp_path / name))
+    records = train(config, tmp_path / "run")
+    next(record for record in records if record.step == 3)
+    records.close()
+    list(resume(tmp_path / "run"))
+    assert difference(tmp_path / "run", tmp_path / "whole") is None
+    (warmed, _), (plain, _) = (final_state(tmp_path / name) for name in ("whole", "constant"))
+    assert any(not torch.equal(warmed[name], plain[name]) for name in warmed)

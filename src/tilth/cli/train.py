@@ -49,7 +49,8 @@ def train(
         out: Run directory to create.
         size: Number of layers; width and learning rate follow.
         init: Run, checkpoint or model folder to start from; it decides the shape of the model.
-        budget: Time budget (90s, 8m, 1h30m), converted to steps by a measurement at the start.
+        budget: Time budget (90s, 8m, 1h30m), converted by a measurement at the start to steps, and
+            to a shape and a batch unless --size or a part of the model is given.
 
     Examples:
         tilth train small --data data/stories --out runs/first
@@ -74,7 +75,8 @@ def train(
         )
     else:
         config = recipe_named(recipe)(opened, size=size, steps=steps, budget_seconds=seconds)
-    config = changed(config, {**omitted(given), **given})
+    given = {**omitted(given), **given}
+    config = changed(config, given)
     from tilth.training.initializing import with_shape_of
     from tilth.training.loop import prepare  # imports torch: after the config is checked
 
@@ -82,7 +84,8 @@ def train(
         if size is not None:
             raise ValueError(f"--init {init} decides the shape of the model; omit --size.")
         config = with_shape_of(config, init, given)
-    prepared = prepare(config, out, data=opened, measure=True, init=init)
+    chosen = None if size is not None else given  # a budget may decide about the other values
+    prepared = prepare(config, out, data=opened, measure=True, init=init, given=chosen)
     if prepared.plan is not None:
         say(prepared.plan.summary())
     _drive(prepared, out)

@@ -71,6 +71,8 @@ class OptimizerConfig:
     """Decoupled weight decay, applied to matrices only."""
     momentum: Decay = 0.95
     """Momentum of Muon."""
+    momentum_warmup_steps: CountOrZero = unwritten(0)  # noqa: RUF009
+    """Steps over which Muon's momentum rises from 0.85 to its value; 0: it is constant."""
     muon_coefficients: MuonCoefficients = "fixed"
     """Coefficients of Muon's iteration: five times the same, or four optimal ones."""
     embedding_lr_factor: Positive = unwritten(1.0)  # noqa: RUF009

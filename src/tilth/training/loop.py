@@ -15,11 +15,12 @@ import atexit
 import logging
 import os
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack
 from dataclasses import astuple, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 from weakref import WeakSet
 
 import torch
@@ -48,6 +49,7 @@ from tilth.training.planning import Plan, check_compiler, plan
 from tilth.training.preflight import check_machine, check_new_run, open_same_data
 from tilth.training.session import Session
 from tilth.training.sinks import open_sinks
+from tilth.training.sizing import sized
 from tilth.training.step import make_batches
 
 Steps = Generator[StepRecord, None, None]
@@ -108,11 +110,13 @@ def prepare(
     data: Data | None = None,
     measure: bool = False,
     init: StrPath | None = None,
+    given: Mapping[str, Any] | None = None,
 ) -> PreparedRun:
     """Run the preflight checks of a new run and resolve its config.
 
     `data` is the data folder of the config, if it is open already. The run is planned if the config
-    leaves a value open, or with `measure`.
+    leaves a value open, or with `measure`. With `given`, the values of a recipe that the user
+    chose, a time budget decides about the others: also the shape and the batch (see `sizing`).
     """
     began = time.monotonic()
     folder = Path(out)
@@ -129,7 +133,12 @@ def prepare(
     if ranks.size > 1:
         resolved = _resolved_for_ranks(config)
     elif measure or None in (config.steps, *astuple(config.machine)):
-        planned = plan(config, data)
+        left, sizing = config, ""
+        if given is not None and init is None and config.budget_seconds is not None:
+            config, sizing = sized(config, data, given)
+            seconds = config.budget_seconds - (time.monotonic() - began)
+            left = replace(config, budget_seconds=max(1.0, seconds))
+        planned = replace(plan(left, data), sizing=sizing)
         resolved = planned.config
     else:
         resolved = config.resolve()

@@ -44,6 +44,9 @@ from tilth.training.step import (
 TRIED_FROM_SECONDS = 420.0
 # A step in bfloat16 must take less than this share of the step in float32, beyond noise.
 BFLOAT16_BELOW = 0.95
+# Below this share of an uncompiled step in float32, a compiled step in bfloat16 is faster than a
+# compiled one in float32, which takes 0.85 to 0.89 of it.
+CLEARLY_FASTER = 0.75
 TIMED_SECONDS = 3.0  # of steps that are timed
 PROCESS_BYTES = 300_000_000  # Python, torch and its threads
 
@@ -63,14 +66,17 @@ class Plan:
     seconds: float  # expected, with evaluations and samples
     utilisation: float  # FLOP/s of a step over peak_flops
     measured: str = ""  # how the precision was chosen, for the summary
+    sizing: str = ""  # how the shape was chosen, if it was
 
     def summary(self) -> str:
-        """Return one line each for model, length, cost, machine and time."""
+        """Return one line each for model, size if chosen, length, cost, machine and time."""
         config, machine, model = self.config, self.config.machine, self.config.model
         compiling = "compiled" if machine.compile else "not compiled"
+        size = f"size     {self.sizing}\n" if self.sizing else ""
         return (
             f"model    {self.parameters:,} parameters: {model.num_layers} layers of width "
             f"{model.d_model}, {model.num_heads} heads, vocabulary {model.vocab_size:,}\n"
+            f"{size}"
             f"length   {config.tokens:,} tokens: {config.steps:,} steps of "
             f"{config.tokens_per_step:,} tokens\n"
             f"cost     {self.flops:.3g} FLOPs, {self.memory_bytes / 1e9:.2f} GB of memory\n"
@@ -81,21 +87,23 @@ class Plan:
         )
 
 
+def measure_flops(config: TrainingConfig, data: Data) -> float:
+    """Return the FLOP/s of uncompiled steps, in the faster precision that a long run would try."""
+    machine = _machine_of(config)
+    with machine_settings(machine):
+        machines, _ = _open_choices(config, machine, is_long=True)
+        seconds = min(later for _, later in _time_steps(config, machines, data))
+    return training_flops(config.model, config.batch_size) / seconds
+
+
 def plan(config: TrainingConfig, data: Data, *, counts_measuring: bool = True) -> Plan:
     """Resolve a config for this machine and measure its cost, in seconds to minutes.
 
     The measurement is part of a time budget, except for a lab, which measures once for many runs.
     """
     began = time.perf_counter()
-    device = resolve_device(config.machine.device)
-    machine = ResolvedMachine(
-        device=device,
-        dtype=resolve_dtype(config.machine.dtype, device),
-        compile=bool(config.machine.compile),
-        threads=config.machine.threads or torch.get_num_threads(),
-        deterministic=config.machine.deterministic,
-        compile_mode=config.machine.compile_mode,
-    )
+    machine = _machine_of(config)
+    device = machine.device
     if config.steps is None and config.budget_seconds is None:
         raise ValueError("the config has neither steps nor budget_seconds; give one of them.")
     with machine_settings(machine):
@@ -104,10 +112,9 @@ def plan(config: TrainingConfig, data: Data, *, counts_measuring: bool = True) -
         whole = config.budget_seconds if config.steps is None else config.steps * step_seconds
         assert whole is not None
         is_long = whole >= TRIED_FROM_SECONDS
-        if is_long and config.machine.dtype is None:
-            machine, step_seconds, measured = _choose_dtype(config, machine, data, step_seconds)
-        if machine.compile or (is_long and config.machine.compile is None):
-            machine, step_seconds = _choose_compiler(config, machine, data, step_seconds)
+        dtypes, may_compile = _open_choices(config, machine, is_long=is_long)
+        if len(dtypes) > 1 or may_compile:
+            machine, step_seconds, measured = _choose_machine(config, dtypes, may_compile, data)
         peak = measured_peak(torch.device(device), machine.dtype)
 
     def resolve(steps: int) -> ResolvedConfig:
@@ -143,6 +150,19 @@ def plan(config: TrainingConfig, data: Data, *, counts_measuring: bool = True) -
         seconds_of(steps),
         flops / step_seconds / peak,
         measured,
+    )
+
+
+def _machine_of(config: TrainingConfig) -> ResolvedMachine:
+    """Return the machine of a config, uncompiled and in the default precision where open."""
+    device = resolve_device(config.machine.device)
+    return ResolvedMachine(
+        device=device,
+        dtype=resolve_dtype(config.machine.dtype, device),
+        compile=bool(config.machine.compile),
+        threads=config.machine.threads or torch.get_num_threads(),
+        deterministic=config.machine.deterministic,
+        compile_mode=config.machine.compile_mode,
     )
 
 
@@ -187,55 +207,72 @@ def check_compiler(machine: ResolvedMachine) -> None:
     compiled(lambda x, y: (x * number + y).sum(), machine.device)(ones, ones)
 
 
-def _choose_dtype(
-    config: TrainingConfig, machine: ResolvedMachine, data: Data, step_seconds: float
+def _open_choices(
+    config: TrainingConfig, machine: ResolvedMachine, *, is_long: bool
+) -> tuple[list[ResolvedMachine], bool]:
+    """Return the uncompiled machines that differ in precision, and whether to try to compile.
+
+    bfloat16 is tried on a CPU that has the instructions, if the config leaves the precision open.
+    """
+    device = torch.device(machine.device).type
+    machines = [replace(machine, compile=False)]
+    if is_long and config.machine.dtype is None and device == "cpu" and cpu_has_bfloat16():
+        machines.append(replace(machines[0], dtype="bfloat16"))
+    is_open = is_long and config.machine.compile is None and device != "mps"
+    return machines, machine.compile or is_open
+
+
+def _choose_machine(
+    config: TrainingConfig, dtypes: list[ResolvedMachine], may_compile: bool, data: Data
 ) -> tuple[ResolvedMachine, float, str]:
-    """Choose bfloat16 on a CPU that has the instructions, if a step becomes shorter by it.
+    """Choose the precision, and whether to compile, for the shortest run.
 
-    Both are timed uncompiled. Returns the machine, the seconds of an uncompiled step on it, and the
-    measurement in words.
+    Each precision is timed as it would run: bfloat16 gains more from compilation, which fuses its
+    conversions. Returns the machine, the seconds of a step on it, and the times in words.
     """
-    if torch.device(machine.device).type != "cpu" or not cpu_has_bfloat16():
-        return machine, step_seconds, ""
-    narrow = replace(machine, dtype="bfloat16")
-    uncompiled = [replace(each, compile=False) for each in (machine, narrow)]
-    (_, wide_seconds), (_, narrow_seconds) = _time_steps(config, uncompiled, data)
-    times = f"; uncompiled step {narrow_seconds:.3g} s in bfloat16, {wide_seconds:.3g} s in float32"
-    if narrow_seconds < BFLOAT16_BELOW * wide_seconds:
-        return narrow, narrow_seconds, times
-    return machine, wide_seconds, times
-
-
-def _choose_compiler(
-    config: TrainingConfig, machine: ResolvedMachine, data: Data, step_seconds: float
-) -> tuple[ResolvedMachine, float]:
-    """Decide whether to compile: if the config says so, or if the run becomes shorter by it.
-
-    `step_seconds` is the time of an uncompiled step. Returns the machine and the seconds of a step.
-    """
-    uncompiled = replace(machine, compile=False)
-    if not machine.compile and torch.device(machine.device).type == "mps":
-        return uncompiled, step_seconds
-    try:
-        timed = _time_steps(config, [uncompiled, replace(machine, compile=True)], data)
-    except (ValueError, RuntimeError, OSError, ImportError) as error:
-        reason = str(error).strip().splitlines()[0]
-        log.warning("the model cannot be compiled (%s); it trains uncompiled.", reason)
-        return uncompiled, step_seconds
-    (_, step_seconds), (compiling, compiled_seconds) = timed
-    whole = config.budget_seconds if config.steps is None else config.steps * step_seconds
+    plain, compiled_last = dtypes[0], replace(dtypes[-1], compile=True)
+    timed = {}  # seconds of the first step, and of a later one
+    if may_compile:
+        try:
+            timed = _timed(config, [*dtypes, compiled_last], data)
+            # Compiling float32 too takes up to 40 s, and saves an eighth of a step.
+            if len(dtypes) > 1 and timed[compiled_last][1] > CLEARLY_FASTER * timed[plain][1]:
+                both = [replace(each, compile=True) for each in dtypes]
+                timed = _timed(config, [*dtypes, *both], data)
+        except (ValueError, RuntimeError, OSError, ImportError) as error:
+            reason = str(error).strip().splitlines()[0]
+            log.warning("the model cannot be compiled (%s); it trains uncompiled.", reason)
+    timed = timed or _timed(config, dtypes, data)
+    whole = config.budget_seconds if config.steps is None else config.steps * timed[plain][1]
     assert whole is not None
-    # The time to compile is spent by now, but a resumed run may spend it again.
-    pays = compiling + whole * compiled_seconds / step_seconds < whole
-    is_compiled = pays or machine.compile
-    log.warning(
-        "compiling took %.0f s; a step takes %.3g s instead of %.3g s%s",
-        *(compiling, compiled_seconds, step_seconds),
-        "" if is_compiled else ": compiling does not pay here",
-    )
-    if is_compiled:
-        return replace(machine, compile=True), compiled_seconds
-    return uncompiled, step_seconds
+
+    def cost(machine: ResolvedMachine) -> float:
+        first, later = timed[machine]
+        margin = 1.0 if machine.dtype == plain.dtype else BFLOAT16_BELOW
+        # The time to compile is spent by now, but a resumed run may spend it again.
+        return whole * later / timed[plain][1] / margin + (first if machine.compile else 0.0)
+
+    must_compile = config.machine.compile and any(machine.compile for machine in timed)
+    chosen = min((each for each in timed if each.compile or not must_compile), key=cost)
+    for machine, (first, later) in timed.items():
+        if machine.compile:
+            log.warning(
+                "compiling took %.0f s; a step in %s takes %.3g s instead of %.3g s%s",
+                *(first, machine.dtype, later, timed[replace(machine, compile=False)][1]),
+                "" if chosen.compile else ": compiling does not pay here",
+            )
+    words = [
+        f"{later:.3g} s in {machine.dtype}{' compiled' if machine.compile else ''}"
+        for machine, (_, later) in timed.items()
+    ]
+    return chosen, timed[chosen][1], f"; a step takes {', '.join(words)}" if dtypes[1:] else ""
+
+
+def _timed(
+    config: TrainingConfig, machines: list[ResolvedMachine], data: Data
+) -> dict[ResolvedMachine, tuple[float, float]]:
+    """Return the pairs of `_time_steps` by machine."""
+    return dict(zip(machines, _time_steps(config, machines, data), strict=True))
 
 
 def _steps_in(seconds: float, step_seconds: float, seconds_of: Callable[[int], float]) -> int:

@@ -52,6 +52,7 @@ from tilth.training.step import (
     make_loss,
     make_optimizer,
     make_scaler,
+    set_momentum,
     update,
 )
 
@@ -171,6 +172,8 @@ class Session:
         self.step += 1
         then = time.perf_counter()
         lr = learning_rate(self.step, config)
+        if config.optimizer.name == "muon" and config.optimizer.momentum_warmup_steps:
+            set_momentum(self.optimizer, self.step, config.optimizer)
         mean_loss = self.gradients(x, y)
         norms = None
         if self._is_due(watch.norms_every) and (model := self._whole_model()) is not None:

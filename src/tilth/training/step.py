@@ -27,6 +27,7 @@ from tilth.optim.muon import FIXED, OPTIMAL, Coefficients
 from tilth.training.machine import DTYPES
 
 COEFFICIENTS: dict[str, Coefficients] = {"fixed": FIXED, "optimal": OPTIMAL}
+FIRST_MOMENTUM = 0.85  # of a warm-up
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -90,6 +91,17 @@ def learning_rate(step: int, config: ResolvedConfig) -> float:
         return schedule.constant_schedule(step, lr, warmup)
     stable = last - optimizer.decay_steps
     return schedule.warmup_stable_decay_schedule(step, lr, min_lr, warmup, stable, last)
+
+
+def set_momentum(optimizer: AdamW, step: int, config: OptimizerConfig) -> None:
+    """Set Muon's momentum for a step: linear from 0.85 in step 1, if it warms up.
+
+    Early gradients change fast, and a long memory keeps those that are no longer true.
+    """
+    share = min(1.0, (step - 1) / config.momentum_warmup_steps)
+    first = min(FIRST_MOMENTUM, config.momentum)
+    for group in optimizer.param_groups:
+        group["momentum"] = first + share * (config.momentum - first)
 
 
 def make_loss(model: TransformerLM, machine: ResolvedMachine) -> LossOf:
