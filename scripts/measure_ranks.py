@@ -1,8 +1,8 @@
 """Measure the memory and the time of training in several processes, against the prediction.
 
     .venv/bin/python scripts/measure_ranks.py memory
-    .venv/bin/python scripts/measure_ranks.py speed
-    .venv/bin/python scripts/measure_ranks.py exact
+    .venv/bin/python scripts/measure_ranks.py speed [ROUNDS]
+    .venv/bin/python scripts/measure_ranks.py exact [ROUNDS]
 
 `memory` prints the table of docs/distributed.md: the largest rank's peak resident size minus that
 after the imports, and the prediction of `accounting`. `speed` compares two processes of one thread
@@ -51,7 +51,7 @@ DIVISIONS = {
 }
 VOCAB_SIZE = 10_000
 SMALL, LARGE = (512, 4, 16), (768, 6, 12)  # width, layers, heads: 22.7 and 57.9 million parameters
-ROUNDS = 5  # of trainings that are compared
+ROUNDS = 5  # of trainings that take turns
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,8 @@ def train(cell: Cell, data: Path) -> None:
 def measure(cell: Cell, data: Path) -> Measured:
     """Start the ranks of a training and return what rank 0 prints."""
     words = ["torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
-    words += ["--nproc-per-node", str(cell.ranks), __file__, json.dumps(asdict(cell)), str(data)]
+    words += ["--nproc-per-node", str(cell.ranks)]
+    words += [__file__, "rank", json.dumps(asdict(cell)), str(data)]
     own = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": str(cell.threads)}
     done = subprocess.run(
         [sys.executable, "-m", *words],
@@ -158,10 +159,10 @@ def compare_memory(data: Path) -> None:
         print("|", *(f"{word} |" for word in words), f"{error:+.1%} |", flush=True)
 
 
-def compare_times(data: Path, cells: dict[str, Cell]) -> None:
+def compare_times(data: Path, cells: dict[str, Cell], rounds: int) -> None:
     """Print the times of trainings that take turns, and the ratios to the first."""
     seconds: dict[str, list[float]] = {name: [] for name in cells}
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for name, cell in cells.items():
             seconds[name] += measure(cell, data).step_seconds
     medians = {name: statistics.median(each) for name, each in seconds.items()}
@@ -173,9 +174,9 @@ def compare_times(data: Path, cells: dict[str, Cell]) -> None:
 
 def main() -> None:
     """Measure what the command line names, or be a rank of that."""
-    if len(sys.argv) == 3:
-        values = json.loads(sys.argv[1])
-        return train(Cell(**{**values, "shape": tuple(values["shape"])}), Path(sys.argv[2]))
+    if sys.argv[1] == "rank":
+        values = json.loads(sys.argv[2])
+        return train(Cell(**{**values, "shape": tuple(values["shape"])}), Path(sys.argv[3]))
     size = {"shape": SMALL, "batch_size": 32, "context_length": 256, "steps": 6}
     exact = {"division": "exact", "num_microbatches": 2, **size}
     ddp = {"num_microbatches": 2, **size}
@@ -195,7 +196,7 @@ def main() -> None:
         data = make_data(Path(name))
         if sys.argv[1:] == ["memory"]:
             return compare_memory(data)
-        return compare_times(data, comparisons[sys.argv[1]])
+        return compare_times(data, comparisons[sys.argv[1]], int((*sys.argv, ROUNDS)[2]))
 
 
 if __name__ == "__main__":
