@@ -19,7 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -114,7 +114,7 @@ def train(cell: Cell, data: Path) -> None:
         [folder, *_] = open_ranks().gathered(own)  # of rank 0, which ends last
         prepared = loop.prepare(config_of(cell, data), Path(folder) / "run")
         steps = prepared.train()
-        seconds = [record.step_seconds for record in islice(steps, cell.steps)]
+        seconds = [record.step_seconds or 0.0 for record in islice(steps, cell.steps)]
         found = open_ranks().gathered(status_bytes("VmHWM") - IMPORTED)
         steps.close()
         open_ranks().wait()
@@ -177,19 +177,19 @@ def main() -> None:
     if sys.argv[1] == "rank":
         values = json.loads(sys.argv[2])
         return train(Cell(**{**values, "shape": tuple(values["shape"])}), Path(sys.argv[3]))
-    size = {"shape": SMALL, "batch_size": 32, "context_length": 256, "steps": 6}
-    exact = {"division": "exact", "num_microbatches": 2, **size}
-    ddp = {"num_microbatches": 2, **size}
+    two = Cell(2, shape=SMALL, batch_size=32, context_length=256, steps=6)
+    parts = replace(two, num_microbatches=2)
+    one = replace(parts, ranks=1, num_microbatches=4)
     comparisons = {
         "speed": {
-            "one process of two threads": Cell(1, threads=2, **size),
-            "two processes of one thread": Cell(2, **size),
+            "one process of two threads": replace(two, ranks=1, threads=2),
+            "two processes of one thread": two,
         },
         "exact": {
-            "two processes, DDP": Cell(2, **ddp),
-            "two processes, exact": Cell(2, **exact),
-            "one process": Cell(1, **{**ddp, "num_microbatches": 4}),
-            "one process, exact": Cell(1, **{**exact, "num_microbatches": 4}),
+            "two processes, DDP": parts,
+            "two processes, exact": replace(parts, division="exact"),
+            "one process": one,
+            "one process, exact": replace(one, division="exact"),
         },
     }
     with tempfile.TemporaryDirectory() as name:

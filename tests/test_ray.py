@@ -1,5 +1,6 @@
 """A real Ray on loopback, started and stopped here: corpora while workers are killed."""
 
+import gc
 import os
 import random
 import signal
@@ -43,6 +44,8 @@ def ray(monkeypatch):
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    yield
+    gc.collect()  # here, where the warnings are ignored
 
 
 def busy_workers():
