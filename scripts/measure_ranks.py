@@ -196,7 +196,8 @@ def main() -> None:
         data = make_data(Path(name))
         if sys.argv[1:] == ["memory"]:
             return compare_memory(data)
-        return compare_times(data, comparisons[sys.argv[1]], int((*sys.argv, ROUNDS)[2]))
+        rounds = int(sys.argv[2]) if len(sys.argv) > 2 else ROUNDS
+        return compare_times(data, comparisons[sys.argv[1]], rounds)
 
 
 if __name__ == "__main__":
