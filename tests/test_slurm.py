@@ -1,9 +1,11 @@
 """A real Slurm on loopback, started and stopped here: Debian's slurmctld, slurmd and munge."""
 
 import os
+import re
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from contextlib import ExitStack
@@ -11,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.training.test_distributed import check_same_bits, finished, torchrun, words_of
 from tilth.data import tokenize
 from tilth.executors import Executor
+from tilth.runs import open_run
 from tilth.tokenizer import train_tokenizer
 
 pytestmark = pytest.mark.slow
@@ -98,3 +102,50 @@ def test_tokenizing(slurm, tmp_path):
     for path in one.folder.iterdir():
         assert path.read_bytes() == (many.folder / path.name).read_bytes()
     assert sorted(many.folder.glob("jobs/*_log.out"))
+
+
+def within(seconds, condition):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.2)
+
+
+def test_training(slurm, stories, tmp_path, monkeypatch):
+    """The script of docs/clusters.md: a signal before the time limit saves and requeues."""
+    page = (Path(__file__).parents[1] / "docs" / "clusters.md").read_text()
+    (script,) = re.findall(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    words = words_of(stories.folder, "runs/large")[2:]
+    changes = {
+        "--nodes=2": "--nodes=1",
+        "#SBATCH --gpus-per-node=8\n": "",
+        "--nnodes=2 --nproc-per-node=8": "--nnodes=1 --nproc-per-node=2 --local-addr 127.0.0.1",
+        "$MASTER:29500": f"127.0.0.1:{free_ports(1)[0]}",
+        "train openwebtext --data data/web --out runs/large --steps 40000": " ".join(
+            map(str, words)
+        ),
+    }
+    for old, new in changes.items():
+        assert script.count(old) == 1
+        script = script.replace(old, new)
+    (tmp_path / "train.sh").write_text(script)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+
+    def run(*words):
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    job = run("sbatch", "--parsable", "--output=log", "train.sh")
+    folder = tmp_path / "runs" / "large"
+    within(200, (folder / "checkpoints" / "step-000010").exists)
+    run("scancel", "--batch", "--signal=TERM", job)
+    within(120, lambda: run("squeue", "-h", "-j", job, "-o", "%T") == "PENDING")
+    assert "which is saved" in (tmp_path / "log").read_text()
+    assert not open_run(folder).is_finished
+    run("scontrol", "update", f"JobId={job}", "StartTime=now")  # else it waits for two minutes
+    within(400, lambda: run("squeue", "-h", "-j", job) == "")
+    assert open_run(folder).is_finished, (tmp_path / "log").read_text()
+    assert finished(torchrun(2, *words_of(stories.folder, tmp_path / "whole")))[0] == 0
+    check_same_bits(folder, tmp_path / "whole")

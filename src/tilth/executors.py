@@ -184,7 +184,7 @@ def _start_ray(ray: Any, executor: Executor) -> None:  # noqa: ANN401, a module
         if host and port.isdecimal():  # ray.init tries for minutes
             socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
         ray.init(executor.address or "local", **options)
-    except (OSError, RuntimeError, ValueError) as error:
+    except Exception as error:  # Ray raises the class itself if its start takes 30 seconds
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         where = f"Ray at {executor.address} is not reachable" if executor.address else "no Ray"
         raise ValueError(f"{where} ({reason}); check --address and that Ray runs there.") from None

@@ -6,6 +6,7 @@ import logging
 import os
 import pty
 import re
+import signal
 import sys
 import threading
 import unicodedata
@@ -19,6 +20,7 @@ from rich.console import Console
 
 from tilth.cli import training_view as module
 from tilth.cli.app import NoteHandler
+from tilth.cli.signals import first_signal
 from tilth.cli.training_view import training_view
 from tilth.config.model import ModelConfig
 from tilth.config.training import TrainingConfig
@@ -319,3 +321,23 @@ def test_an_error_restores_the_terminal(monkeypatch):
         assert not view.__exit__(ValueError, ValueError("bad"), None), "the error goes on"
         assert sys.stderr is plain
         assert "\x1b[?25h" in written(), "the cursor is shown again"
+
+
+def test_a_rank_ignores_a_second_sigterm():
+    """A cluster signals each process, and torchrun passes its own signal on."""
+
+    def end(number, _frame):
+        raise SystemExit(128 + number)
+
+    usual = signal.signal(signal.SIGTERM, end)
+    try:
+        with first_signal(is_rank=True) as signals:
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
+            assert signals == [signal.SIGTERM]
+        with first_signal():
+            signal.raise_signal(signal.SIGTERM)
+            with pytest.raises(SystemExit):
+                signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, usual)

@@ -1,14 +1,18 @@
-"""A program for torchrun: trainings whose results test_distributed.py compares.
+"""Trainings of two, three and four ranks, whose results test_distributed.py compares.
 
-torchrun --nproc-per-node 2 tests/training/ranks.py DATA OUT
+    python -m tests.training.ranks DATA FOLDER
+
+FOLDER/1 has those of one process. torchrun's agent forks the ranks, so torch is imported once.
 """
 
+import shutil
 import sys
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 import torch
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 import tilth
 from tests.full_disk import largest_file
@@ -19,7 +23,8 @@ from tilth.config.training import (
     TrainingConfig,
     WatchConfig,
 )
-from tilth.training import session, sharding
+from tilth.runs.run import versions
+from tilth.training import loop, session, sharding
 from tilth.training.distributed import open_ranks
 from tilth.training.machine import cpu_has_bfloat16
 
@@ -115,14 +120,14 @@ def lose_a_gradient(data, out):
     session.make_loss = sharding.make_loss = make_loss
 
 
-def fill_a_disk(data, out):
+def fill_disks(data, out):
     """Train while the last rank cannot write its part of a checkpoint; all say the same."""
     ranks = open_ranks()
     limit = 100 if ranks.rank == ranks.size - 1 else 1 << 30
     config = config_of(data, False, parallel=DIVISIONS["parts"])
     with largest_file(limit):
-        expect(f"(rank {ranks.size - 1}: ", lambda: list(tilth.train(config, out)))
-    assert not [*(out / "checkpoints").iterdir()]
+        expect(f"(rank {ranks.size - 1}: ", lambda: list(tilth.train(config, out / "full")))
+    assert not [*(out / "full" / "checkpoints").iterdir()]
 
 
 def refuse(data, out):
@@ -130,7 +135,13 @@ def refuse(data, out):
     ranks = open_ranks()
     config = config_of(data, False, parallel=DIVISIONS["fsdp"])
     own = replace(config, seed=7 if ranks.rank == 1 else 0)
-    expect(r"rank 1 has seed 7, and rank 0 has 0; start all ranks", lambda: tilth.train(own, out))
+    expect("rank 1 has seed 7, and rank 0 has 0; start all ranks", lambda: tilth.train(own, out))
+    other = out.parent.parent / "other-data"
+    own = replace(config, data=str(other if ranks.rank == 1 else data))
+    expect("has the data with the fingerprint '", lambda: tilth.train(own, out))
+    loop.versions = lambda: {**versions(), **({"torch": "0.1"} if ranks.rank == 1 else {})}
+    expect("rank 1 has the version of torch '0.1'", lambda: tilth.train(config, out))
+    loop.versions = versions
     odd = replace(config, batch_size=25)
     expect("batch_size 25 cannot be divided", lambda: tilth.train(odd, out))
     whole = replace(config_of(data, True), microbatch_size=24)
@@ -151,12 +162,31 @@ def expect(words, call):
     assert words in said, said
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    data, out = map(Path, sys.argv[1:])
+def work(data, folder):
+    """Train as one of the ranks."""
+    ranks = open_ranks()
+    resume_all(folder / f"before-{ranks.size}")
+    if ranks.size == 3:
+        return
+    out = folder / str(ranks.size)
     train_all(data, out)
-    resume_all(out.parent / f"before-{open_ranks().size}")
     train_in_bfloat16(data, out)
     lose_a_gradient(data, out)
     refuse(data, out / "refused")
-    fill_a_disk(data, out / "full")
+    fill_disks(data, out)
+
+
+def main():
+    torch.set_num_threads(1)
+    data, folder = map(Path, sys.argv[1:])
+    for ranks, before in ((2, 1), (3, 2), (4, 2)):
+        for stopped in (folder / str(before)).glob("stopped-*"):
+            shutil.copytree(stopped, folder / f"before-{ranks}" / stopped.name)
+        where = {"rdzv_endpoint": "127.0.0.1:0", "local_addr": "127.0.0.1"}
+        how = {"rdzv_backend": "c10d", "start_method": "fork", "monitor_interval": 0.05}
+        config = LaunchConfig(1, 1, ranks, run_id="ranks", max_restarts=0, **how, **where)
+        elastic_launch(config, work)(data, folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -14,11 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 from safetensors.numpy import load_file
 
 import tilth
 from tests.training.ranks import DIVISIONS, config_of, train_all
 from tilth.accounting.parallel import gradient_traffic
+from tilth.config.parameters import parameter_shapes
 from tilth.files import FileError
 from tilth.runs.checkpoints import HISTORY, list_checkpoints
 from tilth.training.distributed import Ranks
@@ -26,7 +28,8 @@ from tilth.training.evaluation import evaluate_run
 from tilth.training.machine import cpu_has_bfloat16
 
 ROOT = Path(__file__).parents[2]
-PROGRAM = Path(__file__).with_name("ranks.py")
+OWN = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+LOOPBACK = {**os.environ, **OWN}
 NAMES = [f"{name}-{optimizer}" for name in DIVISIONS for optimizer in ("adamw", "muon")]
 
 
@@ -35,10 +38,9 @@ def torchrun(ranks, *words, standalone=True, **options):
     # A free port of the agent's choice: `--standalone`.
     launch = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
     launch += ["--standalone"] * standalone
-    own = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, *launch, "--local-addr", "127.0.0.1", *map(str, words)]
     outputs = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
-    return subprocess.Popen(command, env={**os.environ, **own}, text=True, **{**outputs, **options})
+    return subprocess.Popen(command, env=LOOPBACK, text=True, **{**outputs, **options})
 
 
 def finished(process, seconds=300):
@@ -52,18 +54,25 @@ def finished(process, seconds=300):
 
 @pytest.fixture(scope="module")
 def trained(stories, tmp_path_factory):
-    """Train in one, two and four processes; return the folder of each by number."""
+    """Train in one, two and four processes, and resume in three; return the folder of each."""
     folder = tmp_path_factory.mktemp("ranks")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     train_all(stories.folder, folder / "1")
     torch.set_num_threads(threads)
-    for ranks, before in ((2, 1), (4, 2)):
-        shutil.copytree(folder / str(before), folder / f"before-{ranks}")
-        words = (PROGRAM, stories.folder, folder / str(ranks))
-        code, stderr = finished(torchrun(ranks, *words))
-        assert code == 0, stderr
+    tokenize_other(stories, folder)
+    command = [sys.executable, "-m", "tests.training.ranks", stories.folder, folder]
+    outputs = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+    code, stderr = finished(subprocess.Popen(command, **outputs, cwd=ROOT, env=LOOPBACK, text=True))
+    assert code == 0, stderr
     return {ranks: folder / str(ranks) for ranks in (1, 2, 4)}
+
+
+def tokenize_other(stories, folder):
+    """Write another data folder with the same tokenizer."""
+    text = folder / "other.txt"
+    text.write_text("<|endoftext|>".join(f"Text {n} of one rank." for n in range(400)))
+    tilth.tokenize([text], stories.tokenizer(), folder / "other-data", valid=0.5)
 
 
 def tensors_of(run):
@@ -117,10 +126,10 @@ def test_ranks_have_the_losses_of_one_process(trained, ranks, optimizer, divisio
     np.testing.assert_allclose(losses_of(many), losses_of(exact), rtol=1e-4)
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, 3, 4])
 @pytest.mark.parametrize("division", DIVISIONS)
 def test_resume_with_another_number_of_ranks_and_division(trained, ranks, division):
-    resumed = trained[ranks].parent / f"before-{ranks}" / f"stopped-{division}"
+    resumed = trained[1].parent / f"before-{ranks}" / f"stopped-{division}"
     assert len(losses_of(resumed)) == 6
     if division == "exact":
         check_same_bits(resumed, trained[1] / "exact-muon")
@@ -128,9 +137,9 @@ def test_resume_with_another_number_of_ranks_and_division(trained, ranks, divisi
         check_close(resumed, trained[1] / "ddp-muon")
 
 
-def test_one_process_resumes_what_four_saved(trained, tmp_path):
-    for division in DIVISIONS:
-        shutil.copytree(trained[4] / f"stopped-{division}", tmp_path / division)
+def test_one_process_resumes_what_ranks_saved(trained, tmp_path):
+    for division, ranks in zip(DIVISIONS, (2, 4, 4, 2), strict=True):
+        shutil.copytree(trained[ranks] / f"stopped-{division}", tmp_path / division)
         torch.set_num_threads(1)
         list(tilth.resume(tmp_path / division))
         check_close(tmp_path / division, trained[1] / "ddp-muon")
@@ -168,6 +177,13 @@ def test_checkpoints_in_parts(trained, tmp_path):
         ["Once"], temperature=0.0
     )
     assert all(problem is None for _, problem in tilth.verify_run(run))
+    # torch.distributed.checkpoint reads them too.
+    checkpoint = run.checkpoints()[-1]
+    read = {n: torch.empty(shape) for n, shape in parameter_shapes(run.config.model)}
+    with pytest.warns(UserWarning, match="in a single process"):
+        dcp.load(read, storage_reader=dcp.HuggingFaceStorageReader(str(checkpoint.folder)))
+    for name, weight in checkpoint.weights(run.config.model).items():
+        assert np.array_equal(read[name], weight)
     tilth.export(folder, tmp_path / "exported")
     np.testing.assert_allclose(
         evaluate_run(run)[1].loss, evaluations_of(folder)[-1].loss, rtol=0.05

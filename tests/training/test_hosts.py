@@ -129,7 +129,7 @@ def test_an_elastic_training_continues_with_the_agent_that_is_left(stories, tmp_
     os.kill(lost, signal.SIGKILL)
     code, stderr = finished(agents[0], 300)
     assert code == 0, stderr
-    agents[1].wait()
+    finished(agents[1])
     whole_run = torchrun(1, *words_of(stories.folder, whole, *exact, steps=400))
     code, stderr = finished(whole_run)
     assert code == 0, stderr

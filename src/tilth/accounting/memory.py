@@ -52,7 +52,7 @@ class TrainingMemory:
     optimizer_step_bytes: int
     """Temporary tensors of the update."""
     accumulates: bool
-    """Whether gradients of earlier microbatches exist during the forward pass."""
+    """Whether gradients exist during the forward pass: of earlier microbatches, or in buckets."""
 
     @property
     def always_bytes(self) -> int:

@@ -30,6 +30,11 @@ def gradient_traffic(model: ModelConfig, ranks: int, *, exact: bool = False) -> 
     return 2 * size if exact else round(2 * (ranks - 1) / ranks * size)
 
 
+def with_buckets(memory: TrainingMemory) -> TrainingMemory:
+    """Return the memory of a rank of DDP: gradients are views of buckets that live to the end."""
+    return replace(memory, accumulates=True)
+
+
 def sharded_traffic(
     model: ModelConfig,
     ranks: int,

@@ -19,7 +19,12 @@ from tilth.accounting.activations import WIDE, total_bytes
 from tilth.accounting.failures import Failures, Simulation
 from tilth.accounting.hardware import AMOUNT
 from tilth.accounting.memory import optimizer_state_bytes, training_memory
-from tilth.accounting.parallel import gradient_traffic, sharded_memory, sharded_traffic
+from tilth.accounting.parallel import (
+    gradient_traffic,
+    sharded_memory,
+    sharded_traffic,
+    with_buckets,
+)
 from tilth.config.model import ModelConfig
 from tilth.schema import Range, check_choice, check_float, check_int
 
@@ -110,12 +115,12 @@ def account_ranks(
     limit = model.memory_limit_bytes
     most = 1 if strategy == "ddp" else shards or ranks
     microbatch = min(rows, model.microbatch_size)
-    while microbatch > 1 and limit and rank_memory(model, most, rows, microbatch) > limit:
+    while microbatch > 1 and limit and rank_memory(model, ranks, most, rows, microbatch) > limit:
         microbatch = -(-microbatch // 2)
     chosen, number = _divided(
-        ranks, strategy, shards, limit, lambda n: rank_memory(model, n, rows, microbatch)
+        ranks, strategy, shards, limit, lambda n: rank_memory(model, ranks, n, rows, microbatch)
     )
-    memory = rank_memory(model, number, rows, microbatch)
+    memory = rank_memory(model, ranks, number, rows, microbatch)
     num_microbatches = -(-rows // microbatch)
     traffic = gradient_traffic(model.config, ranks)
     if chosen == "fsdp":
@@ -177,7 +182,7 @@ def account_ranks(
     )
 
 
-def rank_memory(model: Account, shards: int, rows: int, microbatch: int) -> int:
+def rank_memory(model: Account, ranks: int, shards: int, rows: int, microbatch: int) -> int:
     """Return the peak memory of a rank: the whole model with one shard, else by FSDP.
 
     With recomputation, a layer keeps only its input, and one layer at a time its activations.
@@ -188,6 +193,7 @@ def rank_memory(model: Account, shards: int, rows: int, microbatch: int) -> int:
         memory = training_memory(
             config, microbatch, model.optimizer, model.dtype, num_microbatches=num_microbatches
         )
+        memory = with_buckets(memory) if ranks > 1 else memory
     else:
         memory = sharded_memory(
             config,

@@ -18,8 +18,12 @@ STDERR = 2
 
 
 @contextmanager
-def first_signal() -> Iterator[list[int]]:
-    """Yield a list that receives the first signal to stop; the second acts as usual."""
+def first_signal(*, is_rank: bool = False) -> Iterator[list[int]]:
+    """Yield a list that receives the first signal to stop; the second acts as usual.
+
+    A rank ignores a second SIGTERM: a cluster may signal all processes, and torchrun, which has the
+    first of them, passes its own on.
+    """
     noted: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     # A signal that the caller ignores (nohup, a job in the background) stays ignored.
@@ -28,7 +32,8 @@ def first_signal() -> Iterator[list[int]]:
     def note(number: int, _frame: FrameType | None) -> None:
         noted.append(number)
         for each, handler in usual.items():
-            signal.signal(each, handler)
+            is_repeated = is_rank and each == signal.SIGTERM
+            signal.signal(each, signal.SIG_IGN if is_repeated else handler)
         _say_meanwhile("tilth: finishing the step, then saving …")
 
     for number in usual:

@@ -63,7 +63,11 @@ def drive(
     record, is_stopped = None, False
     ranks = open_ranks()
     try:
-        with first_signal() as signals, view as show, closing(prepared.train()) as records:
+        with (
+            first_signal(is_rank=ranks.size > 1) as signals,
+            view as show,
+            closing(prepared.train()) as records,
+        ):
             for record in records:
                 try:
                     show(record)

@@ -17,7 +17,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -262,25 +262,36 @@ def exact_gradients(
     """
     parameters = list(model.parameters())
     sizes = [parameter.numel() for parameter in parameters]
+    # Gradients and the loss. They are kept: in each step, memory of this size would leave gaps.
+    buffers: list[Tensor] = []
 
-    def of_microbatch(x: Tensor, y: Tensor, weight: float) -> Tensor:
-        for parameter in parameters:
-            parameter.grad = None
-        loss = loss_of(x, y) * weight
-        scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-        found = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-        return torch.cat([loss.detach().reshape(1), *(each.reshape(-1) for each in found)])
+    def buffer(number: int) -> Tensor:
+        if number == len(buffers):
+            buffers.append(torch.empty(sum(sizes) + 1, device=parameters[0].device))
+        return buffers[number]
+
+    def set_gradients(out: Tensor) -> None:
+        for parameter, gradient in zip(parameters, out[:-1].split_with_sizes(sizes), strict=True):
+            parameter.grad = gradient.view_as(parameter)
 
     def gradients(x: Tensor, y: Tensor) -> Tensor:
         weight = microbatch_size / (len(x) * ranks.size)
+
+        def of_microbatch(first: int, out: Tensor) -> Tensor:
+            rows = slice(first, first + microbatch_size)
+            set_gradients(out.zero_())
+            loss = loss_of(x[rows], y[rows]) * weight
+            scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            out[-1] = loss.detach()
+            return out
+
         starts = range(0, len(x), microbatch_size)
-        cut = (slice(first, first + microbatch_size) for first in starts)
-        parts: Iterator[Tensor] = (of_microbatch(x[rows], y[rows], weight) for rows in cut)
+        total = buffer(0)
         if ranks.is_first:
-            total = next(parts)
+            of_microbatch(starts[0], total)
+            parts: Iterable[Tensor] = (of_microbatch(each, buffer(1)) for each in starts[1:])
         else:  # the gradients first: all ranks compute them at the same time
-            parts = iter([*parts])
-            total = torch.empty(1 + sum(sizes), device=x.device)
+            parts = [of_microbatch(each, buffer(n)) for n, each in enumerate(starts, 1)]
             with lost_ranks_explained():
                 dist.recv(total, ranks.rank - 1)
         for part in parts:
@@ -290,9 +301,7 @@ def exact_gradients(
                 if ranks.rank < ranks.size - 1:
                     dist.send(total, ranks.rank + 1)
                 dist.broadcast(total, ranks.size - 1)
-        loss: Tensor = total[0]
-        for parameter, gradient in zip(parameters, total[1:].split_with_sizes(sizes), strict=True):
-            parameter.grad = gradient.view_as(parameter)
-        return loss
+        set_gradients(total)
+        return total[-1].clone()
 
     return gradients

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 
 from tilth.accounting import count_parameters, training_memory
 from tilth.accounting.hardware import host_memory_bytes
-from tilth.accounting.parallel import gradient_traffic, sharded_memory, sharded_traffic
+from tilth.accounting.memory import TrainingMemory
+from tilth.accounting.parallel import (
+    gradient_traffic,
+    sharded_memory,
+    sharded_traffic,
+    with_buckets,
+)
 from tilth.config.training import ResolvedConfig
 from tilth.formatting import format_bytes
 from tilth.runs.state import Writers
 from tilth.training.distributed import Ranks
 
 PROCESS_BYTES = 300_000_000  # Python, torch and its threads
+# On a CPU, from the import to a step: code of kernels (22 MB), the process group and its threads.
+STEP_BYTES = 40_000_000
 
 
 @dataclass(frozen=True)
@@ -27,7 +35,7 @@ class Division:
     num_shards: int = 1
     """Ranks that share one copy of the model."""
     memory_bytes: int = 0
-    """Expected peak of the tensors of a rank."""
+    """Expected peak of a rank, beyond Python with torch."""
     traffic_bytes: int = 0
     """What a rank sends in a step, at most."""
     available_bytes: int = 0
@@ -44,7 +52,7 @@ class Division:
         kept = "" if self.has_whole_checkpoints else "; checkpoints in parts, no samples, no norms"
         return (
             f"ranks    {ranks.size}, {how}: each has {ranks.rows_of(config)} of "
-            f"{config.batch_size} sequences and {format_bytes(self.memory_bytes)} of tensors{fits},"
+            f"{config.batch_size} sequences and {format_bytes(self.memory_bytes)} of memory{fits},"
             f" and sends {format_bytes(self.traffic_bytes)} a step{kept}"
         )
 
@@ -66,7 +74,8 @@ def divide(config: ResolvedConfig, ranks: Ranks) -> Division:
     ranks.rows_of(config)
     asked = config.parallel
     if ranks.size == 1:
-        return Division("exact" if asked.exact else "one process")
+        alone = _exact(config, ranks, 0) if asked.exact else _ddp(config, ranks, 0)
+        return alone if asked.exact else replace(alone, kind="one process")
     if asked.shards is not None and ranks.size % asked.shards:
         raise ValueError(
             f"parallel.shards is {asked.shards}, and {ranks.size} ranks cannot be divided into "
@@ -89,7 +98,7 @@ def divide(config: ResolvedConfig, ranks: Ranks) -> Division:
 
 
 def _memory_of_a_rank(config: ResolvedConfig) -> int:
-    """Return the bytes for the tensors of this rank."""
+    """Return the bytes that this rank has, beyond Python with torch."""
     if config.parallel.memory_gb is not None:
         return int(config.parallel.memory_gb * 1e9)
     device = torch.device(config.machine.device)
@@ -105,7 +114,7 @@ def _parts(config: ResolvedConfig, ranks: Ranks) -> tuple[int, int]:
     return size, -(-rows // size)
 
 
-def _whole_bytes(config: ResolvedConfig, ranks: Ranks) -> int:
+def _whole_memory(config: ResolvedConfig, ranks: Ranks) -> TrainingMemory:
     size, number = _parts(config, ranks)
     return training_memory(
         config.model,
@@ -114,21 +123,33 @@ def _whole_bytes(config: ResolvedConfig, ranks: Ranks) -> int:
         config.machine.dtype,
         num_microbatches=number,
         device=torch.device(config.machine.device).type,
-    ).peak_bytes
+    )
+
+
+def _peak_bytes(config: ResolvedConfig, memory: TrainingMemory, *, kept: bool) -> int:
+    """Return the peak of a rank; its gradients live to the end in buckets if they are `kept`."""
+    on_cpu = torch.device(config.machine.device).type == "cpu"
+    peak = with_buckets(memory).peak_bytes if kept else memory.peak_bytes
+    # malloc keeps freed memory (`keep_freed_memory`), except under fsdp, and the matrices that Muon
+    # stacks do not fit into the gaps of activations.
+    gaps = memory.optimizer_step_bytes if on_cpu and kept else 0
+    return peak + gaps + (STEP_BYTES if on_cpu else 0)
 
 
 def _exact(config: ResolvedConfig, ranks: Ranks, available: int) -> Division:
-    # The gradients of all microbatches, and their sum.
-    copies = _parts(config, ranks)[1] + 1
-    memory = _whole_bytes(config, ranks) + copies * 4 * count_parameters(config.model).total
+    # Gradients of all microbatches and their sum; the first rank adds up as it computes.
+    number = _parts(config, ranks)[1]
+    buffers = number + 1 if ranks.size > 1 else min(number, 2)
+    memory = _whole_memory(config, ranks)
+    memory = replace(memory, gradients_bytes=buffers * memory.gradients_bytes)
+    peak = _peak_bytes(config, memory, kept=True)
     traffic = gradient_traffic(config.model, ranks.size, exact=True)
-    return Division("exact", 1, memory, traffic, available)
+    return Division("exact", 1, peak, traffic, available)
 
 
 def _ddp(config: ResolvedConfig, ranks: Ranks, available: int) -> Division:
-    # The gradients are views of the buckets that DDP adds up.
-    memory = _whole_bytes(config, ranks)
-    return Division("ddp", 1, memory, gradient_traffic(config.model, ranks.size), available)
+    peak = _peak_bytes(config, _whole_memory(config, ranks), kept=True)
+    return Division("ddp", 1, peak, gradient_traffic(config.model, ranks.size), available)
 
 
 def _fsdp(config: ResolvedConfig, ranks: Ranks, available: int, num_shards: int) -> Division:
@@ -148,4 +169,5 @@ def _fsdp(config: ResolvedConfig, ranks: Ranks, available: int, num_shards: int)
     )
     # Rank 0 gathers weights and moments beside its own.
     whole = memory.always_bytes + 12 * count_parameters(config.model).total
-    return Division("fsdp", num_shards, memory.peak_bytes, traffic, available, whole <= available)
+    peak = _peak_bytes(config, memory, kept=False)
+    return Division("fsdp", num_shards, peak, traffic, available, whole <= available)
