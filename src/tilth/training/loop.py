@@ -135,8 +135,9 @@ def prepare(
     elif measure or None in (config.steps, *astuple(config.machine)):
         left, sizing = config, ""
         if given is not None and init is None and config.budget_seconds is not None:
+            seconds = config.budget_seconds
             config, sizing = sized(config, data, given)
-            seconds = config.budget_seconds - (time.monotonic() - began)
+            seconds -= time.monotonic() - began
             left = replace(config, budget_seconds=max(1.0, seconds))
         planned = replace(plan(left, data), sizing=sizing)
         resolved = planned.config
