@@ -192,7 +192,7 @@ def test_table_is_complete_when_piped_and_names_the_file_last(finished_benchmark
 
 def test_missed_target_is_not_an_error(finished_benchmark):
     _, ended, report = finished_benchmark
-    met, missed, memory = report["workloads"][0]["targets"]  # the fourth is for another workload
+    met, missed, memory = report["workloads"][0]["targets"][:3]  # the fourth is for another
     assert (met["met"], missed["met"], memory["met"]) == (True, False, True)
     short = 1 - missed["ratio"] / 1000
     assert f"MISSED by {short:.1%} ({missed['ratio']:.2f})" in ended.stdout

@@ -131,6 +131,8 @@ TILTH_INLINE void product_of(const Weight* tiles, std::size_t stream_size, const
 #pragma GCC unroll 4
       for (std::size_t s = 0; s < num_streams; ++s) {
         weights[s] = load_two_rows(tiles + s * stream_size);
+        // The processor prefetches too little beside the products of several tokens: 8 take 0.7 to
+        // 0.8 of the time. To prefetch x too, or in the first run only, takes 1.04 to 1.27 of it.
         if (tokens > 1) __builtin_prefetch(tiles + s * stream_size + stream_rows * columns);
       }
 #pragma GCC unroll 6
@@ -328,7 +330,6 @@ TILTH_INLINE Dots dot(Dots sum, Bytes bytes, const std::int8_t* x) {
 #if defined(__ARM_FEATURE_DOTPROD)
   return vdotq_s32(sum, weights, numbers);
 #else
-  // Two products are at most 32,258, which fits into 16 bits.
   const int16x8_t low = vmull_s8(vget_low_s8(weights), vget_low_s8(numbers));
   const int16x8_t high = vmull_s8(vget_high_s8(weights), vget_high_s8(numbers));
   return vaddq_s32(sum, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)));
@@ -373,7 +374,8 @@ constexpr std::size_t part_bytes = sizeof(Bytes);
 constexpr std::size_t num_parts = tile_bytes / part_bytes;
 constexpr std::size_t part_rows = group_rows / num_parts;
 
-// scales(row) are those of int4, and finish(token, group, rows) gets the products.
+// scaled(sum, scale, block, part) scales the sums of a part; finish(token, group, rows) gets
+// products.
 template <bool is_int4, std::size_t tokens, typename Scale, typename Finish>
 TILTH_INLINE void product_quantized(const std::uint8_t* tiles, std::size_t stream_size,
                                     const QuantizedVectors& x, std::size_t columns,
