@@ -210,8 +210,8 @@ def _write_partial(
             names = ", ".join(str(source.path) for source in job.sources)
             raise ValueError(f"There is no document in {names}; check the paths.")
         arrays.finish()
-        names = [*array_layouts(arrays.state.splits, dtype, job.shard_tokens), TOKENIZER]
-        files = _checksums(job, partial, names)  # while the arrays are synced
+        written = [*array_layouts(arrays.state.splits, dtype, job.shard_tokens), TOKENIZER]
+        files = _checksums(job, partial, written)  # while the arrays are synced
         arrays.close()
     except BaseException:
         arrays.abandon()
