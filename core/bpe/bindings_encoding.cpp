@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "bindings.hpp"
@@ -10,6 +11,7 @@
 #include "encode.hpp"
 #include "encode_documents.hpp"
 #include "encode_stream.hpp"
+#include "text_hash.hpp"
 
 namespace tilth::bpe::bindings {
 namespace {
@@ -233,6 +235,31 @@ class Codec {
                 : documents_as<std::uint16_t>(documents, end_id, num_threads, check);
   }
 
+  // Return the ids, the ends, the sizes in bytes and, if `with_hashes`, the hashes of the documents
+  // of a text, or None if it is not UTF-8.
+  nb::object encode_separated(const nb::bytes& text, const nb::bytes& separator,
+                              std::uint32_t end_id, bool wide, bool with_hashes,
+                              const nb::int_& threads, const nb::object& check) const {
+    const std::size_t num_threads = threads_of(threads);
+    std::optional<std::vector<std::string_view>> documents;
+    Array<std::uint64_t> sizes, hashes;
+    {
+      const Released released(text.size());
+      documents = split_documents(view_of(text), view_of(separator));
+      if (documents) {
+        for (const std::string_view each : *documents) {
+          sizes.append(each.size());
+          if (with_hashes) hashes.append(text_hash(each));
+        }
+      }
+    }
+    if (!documents) return nb::none();
+    const nb::tuple ids = wide ? views_as<std::uint32_t>(*documents, end_id, num_threads, check)
+                               : views_as<std::uint16_t>(*documents, end_id, num_threads, check);
+    return nb::make_tuple(ids[0], ids[1], numbers_of(std::move(sizes)),
+                          numbers_of(std::move(hashes)));
+  }
+
   nb::tuple encode_with_offsets(nb::handle text, bool allow_special) const {
     const Utf8 utf8(text);
     TokenIds ids;
@@ -316,6 +343,12 @@ class Codec {
   nb::tuple documents_as(const nb::list& documents, std::uint32_t end_id, std::size_t threads,
                          const nb::object& check) const {
     const Utf8List utf8(documents);
+    return views_as<Id>(utf8.views(), end_id, threads, check);
+  }
+
+  template <typename Id>
+  nb::tuple views_as(std::span<const std::string_view> documents, std::uint32_t end_id,
+                     std::size_t threads, const nb::object& check) const {
     // Python handles signals in the main thread only; elsewhere an exception of `check` stops.
     const InterruptCheck check_both = [&check] {
       const nb::gil_scoped_acquire gil;
@@ -325,8 +358,7 @@ class Codec {
     EncodedDocuments<Id> encoded;
     {
       const nb::gil_scoped_release released;
-      encoded =
-          tilth::bpe::encode_documents<Id>(encoder_, utf8.views(), end_id, threads, check_both);
+      encoded = tilth::bpe::encode_documents<Id>(encoder_, documents, end_id, threads, check_both);
     }
     return nb::make_tuple(numbers_of(std::move(encoded.ids)), numbers_of(std::move(encoded.ends)));
   }
@@ -391,6 +423,14 @@ void bind_encoding(nb::module_& m) {
                "wide: bool, threads: int, check: object | None) -> tuple[NDArray[numpy.uint32] | "
                "NDArray[numpy.uint16], NDArray[numpy.uint64]]"),
            "Return the ids of all documents, each followed by end_id, and where each ends.")
+      .def("encode_separated", &Codec::encode_separated, "text"_a, "separator"_a, "end_id"_a,
+           "wide"_a, "with_hashes"_a, "threads"_a, "check"_a.none(),
+           nb::sig("def encode_separated(self, text: bytes, separator: bytes, end_id: int, "
+                   "wide: bool, with_hashes: bool, threads: int, check: object | None) -> "
+                   "tuple[NDArray[numpy.uint32] | NDArray[numpy.uint16], NDArray[numpy.uint64], "
+                   "NDArray[numpy.uint64], NDArray[numpy.uint64]] | None"),
+           "Return the ids, ends, sizes and hashes of the documents between separators; None if "
+           "the text is not UTF-8.")
       .def("encode_with_offsets", &Codec::encode_with_offsets,
            nb::sig("def encode_with_offsets(self, text: str | bytes, allow_special: bool) -> "
                    "tuple[list[int], list[tuple[int, int]]]"))

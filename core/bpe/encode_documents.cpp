@@ -1,8 +1,10 @@
 #include "encode_documents.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <stdexcept>
-#include <vector>
+
+#include "utf8.hpp"
 
 namespace tilth::bpe {
 namespace {
@@ -64,6 +66,22 @@ EncodedDocuments<Id> encode_documents(const Encoder& encoder,
   }
   encode_group();
   return encoded;
+}
+
+// One check is enough: in well-formed UTF-8, a well-formed separator starts and ends between
+// characters.
+std::optional<std::vector<std::string_view>> split_documents(std::string_view text,
+                                                             std::string_view separator) {
+  if (separator.empty() || well_formed_size(text) != text.size()) return std::nullopt;
+  constexpr std::string_view white_space = " \t\n\r\v\f";
+  std::vector<std::string_view> documents;
+  for (std::size_t start = 0; start <= text.size();) {
+    const std::size_t end = std::min(text.find(separator, start), text.size());
+    const std::string_view document = text.substr(start, end - start);
+    if (document.find_first_not_of(white_space) != document.npos) documents.push_back(document);
+    start = end + separator.size();
+  }
+  return documents;
 }
 
 template EncodedDocuments<std::uint16_t> encode_documents(const Encoder&,

@@ -13,8 +13,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "../common/array.hpp"
 #include "encode.hpp"
@@ -33,5 +35,11 @@ EncodedDocuments<Id> encode_documents(const Encoder& encoder,
                                       std::span<const std::string_view> documents,
                                       std::uint32_t end_id, std::size_t num_threads,
                                       const InterruptCheck& check = {});
+
+// The documents of a text, between separators; those of ASCII white space only are left out, as are
+// empty ones. Nothing if the text is not well-formed UTF-8. Neither text nor separator is copied;
+// the separator is well-formed and not empty.
+std::optional<std::vector<std::string_view>> split_documents(std::string_view text,
+                                                             std::string_view separator);
 
 }  // namespace tilth::bpe

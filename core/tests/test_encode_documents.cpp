@@ -73,6 +73,13 @@ int main() {
   CHECK_EQUAL(is_refused([&] { encode_documents<std::uint16_t>(encoder, {&text, 1}, 65535, 1); }),
               false);
 
+  using Views = std::vector<std::string_view>;
+  CHECK_EQUAL(*split_documents("", "|") == Views{}, true);
+  CHECK_EQUAL(*split_documents("a|||b| \t\n|", "||") == (Views{"a", "|b| \t\n|"}), true);
+  CHECK_EQUAL(*split_documents("|a|\v\f\r|\u00a0|b", "|") == (Views{"a", "\u00a0", "b"}), true);
+  CHECK_EQUAL(split_documents("a|\xC3|b", "|").has_value(), false);
+  CHECK_EQUAL(split_documents("a", "").has_value(), false);
+
   CHECK_EQUAL(text_hash("") == text_hash(std::string_view("\0", 1)), false);
   CHECK_EQUAL(text_hash("12345678") == text_hash(std::string_view("12345678\0", 9)), false);
 }

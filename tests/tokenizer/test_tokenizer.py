@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from tests.tokenizer.texts import ALPHABET, TRICKY
 from tilth.tokenizer import Tokenizer, reference, splitting, tokenizer, train_tokenizer
+from tilth.tokenizer._core import text_hashes
 
 END = "<|endoftext|>"
 SPECIAL = [END, END + END, "<|x"]
@@ -47,6 +48,37 @@ def expected_ids(trained, text, special=SPECIAL):
 TEXTS = st.lists(
     st.one_of(TRICKY, st.sampled_from([*SPECIAL, "<|", "the cat", "  ", "1234"])), max_size=8
 ).map("".join)
+
+
+PARTS = [
+    b"the cat",
+    " \u00e9\u4e16".encode(),
+    b" \n\t\v\f\r",
+    b"<|",
+    b"||",
+    b"\xc2\xa0",
+    b"\x1c",
+    b"\xc3",
+]
+
+
+@given(
+    st.lists(st.sampled_from([*PARTS, END.encode()]), max_size=12).map(b"".join),
+    st.sampled_from([END.encode(), b"||", b"\n"]),
+)
+def test_separated_documents_are_those_of_python(trained, text, separator):
+    """Leftmost separators; no documents of ASCII white space only; no text that is not UTF-8."""
+    found = trained.encode_separated(text, separator, END, with_hashes=True)
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        assert found is None
+        return
+    documents = [part for part in text.split(separator) if part and not part.isspace()]
+    ids, ends = trained.encode_documents(documents, END)
+    expected = ids, ends, [len(document) for document in documents], text_hashes(documents)
+    for array, other in zip(found, expected, strict=True):
+        assert array.tolist() == list(other)
 
 
 def test_docstrings():

@@ -77,6 +77,11 @@ class Block:
     size_bytes: int
     documents: Callable[[], Documents]
 
+    @property
+    def text(self) -> bytes | None:
+        """The unparsed documents of a text file, between separators; None for other sources."""
+        return self.documents.cut.text() if isinstance(self.documents, _TextDocuments) else None
+
 
 class Corpus:
     """The documents of several sources, in order.
@@ -206,13 +211,13 @@ def _read_text(source: Source, start: int, stop: int | None, reading: _Reading) 
     hint = "separate its documents, or name their separator with --separator (separator=...)"
     limit = (reading.max_document_bytes, "document", hint)
     places = (start, stop)
-    return _read_cut(source.files[0], places, reading, reading.separator, limit, _parse_text)
+    return _read_cut(source.files[0], places, reading, reading.separator, limit, _TextDocuments)
 
 
 def _read_lines(source: Source, start: int, stop: int | None, reading: _Reading) -> _Parts:
     max_bytes = round(MAX_LINE_SHARE * reading.max_document_bytes)
     limit = (max_bytes, "line", "write one JSON object a line, or split its text into several")
-    parse = partial(_documents, _lines_of)
+    parse = partial(partial, _documents, _lines_of)
     return _read_cut(source.files[0], (start, stop), reading, b"\n", limit, parse)
 
 
@@ -222,7 +227,7 @@ def _read_cut(
     reading: _Reading,
     separator: bytes,
     limit: tuple[int, str, str],
-    parse: Callable[[_Cut, _Reading], Documents],
+    parser: Callable[[_Cut, _Reading], Callable[[], Documents]],
 ) -> _Parts:
     """Cut a file at the last separator of each part that is read.
 
@@ -261,7 +266,7 @@ def _read_cut(
             start += size + len(separator)
             if lines is not None:
                 lines += cut.data.count(b"\n") + separator.count(b"\n")
-            yield start, disk_bytes, size, partial(parse, cut, reading)
+            yield start, disk_bytes, size, parser(cut, reading)
             del cut
             tail = found + len(separator)
             rest = BytesIO()
@@ -270,7 +275,7 @@ def _read_cut(
     if rest.tell():
         cut = _Cut(file, start, rest.getvalue(), lines)
         size = len(cut.data)
-        yield start + size, disk_bytes, size, partial(parse, cut, reading)
+        yield start + size, disk_bytes, size, parser(cut, reading)
 
 
 def overlaps_itself(separator: bytes) -> bool:
@@ -278,12 +283,19 @@ def overlaps_itself(separator: bytes) -> bool:
     return any(separator.startswith(separator[i:]) for i in range(1, len(separator)))
 
 
-def _parse_text(cut: _Cut, reading: _Reading) -> Documents:
-    parts = cut.text().split(reading.separator)
-    # Checking each document is 10 times as fast as decoding the block: most English is ASCII.
-    if all(_first_bad_byte(part) is None for part in filterfalse(bytes.isascii, parts)):
-        return Documents([part for part in filterfalse(bytes.isspace, parts) if part], [])
-    return _documents(_texts_of, cut, reading)
+@dataclass(frozen=True)
+class _TextDocuments:
+    """Parses the documents of a part of a text file."""
+
+    cut: _Cut
+    reading: _Reading
+
+    def __call__(self) -> Documents:
+        parts = self.cut.text().split(self.reading.separator)
+        # Checking each document is 10 times as fast as decoding the block: most English is ASCII.
+        if all(_first_bad_byte(part) is None for part in filterfalse(bytes.isascii, parts)):
+            return Documents([part for part in filterfalse(bytes.isspace, parts) if part], [])
+        return _documents(_texts_of, self.cut, self.reading)
 
 
 def _texts_of(cut: _Cut, reading: _Reading) -> _Found:

@@ -2,8 +2,11 @@
 
 import functools
 import threading
+from collections.abc import Iterator
 from concurrent.futures import CancelledError
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -75,31 +78,48 @@ class EncodedBlock(NamedTuple):
     splits: dict[Split, tuple[Array, Array, Counts]]
 
 
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise FileError(path, str(error), "use a tokenizer that has all 256 bytes") from error
+
+
 def encode_block(job: Job, part: int, block: Block) -> EncodedBlock:
     """Encode the documents of a block; each goes to a split by the hash of its text."""
-    found = block.documents()
 
     def check() -> None:
         if job.is_stopped.is_set():
             raise CancelledError
 
-    try:
-        ids, ends = job.tokenizer.encode_documents(
-            found.texts,
-            job.end_token,
-            threads=job.threads if block.size_bytes > LONG_BLOCK_BYTES else 1,
-            check=check,
-        )
-    except ValueError as error:
-        path = job.parts[part].corpus.sources[block.start.source].path
-        hint = "use a tokenizer that has all 256 bytes"
-        raise FileError(path, str(error), hint) from error
-    share = job.parts[part].valid_share
-    if share in (0, 1):  # no document needs its hash
-        is_valid = np.full(len(found.texts), share == 1)
+    tokenizer, (corpus, share) = job.tokenizer, job.parts[part]
+    has_hashes = share not in (0, 1)  # else no document needs its hash
+    threads = job.threads if block.size_bytes > LONG_BLOCK_BYTES else 1
+    path = corpus.sources[block.start.source].path
+    text, end_token, found = block.text, job.end_token, None
+    skipped: list[str] = []
+    with _explained(path):
+        if text is not None:
+            found = tokenizer.encode_separated(
+                text,
+                corpus.separator,
+                end_token,
+                with_hashes=has_hashes,
+                threads=threads,
+                check=check,
+            )
+    if found is None:
+        texts, skipped = block.documents()
+        with _explained(path):
+            ids, ends = tokenizer.encode_documents(texts, end_token, threads=threads, check=check)
+        sizes = np.fromiter(map(len, texts), np.uint64, len(texts))
+        found = ids, ends, sizes, text_hashes(texts) if has_hashes else sizes[:0]
+    ids, ends, text_bytes, hashes = found
+    if has_hashes:
+        is_valid = hashes >> np.uint64(32) < round(share * 2**32)
     else:
-        is_valid = text_hashes(found.texts) >> np.uint64(32) < round(share * 2**32)
-    text_bytes = np.fromiter(map(len, found.texts), np.uint64, len(found.texts))
+        is_valid = np.full(len(ends), share == 1)
     lengths = np.diff(ends, prepend=np.uint64(0))
     # Slices of adjacent documents of one split, beginning with the training split.
     bounds = np.flatnonzero(np.diff(is_valid, prepend=False))
@@ -114,4 +134,4 @@ def encode_block(job: Job, part: int, block: Block) -> EncodedBlock:
     before = job.parts[:part]
     source = sum(len(each.corpus.sources) for each in before) + block.start.source
     read_bytes = sum(each.corpus.size_bytes for each in before) + block.read_bytes
-    return EncodedBlock(part, source, block.end, read_bytes, found.skipped, splits)
+    return EncodedBlock(part, source, block.end, read_bytes, skipped, splits)

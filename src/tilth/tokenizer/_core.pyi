@@ -83,6 +83,11 @@ class Encoder:
         Return the ids of all documents, each followed by end_id, and where each ends.
         """
 
+    def encode_separated(self, text: bytes, separator: bytes, end_id: int, wide: bool, with_hashes: bool, threads: int, check: object | None) -> tuple[NDArray[numpy.uint32] | NDArray[numpy.uint16], NDArray[numpy.uint64], NDArray[numpy.uint64], NDArray[numpy.uint64]] | None:
+        """
+        Return the ids, ends, sizes and hashes of the documents between separators; None if the text is not UTF-8.
+        """
+
     def encode_with_offsets(self, text: str | bytes, allow_special: bool) -> tuple[list[int], list[tuple[int, int]]]: ...
 
     def split_parts(self, text: str | bytes, allow_special: bool, with_offsets: bool) -> list[tuple[str, int | None, list[tuple[int, int]]]]:

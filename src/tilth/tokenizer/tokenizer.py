@@ -247,13 +247,7 @@ class Tokenizer:
         Special tokens in a document are encoded as text. The ids are uint16 while the vocabulary
         fits, else uint32; the ends are uint64. `check` is called every 50 ms and may raise to stop.
         """
-        end_id = self.special_tokens.get(end_token)
-        if end_id is None:
-            names = ", ".join(self.special_tokens) or "none"
-            raise ValueError(
-                f"The tokenizer has no special token {end_token!r} to end documents with; "
-                f"name one that it has ({names}), or train it with this one."
-            )
+        end_id = self._end_id(end_token)
         is_wide = self.vocab_size > 1 << 16
         if self._is_split_by_encoder:
             threads = checked_threads(threads)
@@ -266,6 +260,41 @@ class Tokenizer:
         rows = [[*self._encode(text, False), end_id] for text in documents]
         ids = np.array([i for row in rows for i in row], np.uint32 if is_wide else np.uint16)
         return ids, np.cumsum([len(row) for row in rows], dtype=np.uint64)
+
+    def encode_separated(
+        self,
+        text: bytes,
+        separator: bytes,
+        end_token: str = "<|endoftext|>",
+        *,
+        with_hashes: bool = False,
+        threads: int = 1,
+        check: Callable[[], None] | None = None,
+    ) -> "tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None":
+        """Return `encode_documents` of the documents between separators, and their sizes in bytes.
+
+        Documents of ASCII white space only are left out. The last array has the stable hashes of
+        the documents, or nothing. None if the text is not UTF-8, or if only Python can split it:
+        then call `encode_documents`. Without an object for each document, this is faster.
+        """
+        end_id = self._end_id(end_token)
+        if self._splitter or not self._is_split_by_encoder:
+            return None
+        is_wide = self.vocab_size > 1 << 16
+        threads = checked_threads(threads)
+        return self._encoder.encode_separated(
+            text, separator, end_id, is_wide, with_hashes, threads, check
+        )
+
+    def _end_id(self, end_token: str) -> int:
+        end_id = self.special_tokens.get(end_token)
+        if end_id is None:
+            names = ", ".join(self.special_tokens) or "none"
+            raise ValueError(
+                f"The tokenizer has no special token {end_token!r} to end documents with; "
+                f"name one that it has ({names}), or train it with this one."
+            )
+        return end_id
 
     def encode_with_offsets(
         self, text: str, *, allow_special: bool = True, add_special_tokens: bool = False
