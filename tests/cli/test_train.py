@@ -94,11 +94,13 @@ def test_the_saved_config_repeats_a_run_whose_recipe_has_changed(trained, tmp_pa
     out, _, _ = trained
     values = tomllib.loads((out / "config.toml").read_text())
     assert values["optimizer"].pop("embedding_lr_factor") != 1.0
+    assert values["optimizer"].pop("momentum_warmup_steps") != 0
     old = tmp_path / "old.toml"
     old.write_text(tomli_w.dumps(values))
     code, _, stderr = run("train", "--config", old, "--out", tmp_path / "again")
     assert code == 0, stderr
-    assert open_run(tmp_path / "again").config.optimizer.embedding_lr_factor == 1.0
+    optimizer = open_run(tmp_path / "again").config.optimizer
+    assert (optimizer.embedding_lr_factor, optimizer.momentum_warmup_steps) == (1.0, 0)
 
 
 def test_a_budget_chooses_the_size_and_says_why(data, tmp_path):

@@ -1,19 +1,19 @@
 """The size and the batch of a recipe's model for a time budget.
 
 The measured trials do not determine a law L(N, D) (docs/experiments.md#scaling). So the rule is a
-power law for the best size alone, through one measured run, with a published exponent:
+power law for the best size alone, through one measured optimum, with a published exponent:
 
     N(C) = ANCHOR_PARAMETERS * (C / ANCHOR_FLOPS) ** EXPONENT
 
 | constant | value | source |
 |---|---|---|
-| ANCHOR_FLOPS | 3.53e13 | `small`, 8 minutes of two cores, 3,677,184 tokens |
-| ANCHOR_PARAMETERS | 1.60e6 | its 4 layers of width 96: better than 64 and 128 after 6 minutes |
-| ANCHOR_TOKENS_PER_STEP | 1,024 | its batch: 2 and 4 rows of 256 are equal |
+| ANCHOR_FLOPS | 1.25e13 | 4 layers of width 64, 96 and 128 for 3,400, 2,000 and 1,400 steps |
+| ANCHOR_PARAMETERS | 0.88e6 | minimum of the parabola through their losses over log N |
+| ANCHOR_TOKENS_PER_STEP | 1,024 | their batch; 2 and 4 rows of 256 were equal |
 | EXPONENT | 0.46 | Hoffmann et al. (2022), approach 3 |
 | MOST_PASSES | 4 | Muennighoff et al. (2023): later passes are worth less than new text |
 
-It gives 81 billion parameters for the 5.88e23 FLOPs of Chinchilla, which has 70. N is the FLOPs per
+It gives 72 billion parameters for the 5.88e23 FLOPs of Chinchilla, which has 70. N is the FLOPs per
 token divided by 6, so it includes the output matrix and attention.
 
 >>> round(optimal_parameters(4 * ANCHOR_FLOPS) / optimal_parameters(ANCHOR_FLOPS), 2)
@@ -34,8 +34,8 @@ from tilth.data import Data
 from tilth.formatting import format_duration
 from tilth.training.planning import measure_flops
 
-ANCHOR_FLOPS = 3.53e13
-ANCHOR_PARAMETERS = 1.60e6
+ANCHOR_FLOPS = 1.25e13
+ANCHOR_PARAMETERS = 0.88e6
 ANCHOR_TOKENS_PER_STEP = 1024
 EXPONENT = 0.46
 MOST_PASSES = 4
