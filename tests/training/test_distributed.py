@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -302,6 +303,20 @@ def test_a_killed_rank_ends_all_within_a_minute(stories, tmp_path):
     assert "tilth: another process of this training ended or cannot be reached" in stderr
     assert "src/tilth" not in stderr  # torchrun prints its own traceback
     assert "Exception" not in stderr
+
+
+@pytest.mark.slow
+def test_a_full_disk_of_the_first_rank_ends_all(stories, tmp_path):
+    process = torchrun(2, *words_of(stories.folder, tmp_path / "run", steps=2000))
+    wait_for(tmp_path / "run" / "checkpoints" / "step-000010", process)
+    # Room for the logs, not for a checkpoint.
+    resource.prlimit(pids_of(process)[0], resource.RLIMIT_FSIZE, (300_000, -1))
+    code, stderr = finished(process, 120)
+    assert code != 0
+    assert "cannot write the checkpoint" in stderr
+    assert "earlier checkpoints are intact" in stderr
+    assert "src/tilth" not in stderr
+    assert tilth.open_run(tmp_path / "run").checkpoints()[-1].check()
 
 
 KILLS = int(os.environ.get("TILTH_KILLS", "50"))  # of each campaign

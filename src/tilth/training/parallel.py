@@ -148,7 +148,10 @@ def _exact(config: ResolvedConfig, ranks: Ranks, available: int) -> Division:
 
 
 def _ddp(config: ResolvedConfig, ranks: Ranks, available: int) -> Division:
-    peak = _peak_bytes(config, _whole_memory(config, ranks), kept=True)
+    memory = _whole_memory(config, ranks)
+    if ranks.size > 1 and memory.accumulates:  # DDP accumulates beside its buckets
+        memory = replace(memory, gradients_bytes=2 * memory.gradients_bytes)
+    peak = _peak_bytes(config, memory, kept=True)
     return Division("ddp", 1, peak, gradient_traffic(config.model, ranks.size), available)
 
 
