@@ -34,6 +34,9 @@ while words[0] in ("--output", "--error"):
     logs[name] = open(path.replace("%t", "0"), "a")
 sys.exit(subprocess.call(words, stdout=logs["--output"], stderr=logs["--error"]))
 """
+# No accounting: submitit reads results. A Slurm that is installed must not answer instead.
+SACCT = "#!{python}\nprint('JobID|State|NodeList')\n"
+SCANCEL = "#!{python}\n"
 
 
 @pytest.fixture
@@ -44,7 +47,8 @@ def slurm(tmp_path, monkeypatch):
         programs, record = tmp_path / "bin", tmp_path / "record"
         programs.mkdir()
         values = {"python": sys.executable, "record": str(record), "runs": runs}
-        for name, text in (("sbatch", SBATCH), ("srun", SRUN)):
+        fakes = {"sbatch": SBATCH, "srun": SRUN, "sacct": SACCT, "scancel": SCANCEL}
+        for name, text in fakes.items():
             (programs / name).write_text(text.format(**values, refuses=refuses))
             (programs / name).chmod(0o755)
         monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
