@@ -49,6 +49,7 @@ PINNED = {
     "--optimizer.schedule": "cosine",
     "--optimizer.embedding-lr-factor": "1",
     "--optimizer.momentum-warmup-steps": "0",
+    "--optimizer.betas": "0.9 0.95",
 }
 """Options that give the recipes of the new edition the values that those of the old one have."""
 
@@ -88,7 +89,8 @@ def _pinned(name: str) -> Scenario:
         takes_recipe = command[:1] == ("train",) and command[1:2] != ("--config",)
         if takes_recipe or (command[:1] == ("lab",) and "--recipe" in command):
             given = [(name, value) for name, value in PINNED.items() if name not in command]
-            command = (*command, *(word for pair in given for word in pair))  # noqa: PLW2901
+            words = (word for name, value in given for word in (name, *value.split()))
+            command = (*command, *words)  # noqa: PLW2901
         commands.append(command)
     return replace(SCENARIOS[name], commands=tuple(commands))
 

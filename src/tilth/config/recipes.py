@@ -24,6 +24,8 @@ EMBEDDING_LR = 0.3
 `small` on TinyStories, 500 steps, vocabulary 4,000, bits per byte: 1.243 at 0.01 (the rate of the
 other parameters), 1.223 at 0.03, 1.188 at 0.1, 1.171 at 0.3, 1.193 at 1. One seed each.
 """
+BETAS = (0.8, 0.95)
+"""Of AdamW, beside Muon. `small`, 400 steps, two seeds: 0.7% fewer bits per byte than 0.9."""
 MOMENTUM_WARMUP_STEPS = 300
 """`small`, 400 steps, vocabulary 4,000: 0.9% fewer bits per byte than a constant momentum."""
 
@@ -79,6 +81,7 @@ class Recipe:
             optimizer=OptimizerConfig(
                 *("muon", lr),
                 schedule=SCHEDULE,
+                betas=BETAS,
                 momentum_warmup_steps=MOMENTUM_WARMUP_STEPS,
                 embedding_lr_factor=float(f"{EMBEDDING_LR / lr:.4g}"),
             ),
