@@ -96,6 +96,11 @@ int main() {
   check(equal, {.top_p = 0.5});
   check(equal, {.top_k = 4, .top_p = 0.5});
   check(equal, {.top_p = 0.0});
+  // One weight of 0.49 and many equal ones: the first of those is kept, though each has little more
+  // than the least weight that could be.
+  std::vector<float> many(200, 0.0f);
+  many[100] = std::log(0.49f / (0.51f / 199));
+  check(many, {.top_p = 0.5});
   check(equal, {.min_p = 1.0});
   check({2.5f}, {.top_k = 1, .top_p = 0.0, .min_p = 1.0});
   // A temperature so low that one token remains, and so high that all are equally likely.
