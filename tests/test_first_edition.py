@@ -159,7 +159,10 @@ def test_report(first, tmp_path):
 
 
 # The values that the recipes of the first edition had.
-OLD_RECIPES = ("--optimizer.schedule", "cosine", "--optimizer.embedding-lr-factor", 1)
+OLD_RECIPES = (
+    *("--optimizer.schedule", "cosine", "--optimizer.embedding-lr-factor", 1),
+    *("--optimizer.momentum-warmup-steps", 0, "--optimizer.betas", 0.9, 0.95),
+)
 
 
 def test_lab_is_answered_without_training(first):

@@ -95,7 +95,7 @@ def test_the_fields_are_known_to_these_tests():
         ("watch", "sample_prompt"),
     ]
     assert len(NUMBERS) == 10
-    assert len(COUNTS) == 17
+    assert len(COUNTS) == 18
 
 
 # --- round trips ----------------------------------------------------------------------------------

@@ -86,8 +86,6 @@ def generate(
         tilth generate runs/first --prompt-file prompts.txt --json
         echo "One day" | tilth generate runs/first --prompt - --json
     """
-    if samples < 1:
-        raise ValueError(f"--samples is {samples}; it must be at least 1.")
     if interactive and (prompt or json):
         raise ValueError("--interactive reads prompts from stdin; leave --prompt and --json out.")
     if bool(prompt) + bool(prompt_ids) + (prompt_file is not None) + interactive > 1:

@@ -52,6 +52,8 @@ Backend = Literal["native", "torch"]
 BATCH_ROWS = 64
 """Texts that are generated at once: one reading of the weights serves 64 tokens."""
 
+MAX_SAMPLES = 10**9
+
 SCORED_ROWS = 16
 """Texts that are scored at once: short ones share a reading of the weights."""
 
@@ -212,7 +214,7 @@ class LanguageModel:
         Sample i of each prompt equals `generate(prompt, sample_index=i)`. The options are those of
         `generate`.
         """
-        check_int("samples", samples)
+        check_int("samples", samples, Range(at_least=1, at_most=MAX_SAMPLES))
         chosen = GenerationOptions(**options, sample_index=0)
         ids = [self.prompt_ids(each, allow_special=chosen.allow_special) for each in prompts]
         sequences = (
