@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 from tests.fake_slurm import slurm  # noqa: F401, a fixture
+from tests.first_edition import first, unpacked  # noqa: F401, fixtures
 
 # Hypothesis draws the same examples each time; `--hypothesis-profile others` draws new ones. No
 # deadline: another process can delay an example by 200 ms.

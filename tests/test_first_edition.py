@@ -9,14 +9,12 @@ import io
 import itertools
 import json
 import shutil
-import tarfile
 from pathlib import Path
 
 import pytest
 
 from tilth.cli.app import app
 
-ARCHIVE = Path(__file__).parent / "editions" / "first.tar.xz"
 SMALL = (
     *("--batch-size", 2, "--model.d-model", 4, "--model.num-layers", 1, "--model.num-heads", 2),
     *("--model.context-length", 16, "--model.ffn", "silu", "--model.d-ff", 8),
@@ -24,20 +22,6 @@ SMALL = (
 )
 WATCH = ("--watch.evaluation-tokens", 100, "--watch.sample-tokens", 8)
 OPTIMIZERS = ("adamw", "muon")
-
-
-@pytest.fixture(scope="module")
-def unpacked(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("first")
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(folder, filter="data")
-    return folder
-
-
-@pytest.fixture
-def first(unpacked, tmp_path):
-    """A writable copy of the folders."""
-    return Path(shutil.copytree(unpacked, tmp_path / "first"))
 
 
 def tilth(*words):

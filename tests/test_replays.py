@@ -4,9 +4,6 @@ traceback, or in a silent loss of text."""
 
 import json
 import resource
-import shutil
-import tarfile
-from pathlib import Path
 
 import pytest
 
@@ -15,22 +12,6 @@ from tests.hostile.mutations import make_consistent
 from tests.tampering import first_row, rewrite
 from tilth.files import checksum_of
 from tilth.runs import open_run
-
-ARCHIVE = Path(__file__).parent / "editions" / "first.tar.xz"
-
-
-@pytest.fixture(scope="module")
-def unpacked(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("first")
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(folder, filter="data")
-    return folder
-
-
-@pytest.fixture
-def first(unpacked, tmp_path):
-    """A writable copy of the data, runs and labs of the first edition."""
-    return Path(shutil.copytree(unpacked, tmp_path / "first"))
 
 
 def change(path, *keys, value, checksum=True):

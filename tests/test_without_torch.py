@@ -8,12 +8,12 @@ import json
 import os
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
 
-ARCHIVE = Path(__file__).parent / "editions" / "first.tar.xz"
+from tests.first_edition import unpack
+
 HIDING = "raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n"
 
 
@@ -23,8 +23,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("base")
     (folder / "hidden").mkdir()
     (folder / "hidden" / "torch.py").write_text(HIDING)
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(folder / "first", filter="data")
+    unpack(folder / "first")
     return folder
 
 

@@ -19,16 +19,15 @@ import resource
 import shutil
 import signal
 import sys
-import tarfile
 import tempfile
 import time
 from pathlib import Path
 
+from tests.first_edition import unpack
 from tests.hostile.batches import run_in_batches
 from tests.hostile.mutations import make_consistent, mutate_bytes, mutate_file
 from tests.hostile.readers import Readers, other_tokenizers
 
-ARCHIVE = Path(__file__).parents[1] / "editions" / "first.tar.xz"
 CPU_SECONDS = 15  # of one case, however busy the machine is
 HANG_SECONDS = 120
 MEMORY_BYTES = 8 << 30
@@ -104,8 +103,7 @@ class Campaign:
     def __init__(self, seed, folder):
         self.seed, self.folder = seed, folder
         self.edition = folder / "edition"
-        with tarfile.open(ARCHIVE) as archive:
-            archive.extractall(self.edition, filter="data")
+        unpack(self.edition)
         self.corpora = folder / "corpora"
         self.corpora.mkdir()
         _make_corpora(self.corpora)

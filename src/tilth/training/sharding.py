@@ -62,9 +62,8 @@ class ShardedModel:
                 kind, (self._copies, num_shards), mesh_dim_names=("copy", "shard")
             )
             mesh = whole if self._copies > 1 else whole["shard"]
-            for (
-                group
-            ) in whole.get_all_groups():  # made with 30 minutes; there is no public function
+            # They are made with a timeout of 30 minutes, and no public function changes it.
+            for group in whole.get_all_groups():
                 _set_pg_timeout(TIMEOUT, group)
             self._vectors = [p for p in model.parameters() if p.ndim < 2]
             narrow = None if machine.dtype == "float32" else DTYPES[machine.dtype]
