@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 import torch
 
+from tilth.config.threads import checked_threads
 from tilth.config.training import Dtype, ResolvedMachine
 from tilth.model.device import check_device
 from tilth.training.allocator import keep_freed_memory
@@ -74,7 +75,7 @@ def machine_settings(machine: ResolvedMachine) -> Iterator[torch.device]:
     fill = memory.fill_uninitialized_memory
     precision = torch.get_float32_matmul_precision()
     try:
-        torch.set_num_threads(machine.threads)
+        torch.set_num_threads(checked_threads(machine.threads, "machine.threads"))
         torch.use_deterministic_algorithms(machine.deterministic)
         # It would fill new memory with NaN, to expose reads of it: the layers have none.
         memory.fill_uninitialized_memory = False
