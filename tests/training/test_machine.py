@@ -106,8 +106,9 @@ def test_warn_only_mode_is_restored():
         torch.use_deterministic_algorithms(False)
 
 
-def test_many_threads_are_rejected():
+def test_many_threads_are_rejected(monkeypatch):
     """OpenMP would end the process, also where a lab measures a step only to plan."""
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
     machine = ResolvedMachine(device="cpu", dtype="float32", compile=False, threads=1_000)
     with pytest.raises(ValueError, match=r"machine\.threads is 1,000, .* take \d+ at most"):
         machine_settings(machine).__enter__()
