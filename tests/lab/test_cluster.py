@@ -1,4 +1,4 @@
-"""Trials and searches as tasks of an executor: the results of one process, whoever is killed."""
+"""Trials and searches as tasks of an executor: one process, or several that are killed, agree."""
 
 import os
 import signal
