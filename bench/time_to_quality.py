@@ -9,9 +9,10 @@ wall-clock time multiplied by the cores, and load changes it less. Compilation c
 time on all cores. From then on a run counts steps, so it can be repeated. Evaluations are not
 counted.
 
-nanoGPT gets the best of three learning rates, found with the first seed. Each run is written to a
-separate file in `--out`, and existing files are not repeated, so an interrupted comparison
-continues. The table is printed from these files; `--picture` draws their curves (needs matplotlib).
+nanoGPT gets the best of three learning rates (`--rates`), found with the first seed. Each run is
+written to a separate file in `--out`, and existing files are not repeated, so an interrupted
+comparison continues. The table is printed from these files; `--picture` draws their curves (needs
+matplotlib).
 
 `--dtype bfloat16` trains both under autocast; final values are computed in float32.
 """
@@ -22,7 +23,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -81,6 +82,9 @@ def main() -> int:
     parser.add_argument(
         "--dtype", choices=["float32", "bfloat16"], default="float32", help="of both models"
     )
+    parser.add_argument(
+        "--rates", type=float, nargs="+", default=PEER_RATES, help="learning rates of nanoGPT"
+    )
     parser.add_argument("--eager", action="store_true", help="do not compile")
     parser.add_argument("--only", choices=["tilth", "nanogpt"], help="one of the two models")
     parser.add_argument("--out", type=Path, default=Path("bench/results/time_to_quality"))
@@ -106,7 +110,7 @@ def main() -> int:
             runs.append(once(options.out / f"tilth_seed{seed}.json", run))
     if options.only != "tilth":
         for seed in range(options.seeds):
-            for lr in peer_rates(runs):
+            for lr in peer_rates(runs, options.rates):
                 run = partial(train_peer, data, plans[PEER], seed, machine, lr)
                 runs.append(once(options.out / f"nanogpt_lr{lr:g}_seed{seed}.json", run))
     print_table(plans, runs)
@@ -327,10 +331,10 @@ def once(file: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def peer_rates(runs: list[dict[str, Any]]) -> tuple[float, ...]:
+def peer_rates(runs: list[dict[str, Any]], rates: Sequence[float] = PEER_RATES) -> Sequence[float]:
     """Return all learning rates for the first seed, then the best of them."""
     first = {r["lr"]: r["bits_per_byte"] for r in runs if r["name"] == PEER and r["seed"] == 0}
-    return (min(first, key=first.__getitem__),) if first else PEER_RATES
+    return (min(first, key=first.__getitem__),) if first else rates
 
 
 def print_table(plans: dict[str, Any], runs: list[dict[str, Any]]) -> None:
