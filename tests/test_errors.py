@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tilth.errors import EXTRAS, import_extra, is_out_of_memory, missing_extra
+from tilth.errors import EXTRAS, first_line, import_extra, is_out_of_memory, missing_extra
 
 
 def test_out_of_memory_is_recognised_from_any_library():
@@ -23,6 +23,11 @@ def test_out_of_memory_is_recognised_from_any_library():
     assert not is_out_of_memory(ImportError("undefined symbol: PyObject_Call"))
     assert not is_out_of_memory(RuntimeError("shapes do not fit"))
     assert not is_out_of_memory(ValueError("out of memory"))
+
+
+def test_an_error_without_a_message_has_its_name():
+    assert first_line(RuntimeError("\n no compiler \nand so on")) == "no compiler "
+    assert [first_line(error) for error in (OSError(), KeyError())] == ["OSError", "KeyError"]
 
 
 def test_only_packages_of_extras_have_a_message():

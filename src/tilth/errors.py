@@ -38,6 +38,11 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or the name of its class."""
+    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+
+
 def missing_extra(error: BaseException) -> str | None:
     """Return the error message for an extra that is missing or broken, or None."""
     package = (getattr(error, "name", None) or "").partition(".")[0]

@@ -24,7 +24,7 @@ from threading import Thread
 from typing import Any, Generic, Literal, TypeVar
 
 from tilth.config.threads import checked_threads, usable_cores
-from tilth.errors import import_extra
+from tilth.errors import first_line, import_extra
 from tilth.schema import Range, check_int
 
 Cluster = Literal["local", "ray", "slurm"]
@@ -165,7 +165,7 @@ def _run_on_ray(
                     raise error.cause from None
                 raise
             except ray.exceptions.RayError as error:
-                reason = (str(error).splitlines() or [type(error).__name__])[0]
+                reason = first_line(error)
                 raise OSError(f"Ray could not run a task ({reason}); {AGAIN}.") from None
             yield pending.pop(done)
     finally:
@@ -185,8 +185,8 @@ def _start_ray(ray: Any, executor: Executor) -> None:  # noqa: ANN401, a module
             socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
         ray.init(executor.address or "local", **options)
     except Exception as error:  # Ray raises the class itself if its start takes 30 seconds
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
         where = f"Ray at {executor.address} is not reachable" if executor.address else "no Ray"
+        reason = first_line(error)
         raise ValueError(f"{where} ({reason}); check --address and that Ray runs there.") from None
 
 

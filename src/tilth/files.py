@@ -22,6 +22,7 @@ import math
 import os
 import re
 import stat
+import time
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -36,6 +37,11 @@ T = TypeVar("T")
 StrPath = str | os.PathLike[str]
 Progress = Callable[[str, int, int], None]
 """Progress callback of long work: the phase, the amount done, the total."""
+
+
+def no_progress(_phase: str, _done: int, _total: int) -> None:
+    """Ignore a report of progress."""
+
 
 MAX_JSON_BYTES = 64 << 20
 """The maximum size of a manifest: parsing takes about ten times as much memory."""
@@ -248,6 +254,17 @@ def try_lock(file: IO[Any]) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+@contextmanager
+def hold_lock(path: StrPath, taken: str, tries: int = 1) -> Iterator[None]:
+    """Hold the lock on a file; raise ValueError with the sentence `taken` if another has it."""
+    with open_lock(path) as lock:
+        while not try_lock(lock):
+            if (tries := tries - 1) == 0:
+                raise ValueError(taken)
+            time.sleep(0.02)
+        yield
 
 
 def checksum(source: StrPath | IO[bytes]) -> str:

@@ -13,8 +13,9 @@ import pytest
 from tilth.corpus import Corpus
 from tilth.corpus.cutting import cut
 from tilth.data import tasks, tokenize, tokenizing, verify_data
+from tilth.data.token_files import VERSION, save_checked
 from tilth.executors import Executor
-from tilth.files import FileError
+from tilth.files import FileError, load_manifest
 from tilth.tokenizer import train_tokenizer
 
 END = "<|endoftext|>"
@@ -124,6 +125,20 @@ def test_changed_arrays_of_a_task_are_found(corpus, tokenizer, tmp_path, expecte
         tokenize(corpus, tokenizer, tmp_path / "data", executor=Executor(), tasks=5)
     data = tokenize(corpus, tokenizer, tmp_path / "data", executor=Executor(), tasks=5)
     assert contents(data.folder) == expected
+
+
+def test_a_marker_of_a_source_that_is_not_there_is_refused(corpus, tokenizer, tmp_path, in_order):
+    in_order(lambda indices: indices[:-1])
+    with pytest.raises(FileError):
+        tokenize(corpus, tokenizer, tmp_path / "data", executor=Executor(), tasks=5)
+    marker = tmp_path / "data" / ".partial" / "task-00001.json"
+    content = load_manifest(marker, kind=tasks.MARKER_KIND, version=VERSION)
+    del content["checksum"]
+    content["sources"].append([len(corpus), 1, 0])
+    save_checked(marker, tasks.MARKER_KIND, content)
+    in_order(lambda indices: indices)
+    with pytest.raises(FileError, match=r"task-00001.json .* is of another task; run the same"):
+        tokenize(corpus, tokenizer, tmp_path / "data", executor=Executor(), tasks=5)
 
 
 def test_another_corpus_or_tokenizer_runs_all_tasks_again(tokenizer, corpus, tmp_path, in_order):

@@ -289,6 +289,26 @@ def test_pipes_are_refused(data_folder, name):
         assert name in str(error)  # noqa: PT017
 
 
+def test_a_file_that_is_replaced_after_its_check_is_not_opened(data_folder, monkeypatch):
+    """The array that was checked is read, and no pipe is waited for."""
+    from tilth.data import token_files
+
+    expected = np.load(data_folder / "train.npy")
+    layout = token_files.ArrayLayout.header
+
+    def replace_file(self):
+        header = layout(self)
+        (data_folder / "train.npy").unlink(missing_ok=True)
+        os.mkfifo(data_folder / "train.npy")
+        return header
+
+    data = open_data(data_folder)
+    manifest = data.manifest
+    monkeypatch.setattr(token_files.ArrayLayout, "header", replace_file)
+    array = token_files._open_array(data_folder, "train.npy", manifest)
+    assert np.array_equal(array, expected)
+
+
 def test_documents_that_end_after_the_ids_are_found(data_folder, monkeypatch):
     """In each part they increase, and the last ends with the ids."""
     from tilth.data import verifying

@@ -1,6 +1,7 @@
 """`trace` equals the torch definition, with hooks on its modules."""
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -8,7 +9,10 @@ import torch
 from torch.nn import functional as F
 
 from tests.model.test_transformer import VARIANTS
+from tilth.config.model import ModelConfig
+from tilth.config.parameters import parameter_shapes
 from tilth.generation import LanguageModel
+from tilth.generation import trace as trace_module
 from tilth.generation.trace import trace
 
 
@@ -97,6 +101,27 @@ def test_model_traces_a_text_on_both_backends(make_model, load, tokenizer):
     np.testing.assert_allclose(whole.losses, -np.array(scores), rtol=1e-4)
     assert not np.allclose(whole.logits[-1], found.logits[-1])
     assert native.trace("").token_ids == [256]
+
+
+def shaped(**shape):
+    """A config and weights of ones, a few bytes for each head and layer."""
+    config = ModelConfig(5, context_length=8, d_model=2, ffn="silu", d_ff=1, **shape)
+    return config, {name: np.ones(part, np.float32) for name, part in parameter_shapes(config)}
+
+
+def test_many_layers_take_time_in_proportion():
+    began = time.process_time()
+    found = trace(*shaped(num_layers=5000, num_heads=1), [0, 3, 1])
+    assert found.residual_norms.shape == (5001, 3)
+    assert time.process_time() - began < 10  # 1 s; if each layer reads all names, a minute
+
+
+def test_a_trace_that_needs_more_than_the_memory_is_refused(monkeypatch):
+    monkeypatch.setattr(trace_module, "host_memory_bytes", lambda: 100_000)
+    config, weights = shaped(num_layers=100, num_heads=1)
+    with pytest.raises(ValueError, match=r"a trace of 8 tokens takes .* shorten the text"):
+        trace(config, weights, [0, 3, 1, 2] * 2)
+    assert trace(config, weights, [0]).attention.shape == (100, 1, 1, 1)
 
 
 @pytest.mark.parametrize(

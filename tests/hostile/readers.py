@@ -14,12 +14,14 @@ import time
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from unittest import mock
 
 from tests.hostile.mutations import make_consistent, mutate_file
 
 CPU_SECONDS = 15
 IMPORTED = ("optuna", "torch._dynamo", "tilth.lab.sections.runner", "tilth.lab.search.journal")
 IMPORTED += ("tilth.report.reading", "tilth.data.verifying", "tilth.runs.checkpoint_file")
+IMPORTED += ("tilth.studio.timeline", "tilth.data.tasks")
 TEXT = "Once upon a time there was a mouse.\n 12 naïve"
 
 
@@ -69,6 +71,66 @@ def report_run(folder):
     from tilth.report.reading import read_report
 
     read_report([folder])
+
+
+def read_studio(folder):
+    """Compute what the pages show of a folder; an error without an answer for the client fails."""
+    from tilth.generation import load
+    from tilth.studio.errors import RequestError
+    from tilth.studio.folder import Folder
+    from tilth.studio.inspecting import look_inside
+    from tilth.studio.models import Models
+    from tilth.studio.runs import Compared, Norms, Runs, Watch
+    from tilth.studio.timeline import Steps, Timeline
+
+    def ask(compute, *values, answered=RequestError):
+        try:
+            compute(*values)
+        except answered:
+            pass
+        except Exception as error:
+            raise AssertionError(f"{compute.__qualname__}: {error!r}") from error
+
+    def look_inside_of(path):
+        look_inside(models.load_once(path), "Once", [])
+
+    shown = Folder(folder)
+    runs, models = Runs(shown, lambda: False), Models(shown.models, load)
+    timeline = Timeline(shown, models, runs)
+    refused = OSError, ValueError, MemoryError
+    ask(runs.table.read)
+    for entry in shown.entries("run"):
+        for axis, metric in ("step", "loss"), ("flops", "lr"), ("seconds", "bits_per_byte"):
+            ask(runs.updates, Watch([entry.id], metric, axis), entry.id, {})
+        ask(runs.norms, Norms(entry.id))
+        ask(runs.compare, Compared([entry.id, entry.id]))
+        ask(timeline.steps, Steps(entry.id))
+    for entry in shown.entries():
+        if entry.has_tokenizer:
+            ask(shown.tokenizer, entry.id, answered=refused)
+        if entry.kind == "model":
+            ask(look_inside_of, entry.path, answered=refused)
+
+
+def join_tasks(folder):
+    from tilth.tokenizer import Tokenizer
+
+    corpus, tokenizer = (folder / "corpus").read_text().splitlines()
+    tokenize_in_tasks(corpus, Tokenizer.load(tokenizer), folder)
+
+
+def tokenize_in_tasks(corpus, tokenizer, out, **options):
+    """Tokenize in tasks; this process runs those that are missing."""
+    from tilth.data import tasks, tokenize
+    from tilth.executors import Executor
+
+    def run_tasks(function, arguments, _executor, _folder):
+        for index, argument in enumerate(arguments):
+            function(argument)
+            yield index
+
+    with mock.patch.object(tasks, "run_tasks", run_tasks):
+        tokenize(corpus, tokenizer, out, executor=Executor(), tasks=2, **options)
 
 
 def read_lab(folder):
@@ -164,24 +226,27 @@ def read_demo(folder):
 
 
 WRITEUP = {"data": "built-in", "budget": "5m", "steps": None, "max_bytes": 1000, "seed": 0}
-RUN = (read_run, verify_run, load_model, report_run)
+RUN = (read_run, verify_run, load_model, report_run, read_studio)
 
 
 def _subjects(edition, corpora, models):
     """Pairs of readers and the folder they read, as bytes by relative path."""
-    yield (read_data, verify_data), _folder(edition / "data")
+    from tilth.data import tokenize
+
+    yield (read_data, verify_data, read_studio), _folder(edition / "data")
     for run in sorted((edition / "runs").iterdir()):
         yield RUN, _folder(run)
         yield (read_config,), _files(run / "config.toml")
     for lab in ("lab", "search"):
-        yield (read_lab,), _files(edition / lab / "lab.json")
+        yield (read_lab, read_studio), _files(edition / lab / "lab.json")
     yield (read_search,), _files(edition / "search" / "search.journal")
     for model in sorted(models.iterdir()):
         is_folder = (model / "config.json").exists()
-        yield (read_model_folder if is_folder else read_llama2c,), _folder(model)
+        yield (read_model_folder, read_studio) if is_folder else (read_llama2c,), _folder(model)
     yield (read_writeup,), _writeup(edition)
     yield (read_demo,), _claimed()
-    yield (resume_tokenizing,), _interrupted(edition)
+    yield (resume_tokenizing,), _interrupted(edition, tokenize)
+    yield (join_tasks,), _interrupted(edition, tokenize_in_tasks)
     yield (read_question,), _files(edition / "question.toml")
     for name in ("tokenizer.json", "tokenizer.tiktoken"):
         yield (read_tokenizer,), _files(edition / name)
@@ -214,16 +279,16 @@ def other_tokenizers():
             yield _folder(folder)
 
 
-def _interrupted(edition):
+def _interrupted(edition, tokenize):
     """Return a data folder whose tokenizing was interrupted before its manifest was written."""
-    from tilth.data import tokenize
     from tilth.tokenizer import Tokenizer
 
     def interrupt(phase, _done, _total):
         if phase == "check":
             raise InterruptedError
 
-    corpus, tokenizer, out = (edition / n for n in ("stories.txt", "tokenizer.json", "interrupted"))
+    corpus, tokenizer = edition / "stories.txt", edition / "tokenizer.json"
+    out = edition / tokenize.__name__
     with contextlib.suppress(InterruptedError):
         tokenize(corpus, Tokenizer.load(tokenizer), out, progress=interrupt)
     (out / "corpus").write_text(f"{corpus}\n{tokenizer}\n")

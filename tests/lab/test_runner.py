@@ -15,6 +15,7 @@ import pytest
 import tilth
 from tilth.config import TrainingConfig
 from tilth.config.overrides import changed
+from tilth.files import FileError
 from tilth.lab.question import Findings, Question
 from tilth.lab.questions.custom import Custom, CustomFile
 from tilth.lab.runner import drive, run_question
@@ -343,6 +344,14 @@ def test_a_finished_run_is_not_trained_again(base, whole):
     trial = load_lab(folder).trials[0]
     run = open_run(folder / "runs" / trial.name)
     assert list(drive(run.config, run.folder)) == ["finished"]
+
+
+def test_a_finished_run_without_metrics_is_a_sentence(base, whole, tmp_path):
+    trial = load_lab(whole[0]).trials[0]
+    run = open_run(shutil.copytree(whole[0] / "runs" / trial.name, tmp_path / "run"))
+    (run.folder / "metrics.jsonl").unlink()
+    with pytest.raises(FileError, match=r"metrics.jsonl has no steps; remove the run"):
+        list(drive(run.config, run.folder))
 
 
 def test_workers_end_when_their_parent_is_killed(base, tmp_path):

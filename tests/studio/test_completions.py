@@ -2,11 +2,17 @@
 
 import json
 import random
+import shutil
 
 import numpy as np
 import pytest
+from starlette.testclient import TestClient
 
-from tests.studio.conftest import END, TEMPLATE
+from tests.studio.conftest import END, HOST, TEMPLATE
+from tilth.generation import load
+from tilth.studio import make_app
+from tilth.studio.folder import Folder
+from tilth.studio.models import Models
 
 CHAT = {"model": "chatty", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5}
 
@@ -210,6 +216,18 @@ def test_template_sees_messages_and_special_tokens():
 
     text = chat.render(TEMPLATE + "{{ eos_token }}é", CHAT["messages"], {"eos_token": END})
     assert text == f"[user] hi\n[assistant] {END}é"
+
+
+def test_the_log_says_why_a_model_cannot_be_loaded(folder, tmp_path, caplog):
+    shutil.copytree(folder / "plain", tmp_path / "plain")
+    (tmp_path / "plain" / "tokenizer.json").write_text("{")
+    shown = Folder(tmp_path)
+    with TestClient(make_app(Models(shown.models, load), folder=shown), base_url=HOST) as client:
+        response = complete(client, prompt="the")
+    assert response.status_code == 500
+    sentence = "plain cannot be loaded; the server's log says why."
+    assert response.json()["error"]["message"] == sentence
+    assert f"{tmp_path}/plain/tokenizer.json" in caplog.text
 
 
 def test_models_health_metrics_and_unknown_paths(client):

@@ -62,6 +62,13 @@ def test_links_that_lead_outside_have_no_id(tmp_path):
         Folder(tmp_path / "in").find("../out/r")
 
 
+def test_a_circular_link_hides_nothing_else(tmp_path):
+    make(tmp_path, "r/config.toml", "r/manifest.json", "s/tokenizer.json")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "s/tokenizer.json.bak").symlink_to("tokenizer.json.bak")
+    assert listed(tmp_path) == {"r": "run", "s/tokenizer.json": "tokenizer"}
+
+
 def test_limits(tmp_path, monkeypatch):
     make(tmp_path, "/".join("abcdefghij") + "/tokenizer.json")
     assert listed(tmp_path) == {}

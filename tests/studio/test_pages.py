@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tilth.generation.sampling import Sampling, next_token_distribution
+from tilth.studio import inspecting
 from tilth.studio.inspecting import merge_tree, tokens_of
 from tilth.studio.pages import STATIC
 from tilth.tokenizer import Tokenizer
@@ -140,6 +141,14 @@ def test_inside(client, model):
     texts = [[cell["text"] for cell in row] for row in found["lens"]]
     assert texts[-1][-1] == tokens_of_id(model, best[-1, -1])
     assert np.array(texts).shape == best.shape
+
+
+def test_the_attention_of_a_page_is_limited(client, monkeypatch):
+    monkeypatch.setattr(inspecting, "MAX_ATTENTION", 10)
+    response = client.post("/api/inside", json={"model": "plain", "text": "the mouse"})
+    assert response.status_code == 400
+    message = response.json()["error"]["message"]
+    assert re.fullmatch(r"the attention has [\d,]+ numbers; at most 10\.", message)
 
 
 def tokens_of_id(model, token_id):

@@ -184,6 +184,20 @@ def test_only_news_are_sent(studied):
     assert shown.updates(Watch(["long"]), "long", seen) is None
 
 
+def test_samples_are_read_while_no_thread_adds_any(studied):
+    shown = Runs(Folder(studied), lambda: False)
+    _, samples = shown.logs("long")
+    samples.update()
+
+    class Watched(list):
+        def __iter__(self):
+            assert samples.lock.locked()
+            return super().__iter__()
+
+    samples.samples = Watched(samples.samples)
+    assert len(shown.updates(Watch(["long"]), "long", {})["samples"]) == 1
+
+
 def test_streams_end_with_the_server_and_are_limited(studied, monkeypatch):
     assert events(Runs(Folder(studied), lambda: True), Watch(["long"]), 99) == []
     monkeypatch.setattr(runs, "MAX_WATCHES", 0)

@@ -181,11 +181,23 @@ def test_given_values_are_kept(
         assert not any(compiles for _, compiles in tried)
 
 
-@pytest.mark.parametrize("asked", [None, True])
-def test_failing_compiler_is_reported_and_not_used(config, data, monkeypatch, caplog, asked):
+NO_COMPILER = RuntimeError("no C++ compiler found\nand so on, for pages")
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "reason"),
+    [
+        (None, NO_COMPILER, "no C++ compiler found"),
+        (True, NO_COMPILER, "no C++ compiler found"),
+        (None, OSError(), "OSError"),
+    ],
+)
+def test_failing_compiler_is_reported_and_not_used(
+    config, data, monkeypatch, caplog, asked, error, reason
+):
     def time_steps(_config, machines, _data):
         if machines[-1].compile:
-            raise RuntimeError("no C++ compiler found\nand so on, for pages")
+            raise error
         return [(1.0, 0.1)] * len(machines)
 
     monkeypatch.setattr(planning, "_time_steps", time_steps)
@@ -193,7 +205,7 @@ def test_failing_compiler_is_reported_and_not_used(config, data, monkeypatch, ca
     with caplog.at_level(logging.WARNING):
         planned = plan(replace(config.opened(), machine=undecided, steps=10_000), data)
     assert not planned.config.machine.compile
-    assert "cannot be compiled (no C++ compiler found); it trains uncompiled" in caplog.text
+    assert f"cannot be compiled ({reason}); it trains uncompiled" in caplog.text
 
 
 def test_expected_seconds_include_all_evaluations(config):

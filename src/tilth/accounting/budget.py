@@ -13,6 +13,8 @@ model with many users is better made smaller and trained for longer.
 import math
 from dataclasses import dataclass
 
+from tilth.accounting.flops import training_flops_per_token
+from tilth.config.model import ModelConfig
 from tilth.schema import POSITIVE, check_float
 
 TOKENS_PER_PARAMETER = 20
@@ -26,6 +28,11 @@ class Optimum:
     flops: float
     parameters: float
     tokens: float
+
+
+def effective_parameters(config: ModelConfig) -> float:
+    """Return the N of a scaling law: the FLOPs per training token, divided by 6."""
+    return training_flops_per_token(config) / FLOPS_PER_PARAMETER_AND_TOKEN
 
 
 def compute_optimal(flops: float) -> Optimum:

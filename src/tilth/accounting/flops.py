@@ -87,6 +87,11 @@ def training_flops(config: ModelConfig, batch_size: int = 1, *, recompute: bool 
     return (4 if recompute else 3) * forward_flops(config, batch_size)
 
 
+def training_flops_per_token(config: ModelConfig) -> float:
+    """Return the FLOPs of the products of training, per token."""
+    return training_flops(config) / config.context_length
+
+
 def forward_elementwise(config: ModelConfig, batch_size: int = 1) -> dict[str, int]:
     """Return the elementwise operations of a forward pass and its loss; exp counts as one."""
     rows = check_int("batch_size", batch_size) * config.context_length

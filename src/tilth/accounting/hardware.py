@@ -14,7 +14,9 @@ import time
 import timeit
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -25,6 +27,7 @@ from tilth.config.model import ModelConfig
 from tilth.config.threads import most_threads, usable_cores
 from tilth.schema import Range, check_choice, check_float
 
+CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 DEFAULT_MFU = 0.5
 AMOUNT = Range(above=0.0, at_most=1e18)
 """Limits of hours, prices and bytes, so that their products stay finite."""
@@ -195,5 +198,8 @@ def _best_seconds(work: Callable[[], object], clock: Callable[[], float]) -> flo
 
 
 def host_memory_bytes() -> int:
-    """Return the physical memory of this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """Return the physical memory of this machine, or the limit of its container."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):  # no limit, or "max"
+        return min(total, int(CONTAINER_LIMIT.read_bytes()))
+    return total

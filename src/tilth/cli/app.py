@@ -36,7 +36,7 @@ from cyclopts import (
 from tilth import __version__
 from tilth.cli.options import convert_exactly
 from tilth.cli.signals import say
-from tilth.errors import is_out_of_memory, missing_extra
+from tilth.errors import first_line, is_out_of_memory, missing_extra
 from tilth.formatting import printable, suggestion
 
 # In the order of the help; each is imported when it is called.
@@ -228,7 +228,7 @@ def _explained(error: Exception) -> tuple[str, int]:
         hint = "take a smaller model, batch or context, or close other programs"
         # torch's message begins with its source file.
         size = re.search(r"allocate ([0-9.]+ [KMGT]?i?B|[0-9]+ bytes)", str(error))
-        reason = f"cannot {size[0]}" if size else _first_line(error)
+        reason = f"cannot {size[0]}" if size else first_line(error)
         return f"out of memory ({reason}); {hint}.", 2
     if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # of pathlib
         return f"{error}; remove the link.", 2
@@ -240,11 +240,7 @@ def _explained(error: Exception) -> tuple[str, int]:
         return sentence, 2
     name = type(error).__name__
     hint = "this is a bug in tilth; run the command again with --debug and report its output"
-    return f"internal error ({name}: {_first_line(error)}); {hint}.", 70
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), "") or type(error).__name__
+    return f"internal error ({name}: {first_line(error)}); {hint}.", 70
 
 
 def _unknown_key(error: UnknownOptionError) -> str:

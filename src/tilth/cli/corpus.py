@@ -12,15 +12,11 @@ from tilth.cli.options import CorpusOptions, CorpusPaths, Json, Overwrite
 from tilth.cli.output import print_result
 from tilth.cli.overrides import changes
 from tilth.cli.progress import progress
-from tilth.formatting import parse_bytes, printable
+from tilth.formatting import parse_bytes
 
 app = App(name="corpus", help="Generate, download or inspect text.")
 
-SHOWN_SENTENCES = 5  # notes on skipped documents
 SHOWN_SOURCES = 10
-SAMPLE_BYTES = 4096  # a few lines in any script
-SAMPLE_LINES = 3
-SAMPLE_CHARACTERS = 100  # per line
 
 
 @app.command(sort_key=1)
@@ -90,55 +86,13 @@ def info(
         tilth corpus info corpora/web --field content --json
     """
     from tilth.corpus import Corpus
+    from tilth.corpus.summary import summarize
 
     corpus = Corpus(paths, **{"on_error": "skip", **changes(reading)})
-    sources: list[dict[str, Any]] = [
-        {
-            "path": str(source.path),
-            "kind": source.kind,
-            "documents": 0,
-            "text_bytes": 0,
-            "disk_bytes": source.size_bytes,
-        }
-        for source in corpus.sources
-    ]
-    longest_bytes, longest_place = 0, ""
-    samples: dict[str, bytes] = {}
-    sentences: list[str] = []
-    skipped = 0
     with progress() as report:
-        report("read", 0, corpus.size_bytes)
-        for block in corpus.blocks():
-            texts, bad = block.documents()
-            source = sources[block.start.source]
-            longest = max(texts, key=len, default=b"")
-            if texts:
-                samples.setdefault("first", texts[0][:SAMPLE_BYTES])
-            if len(longest) > longest_bytes:
-                number = source["documents"] + texts.index(longest) + 1
-                longest_place = f"document {number:,} of {source['path']}"
-                longest_bytes = len(longest)
-                samples["longest"] = longest[:SAMPLE_BYTES]
-            source["documents"] += len(texts)
-            source["text_bytes"] += sum(map(len, texts))
-            skipped += len(bad)
-            sentences += bad[: max(0, SHOWN_SENTENCES - len(sentences))]
-            report("read", block.read_bytes, corpus.size_bytes)
-
-    for sentence in sentences:
-        print(f"note: Skipped: {sentence}.", file=sys.stderr)
-    documents, text_bytes = (sum(s[key] for s in sources) for key in ("documents", "text_bytes"))
-    results = {
-        "documents": documents,
-        "text_bytes": text_bytes,
-        "disk_bytes": corpus.size_bytes,
-        "mean_bytes": text_bytes / max(1, documents),
-        "longest_bytes": longest_bytes,
-        "longest_is": longest_place,
-        "skipped": skipped,
-        "sample": {name: _beginning(text) for name, text in samples.items()},
-        "sources": sources,
-    }
+        results, notes = summarize(corpus, report)
+    for note in notes:
+        print(f"note: Skipped: {note}.", file=sys.stderr)
     print_result(results, _lines(results), as_json=json)
 
 
@@ -159,11 +113,3 @@ def _lines(results: dict[str, Any]) -> Iterator[str]:
     for name, beginning in results["sample"].items():
         yield f"\nThe {name} document begins:\n"
         yield from (f"    {line}" for line in beginning)
-
-
-def _beginning(text: bytes) -> list[str]:
-    """Return the first lines that are not blank, shortened."""
-    # The cut may have split a character.
-    lines = [line for line in text.decode("utf-8", "ignore").splitlines() if line.strip()]
-    length = SAMPLE_CHARACTERS
-    return [printable(line[:length] + "…" * (len(line) > length)) for line in lines[:SAMPLE_LINES]]

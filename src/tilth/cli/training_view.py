@@ -24,7 +24,7 @@ from rich.padding import Padding
 from rich.panel import Panel
 from rich.text import Text
 
-from tilth.cli.progress import stderr_console
+from tilth.cli.progress import SECONDS_BETWEEN_LINES, stderr_console
 from tilth.cli.signals import first_signal, say, silence_stderr
 from tilth.config.training import ResolvedConfig
 from tilth.formatting import format_duration, printable
@@ -33,7 +33,6 @@ from tilth.runs.metrics import StepRecord
 if TYPE_CHECKING:
     from tilth.training.loop import PreparedRun
 
-SECONDS_BETWEEN_LINES = 5.0
 DRAWINGS_PER_SECOND = 4  # each takes 1 ms of training time
 SMOOTHING_STEPS = 50  # of the moving average of the loss
 SAMPLE_CHARACTERS = 200  # per line

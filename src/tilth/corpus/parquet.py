@@ -17,7 +17,7 @@ from tilth.corpus.parquet_headers import (
     read_footer,
     safe_batch_rows,
 )
-from tilth.errors import import_extra
+from tilth.errors import first_line, import_extra
 from tilth.files import FileError
 
 TEXT_TYPES = {"string", "large_string", "string_view", "binary", "large_binary", "binary_view"}
@@ -116,12 +116,11 @@ def _check_type(file: ListedFile, name: str, schema: Any) -> None:  # noqa: ANN4
 def _problem_and_hint(error: Exception) -> tuple[str, str]:
     if isinstance(error, TooLargeError):
         return f"has {error}", "write it again with smaller pages and fewer row groups"
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
     if isinstance(error, MemoryError):
         hint = "free some memory, or write it again with smaller pages"
-        return f"needs more memory than there is ({reason})", hint
+        return f"needs more memory than there is ({first_line(error)})", hint
     problem = "cannot be read" if isinstance(error, OSError) else "is damaged or is not Parquet"
-    return f"{problem} ({reason})", REMEDY
+    return f"{problem} ({first_line(error)})", REMEDY
 
 
 def _halved(values: Any, block_bytes: int) -> Iterator[Any]:  # noqa: ANN401, pyarrow has no types

@@ -17,7 +17,7 @@ may parse it. Documents of white space only are left out.
 import codecs
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -36,6 +36,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some editors begin a file with it; it is no
 SHOWN_NAMES = 20  # of the fields of an object that lacks the requested one
 # A line of JSON is also held as text, which takes up to 4 bytes a character.
 MAX_LINE_SHARE = 1 / 4  # of the longest document
+MAX_WARNINGS = 5  # about skipped documents
 MAX_JSON_VALUES = 1 << 24  # on a line: each takes up to 100 bytes in memory, and 2 as JSON
 
 log = logging.getLogger(__name__)
@@ -175,6 +176,13 @@ def _encoded_separator(separator: str) -> bytes:
 _Parts = Iterator[tuple[int, int, int, Callable[[], Documents]]]
 # Documents in order; a bad one is an error.
 _Found = Iterator[bytes | FileError]
+
+
+def warn_skipped(log: logging.Logger, sentences: Sequence[str], before: int) -> int:
+    """Log sentences about skipped documents, the first five in all; return their number so far."""
+    for sentence in sentences[: max(0, MAX_WARNINGS - before)]:
+        log.warning("Skipped: %s.", sentence)
+    return before + len(sentences)
 
 
 # --- text files and JSON lines --------------------------------------------------------------------

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from tilth.errors import import_extra
+from tilth.errors import first_line, import_extra
 from tilth.files import DISK_FULL, FileError, Progress, StrPath, checksum, open_regular, try_lock
 from tilth.formatting import suggestion
 
@@ -159,8 +159,7 @@ def _errors_explained(hub: Any, name: str, url: str) -> Iterator[None]:  # noqa:
         status = error.response.status_code
         raise OSError(f"{host} refuses {name} (HTTP {status}); try again later, {hint}") from None
     except (network_error, offline) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        problem = f"Cannot fetch {name} from {host} ({reason})"
+        problem = f"Cannot fetch {name} from {host} ({first_line(error)})"
         raise ConnectionError(f"{problem}; try again later to continue, {hint}") from None
     except OSError as error:
         if error.errno in DISK_FULL:

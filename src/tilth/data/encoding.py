@@ -14,7 +14,7 @@ import numpy as np
 from tilth.corpus import Block, Corpus, Position, Source
 from tilth.data.partial import Work
 from tilth.data.token_files import SPLITS, Array, Counts, Split
-from tilth.files import FileError, Progress, StrPath
+from tilth.files import FileError, Progress, StrPath, no_progress
 from tilth.tokenizer import Tokenizer
 from tilth.tokenizer._core import text_hashes
 
@@ -37,7 +37,7 @@ class Job:
     end_token: str
     reading: list[str]
     threads: int
-    progress: Progress = lambda _phase, _done, _total: None
+    progress: Progress = no_progress
     paths: list[list[StrPath]] = field(default_factory=list)  # of each part
     is_stopped: threading.Event = field(default_factory=threading.Event)
     shard_tokens: int | None = None

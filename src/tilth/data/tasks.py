@@ -23,6 +23,7 @@ import numpy as np
 
 from tilth.corpus import Corpus, Position
 from tilth.corpus.cutting import cut, size_bytes
+from tilth.corpus.readers import MAX_WARNINGS, warn_skipped
 from tilth.data.encoding import Job, Part, encode_block
 from tilth.data.partial import PartialArrays, State, task_file
 from tilth.data.token_files import (
@@ -45,7 +46,6 @@ KINDS: tuple[Kind, ...] = ("ids", "ends")
 MARKER_KIND = "tokenizing task"
 TASK_BYTES = 256 << 20  # of the corpus, by default: a minute or less for one thread
 CHUNK_BYTES = 16 << 20
-MAX_WARNINGS = 5
 
 log = logging.getLogger(__name__)
 
@@ -137,12 +137,11 @@ def join(job: Job, tasks: list[Task], arrays: PartialArrays) -> None:
     warned = 0
     for task in tasks:
         marker = load_marker(task)
-        if marker is None:
+        places = () if marker is None else [source for source, *_ in marker.sources]
+        if marker is None or max(places, default=0) >= len(job.sources):
             hint = "run the same command again"
             raise FileError(task_path(task, "json"), "is missing, or is of another task", hint)
-        for sentence in marker.skipped[: MAX_WARNINGS - warned]:
-            log.warning("Skipped: %s.", sentence)
-            warned += 1
+        warned = warn_skipped(log, marker.skipped, warned)
         for split in SPLITS:
             _append(task, marker, split, arrays)
         state = arrays.state

@@ -26,6 +26,7 @@ from typing import Any
 
 from tilth.config.threads import checked_threads
 from tilth.corpus import Block, Corpus, Position
+from tilth.corpus.readers import warn_skipped
 from tilth.data.encoding import EncodedBlock, Job, Part, encode_block
 from tilth.data.partial import (
     JOURNAL,
@@ -55,14 +56,21 @@ from tilth.data.token_files import (
     save_checked,
 )
 from tilth.executors import Executor
-from tilth.files import MAX_JSON_BYTES, FileError, Progress, StrPath, read_bytes, sync_folder
+from tilth.files import (
+    MAX_JSON_BYTES,
+    FileError,
+    Progress,
+    StrPath,
+    no_progress,
+    read_bytes,
+    sync_folder,
+)
 from tilth.schema import Range, check_int
 from tilth.tokenizer import Tokenizer
 
 VALID_SHARE = 0.01
 BYTES_AHEAD = 4 << 20  # for each thread, so none waits for the reader
 MAX_BYTES_AHEAD = 64 << 20
-MAX_WARNINGS = 5  # of skipped documents; the manifest counts all of them
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +127,7 @@ def tokenize(
     shares = [valid] if valid_corpus is None else [0, 1]
     parts = [Part(read(each), share) for each, share in zip(named, shares, strict=True)]
     reading = [separator, field, on_error]
-    progress = progress or (lambda _phase, _done, _total: None)
+    progress = progress or no_progress
     threads = 1 if executor is not None and threads is None else checked_threads(threads)
     job = Job(
         parts, tokenizer, end_token, reading, threads, progress, named, shard_tokens=shard_tokens
@@ -260,8 +268,6 @@ def _blocks_from(job: Job, state: State) -> Iterator[tuple[int, Block]]:
 def _append(encoded: EncodedBlock, arrays: PartialArrays) -> None:
     """Write a block and count it."""
     state = arrays.state
-    for sentence in encoded.skipped[: max(0, MAX_WARNINGS - state.skipped)]:
-        log.warning("Skipped: %s.", sentence)
     splits = dict(state.splits)
     sources = list(state.sources)
     documents, skipped = sources[encoded.source]
@@ -270,7 +276,7 @@ def _append(encoded: EncodedBlock, arrays: PartialArrays) -> None:
         splits[split] += counts
         documents += counts.documents
     sources[encoded.source] = (documents, skipped + len(encoded.skipped))
-    total = state.skipped + len(encoded.skipped)
+    total = warn_skipped(log, encoded.skipped, state.skipped)
     part, end, read_bytes = encoded.part, encoded.end, encoded.read_bytes
     arrays.advance(State(part, end, read_bytes, total, splits, tuple(sources)))
 

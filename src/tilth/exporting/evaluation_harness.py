@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
-from tilth.errors import import_extra
+from tilth.errors import first_line, import_extra
 from tilth.exporting.tasks import TASKS, TaskName, run_task
 from tilth.files import FileError, Progress, StrPath
 from tilth.formatting import suggestion
@@ -100,15 +100,11 @@ def _run_files(
     except (ValueError, OSError, ImportError) as error:
         if isinstance(error, FileError):
             raise
-        raise ValueError(f"lm-eval cannot run {files[0]} ({_first_line(error)})") from error
+        raise ValueError(f"lm-eval cannot run {files[0]} ({first_line(error)[:300]})") from error
     except Exception as error:  # of YAML, of a template, of a function of the task file
-        reason = f"{type(error).__name__}: {_first_line(error)}"
+        reason = f"{type(error).__name__}: {first_line(error)[:300]}"
         raise ValueError(f"lm-eval cannot run {files[0]} ({reason}); correct the file") from error
     return list(_rows(found))
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), "")[:300]
 
 
 def _rows(found: dict[str, Any]) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ splits every text alike.
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, BinaryIO, Literal, get_args
 
@@ -130,15 +131,10 @@ def _crosses_long_s(vocabulary: Vocabulary) -> bytes | None:
     The patterns ignore the case of 's, and the long s (U+017F) is a lower case of S. llama.cpp
     compares with ASCII letters: it makes one piece of 'ſa. Without such a token the ids are equal.
     """
-    special = {*vocabulary.special_tokens.values()}
-    for token_id, token in vocabulary.tokens.items():
-        if (
-            token_id not in special
-            and b"\xbf" in token
-            and any(
-                _CONTRACTION.fullmatch(token[:end]) and _LETTER.match(token, end)
-                for end in range(1, len(token))
-            )
+    for _, token in _ordinary(vocabulary):
+        if b"\xbf" in token and any(
+            _CONTRACTION.fullmatch(token[:end]) and _LETTER.match(token, end)
+            for end in range(1, len(token))
         ):
             return token
     return None
@@ -150,10 +146,8 @@ def _crosses_line_end(vocabulary: Vocabulary) -> bytes | None:
     At the end of a text, cl100k makes one piece of a line end and the blanks after it, dbrx makes
     two. Without such a token no merge crosses the line end, and the ids are equal.
     """
-    special = {*vocabulary.special_tokens.values()}
-    for token_id, token in vocabulary.tokens.items():
-        has_line_end = b"\n" in token or b"\r" in token
-        if has_line_end and token[-1:] not in (b"\n", b"\r") and token_id not in special:
+    for _, token in _ordinary(vocabulary):
+        if token[-1:] not in (b"\n", b"\r") and (b"\n" in token or b"\r" in token):
             return token
     return None
 
@@ -165,18 +159,20 @@ def _unlike_token(vocabulary: Vocabulary) -> bytes | None:
     """
     one_piece = replace(vocabulary, pattern=r"[\s\S]+", whole_piece_first=False)
     merging = Tokenizer.from_vocabulary(one_piece)
-    special = {*vocabulary.special_tokens.values()}
     tokens = {}
-    for token_id, token in vocabulary.tokens.items():
-        try:  # a piece is whole characters
+    for token_id, token in _ordinary(vocabulary):
+        with suppress(UnicodeDecodeError):  # a piece is whole characters
             tokens[token_id] = token.decode("utf-8")
-        except UnicodeDecodeError:
-            continue
     rows = merging.encode_batch(list(tokens.values()), allow_special=False)
     for (token_id, text), ids in zip(tokens.items(), rows, strict=True):
-        if ids != [token_id] and token_id not in special:
+        if ids != [token_id]:
             return text.encode()
     return None
+
+
+def _ordinary(vocabulary: Vocabulary) -> list[tuple[int, bytes]]:
+    special = {*vocabulary.special_tokens.values()}
+    return [each for each in vocabulary.tokens.items() if each[0] not in special]
 
 
 def write_gguf(

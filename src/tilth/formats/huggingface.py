@@ -47,7 +47,7 @@ from tilth.files import (
 )
 from tilth.formats.llama2c import TOKENIZER_BIN, load_tokenizer
 from tilth.formats.model_files import ModelFiles, refuse_first, refuse_variants, renamed
-from tilth.formats.safetensors_files import Dtype, merged_headers, write_weights
+from tilth.formats.safetensors_files import HINT, Dtype, merged_headers, write_weights
 from tilth.schema import POSITIVE, FileName, Length, Sha256, read, short_repr
 from tilth.tokenizer import Tokenizer
 from tilth.tokenizer.formats.reading import parse_json
@@ -56,7 +56,6 @@ CONFIG, GENERATION = "config.json", "generation_config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 MANIFEST, KIND, VERSION = "manifest.json", "model", 1
-HINT = "download or export it again"
 
 MAX_SETTINGS_BYTES = 4 << 20
 """Limit of `config.json` and its like: parsed JSON takes up to 20 times the memory of its text."""

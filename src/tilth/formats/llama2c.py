@@ -28,6 +28,7 @@ from tilth.config.model import ModelConfig
 from tilth.config.parameters import EMBEDDING, HEAD, parameter_shapes
 from tilth.files import FileError, StrPath, atomic_write, open_regular, read_bytes
 from tilth.formats.model_files import ModelFiles, refuse_first, refuse_variants
+from tilth.formats.safetensors_files import HINT
 from tilth.tokenizer import Tokenizer
 from tilth.tokenizer.tokenizer import IncrementalDecoder
 from tilth.tokenizer.vocabulary import Vocabulary
@@ -43,7 +44,6 @@ GROUP_SIZE = 64
 BEGIN_ID = 1
 MAX_TOKENIZER_BYTES = 1 << 28
 PART_BYTES = 1 << 20  # of int8 weights that are read at once
-HINT = "download or export it again"
 
 _BYTE = re.compile(rb"<0x([0-9A-Fa-f]{2})>")
 _MATRICES = ("attn.q_proj", "attn.k_proj", "attn.v_proj", "attn.output_proj")

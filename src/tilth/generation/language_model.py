@@ -391,7 +391,7 @@ def load(
     weights_path, files = read_model(source, step)
     try:
         if backend == "torch":
-            from tilth.generation.torch_decoder import build_model  # noqa: PLC0415
+            from tilth.model.transformer import build_model  # noqa: PLC0415
 
             model = build_model(files.config, files.weights, device)
             make = partial(LanguageModel.from_model, model)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,19 +15,6 @@ from tilth.model import KeyValueCache, TransformerLM
 
 if TYPE_CHECKING:
     from tilth.generation.decoding import Logits
-
-
-def build_model(
-    config: ModelConfig, weights: Mapping[str, np.ndarray], device: str = "cpu"
-) -> TransformerLM:
-    """Return a model of weights, given by their names in a checkpoint."""
-    model = TransformerLM(config, device="meta")
-    tensors = {name: torch.tensor(weight, device=device) for name, weight in weights.items()}
-    try:
-        model.load_state_dict(tensors, assign=True)
-    except RuntimeError as error:
-        raise ValueError(" ".join(str(error).split())) from error
-    return model
 
 
 class TorchDecoder:

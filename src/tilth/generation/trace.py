@@ -23,8 +23,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tilth.accounting.hardware import host_memory_bytes
 from tilth.config.model import ModelConfig
 from tilth.config.parameters import EMBEDDING, HEAD
+from tilth.formatting import format_bytes
 from tilth.schema import short_repr
 
 if TYPE_CHECKING:
@@ -76,18 +78,26 @@ def trace(
         vocab_size: Number of logits, if the tokenizer has fewer ids than the model.
 
     """
+    head = weights[EMBEDDING if config.tie_embeddings else HEAD][:vocab_size]
+    num_tokens, layers = len(token_ids), config.num_layers
+    # No weight bounds these: a small file may have any number of narrow heads and layers.
+    each_layer = config.num_heads * num_tokens  # with copies of a layer's scores, and of logits
+    needed = 4 * num_tokens * ((layers + 4) * each_layer + 2 * (layers + 1) * len(head))
+    if needed > (present := host_memory_bytes()) // 2:
+        raise ValueError(
+            f"a trace of {num_tokens} tokens takes {format_bytes(needed)}, and this machine has "
+            f"{format_bytes(present)}; shorten the text."
+        )
     off = _switched_off(config, without)
-    head = weights[EMBEDDING if config.tie_embeddings else HEAD]
     x = weights[EMBEDDING][np.asarray(token_ids)]
-    num_tokens = len(token_ids)
-    attention = np.zeros((config.num_layers, config.num_heads, num_tokens, num_tokens), np.float32)
+    attention = np.zeros((layers, config.num_heads, num_tokens, num_tokens), np.float32)
     streams = [x]
-    for index in range(config.num_layers):
-        layer = {
-            name.removeprefix(f"layers.{index}."): weight
-            for name, weight in weights.items()
-            if name.startswith(f"layers.{index}.")
-        }
+    of_layers: list[dict[str, np.ndarray]] = [{} for _ in range(layers)]
+    for name, weight in weights.items():
+        if name.startswith("layers."):
+            _, number, part = name.split(".", 2)
+            of_layers[int(number)][part] = weight
+    for index, layer in enumerate(of_layers):
         attended, attention[index] = _attend(
             config, layer, _before(config, x, layer, "ln1"), off.heads[index]
         )
@@ -97,7 +107,7 @@ def trace(
         streams.append(x)
     final = weights.get("ln_final.weight")
     normed = streams if final is None else [_rms_norm(x, final, config.norm_eps) for x in streams]
-    logits = np.stack([each @ head[:vocab_size].T for each in normed])
+    logits = np.stack([each @ head.T for each in normed])
     last = logits[-1, :-1].astype(np.float64)
     largest = last.max(-1, keepdims=True, initial=-np.inf)
     log_totals = largest[:, 0] + np.log(np.exp(last - largest).sum(-1))

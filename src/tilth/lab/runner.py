@@ -15,14 +15,14 @@ from tilth.config.training import TrainingConfig, differences
 from tilth.data import open_data
 from tilth.errors import is_out_of_memory
 from tilth.executors import Executor
-from tilth.files import StrPath, open_lock, try_lock
+from tilth.files import FileError, StrPath, hold_lock
 from tilth.lab.cluster import run_on_executor
 from tilth.lab.question import Question, Tell, refuse_changes, trial_config
 from tilth.lab.trials import PlannedTrial, Results, TrialResult, read_result
 from tilth.lab.workers import Progress, run_in_workers
 from tilth.report import lab_file
 from tilth.report.lab_file import Lab, State, Trial, load_lab, save_lab, trial_folder
-from tilth.runs.metrics import StepRecord
+from tilth.runs.metrics import METRICS, StepRecord
 from tilth.runs.run import CONFIG, open_run
 from tilth.training import resume, train
 from tilth.training.guards import DIVERGENCE_MARGIN, DivergedError
@@ -60,9 +60,8 @@ def run_question(
     ends of trials are yielded.
     """
     folder = lab_file.new_lab(folder, question.name)
-    with open_lock(folder / lab_file.LOCK) as lock:
-        if not try_lock(lock):
-            raise ValueError(f"Another process is running {folder}; wait for it, or stop it.")
+    taken = f"Another process is running {folder}; wait for it, or stop it."
+    with hold_lock(folder / lab_file.LOCK, taken):
         results = _known_results(folder)
         base = question.base.to_dict()
         lab = Lab(question.name, question.asks, None, tuple(command), question.axis, base=base)
@@ -171,7 +170,9 @@ def _steps(config: TrainingConfig, folder: Path) -> Generator[StepRecord, None, 
 
 def _final_state(folder: Path) -> State:
     """Return the state of a run after its last step; a short run may end before patience does."""
-    first, last = (open_run(folder).metrics()[place] for place in (0, -1))
+    if not (records := open_run(folder).metrics()):
+        raise FileError(folder / METRICS, "has no steps", "remove the run, to train it again")
+    first, last = records[0], records[-1]
     loss = math.inf if last.evaluation is None else last.evaluation.loss
     # A run that learned nothing ends where it began, give or take some.
     limit = math.inf if first.loss is None else first.loss + DIVERGENCE_MARGIN

@@ -18,12 +18,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tilth.accounting.budget import FLOPS_PER_PARAMETER_AND_TOKEN
+
 PARAMETERS = 5
 HUBER = 0.01  # residuals of the log loss beyond this count linearly: a diverged run pulls less
 STARTS = 32
 ITERATIONS = 200
 EXPONENTS = (0.02, 3.0)  # the range of alpha and beta
-FLOPS_PER_PARAMETER = 6  # and token: two forward, four backward
 
 Array = NDArray[np.float64]
 Point = tuple[float, float, float]
@@ -46,7 +47,7 @@ class Law:
 
     def optimum(self, flops: float) -> tuple[float, float]:
         """Return the parameters and tokens of lowest loss with 6 N D = `flops`."""
-        product = flops / FLOPS_PER_PARAMETER
+        product = flops / FLOPS_PER_PARAMETER_AND_TOKEN
         both = self.alpha + self.beta
         ratio = (self.alpha * self.A / (self.beta * self.B)) ** (1 / both)
         parameters = ratio * product ** (self.beta / both)

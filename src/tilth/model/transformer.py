@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
+import torch
 from torch import Tensor
 from torch.nn import Identity, Module, ModuleList
 
@@ -26,8 +27,9 @@ from tilth.model.attention import MultiHeadSelfAttention, RotaryPositionalEmbedd
 from tilth.model.layers import Device, Dtype, Embedding, Linear, RMSNorm, SwiGLU
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    import numpy as np
     from jaxtyping import Float, Int
 
     from tilth.model.cache import LayerCache
@@ -191,6 +193,19 @@ def _drop_tied_head(
     _module: Module, state_dict: dict[str, Tensor], prefix: str, *_arguments: object
 ) -> None:
     drop_tied_head(state_dict, prefix)
+
+
+def build_model(
+    config: ModelConfig, weights: Mapping[str, np.ndarray], device: str = "cpu"
+) -> TransformerLM:
+    """Return a model of weights, given by their names in a checkpoint."""
+    model = TransformerLM(config, device="meta")
+    tensors = {name: torch.tensor(weight, device=device) for name, weight in weights.items()}
+    try:
+        model.load_state_dict(tensors, assign=True)
+    except RuntimeError as error:
+        raise ValueError(" ".join(str(error).split())) from error
+    return model
 
 
 def make_rope(

@@ -7,9 +7,8 @@ import fcntl
 import importlib.metadata
 import os
 import platform
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -26,14 +25,13 @@ from tilth.files import (
     StrPath,
     checked,
     checksum,
+    hold_lock,
     load_manifest,
-    open_lock,
     open_regular,
     read_toml,
     refuse_invalid,
     refuse_link,
     save_manifest,
-    try_lock,
     write_text_atomically,
 )
 from tilth.runs.atomic_folders import new_folder
@@ -156,19 +154,11 @@ class Run:
                 return True
         return False
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Hold the lock that a training process takes; raise ValueError if another one has it."""
-        with open_lock(self.folder / LOCK) as lock:
-            for _ in range(25):  # `is_running` of another process holds the lock for a moment
-                if try_lock(lock):
-                    break
-                time.sleep(0.02)
-            else:
-                raise ValueError(
-                    f"Another process is training {self.folder}; wait for it, or stop it."
-                )
-            yield
+        taken = f"Another process is training {self.folder}; wait for it, or stop it."
+        # `is_running` of another process holds the lock for a moment.
+        return hold_lock(self.folder / LOCK, taken, tries=25)
 
     def save_config(self, config: ResolvedConfig) -> "Run":
         """Replace the config and the README; return the run with them."""

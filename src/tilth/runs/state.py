@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 
 from tilth.config.parameters import compare_shapes
 from tilth.files import FileError, StrPath, checksum, checksum_of, save_manifest
-from tilth.model import TransformerLM
+from tilth.model.transformer import TransformerLM, build_model
 from tilth.optim.sharding import Shard
 from tilth.runs.atomic_folders import atomic_folder
 from tilth.runs.checkpoints import (
@@ -363,11 +363,8 @@ def load_model(
 ) -> tuple[Checkpoint, TransformerLM]:
     """Load the model of a run's best checkpoint, or of that after `step`."""
     checkpoint, weights = run.weights(step)
-    model = TransformerLM(run.config.model, device="meta")
     with checkpoint.explained():
-        tensors = {name: torch.tensor(weight, device=device) for name, weight in weights.items()}
-        model.load_state_dict(tensors, assign=True)
-    return checkpoint, model
+        return checkpoint, build_model(run.config.model, weights, device)
 
 
 def load_state_dicts(

@@ -21,7 +21,7 @@ from tilth.generation.decoding import GenerationOptions, ScoredToken, score_ids
 from tilth.generation.language_model import LanguageModel
 from tilth.studio import chat, openai
 from tilth.studio.engine import BusyError, Engine, Job, Part
-from tilth.studio.errors import RequestError, invalid
+from tilth.studio.errors import RequestError, invalid, unreadable
 from tilth.studio.metrics import Metrics
 from tilth.studio.models import Models
 from tilth.studio.openai import ChatRequest, CompletionRequest
@@ -195,8 +195,7 @@ class Completions:
         try:
             return model_id, await run_in_threadpool(self.models.engine, model_id)
         except (OSError, ValueError, MemoryError) as error:
-            sentence = f"{model_id} cannot be loaded; the log of the server says why."
-            raise RequestError(500, sentence, code="model_not_loaded") from error
+            raise unreadable(f"{model_id} cannot be loaded", error, "model_not_loaded") from error
 
     def _options(
         self, asked: openai.Body, max_tokens: int, alternatives: int | None

@@ -1,6 +1,5 @@
 """The page Cost: the account of a model, its form, and the arithmetic of each number."""
 
-import logging
 import math
 import shlex
 from collections.abc import Awaitable, Callable, Iterator
@@ -25,10 +24,8 @@ from tilth.formatting import parse_bytes, suggestion
 from tilth.schema import Length, descriptions
 from tilth.studio.completions import read_asked
 from tilth.studio.cost_tables import charts, explain, tables
-from tilth.studio.errors import RequestError, invalid
+from tilth.studio.errors import RequestError, invalid, unreadable
 from tilth.studio.folder import Folder
-
-log = logging.getLogger(__name__)
 
 Word = Annotated[str, Length(at_most=200)]
 POWERS = [1 << power for power in range(25)]
@@ -151,9 +148,7 @@ class Costs:
                 **options,
             )
         except (FileError, OSError) as error:
-            log.warning("%s", error)
-            sentence = f"the config of {asked.subject} cannot be read; the server's log says why."
-            raise RequestError(500, sentence) from error
+            raise unreadable(f"the config of {asked.subject} cannot be read", error) from error
         return replace(found, name=asked.subject)
 
     def _subject(self, name: str) -> str | Path:

@@ -164,9 +164,9 @@ class Folder:
     def _list(self, path: Path, mtime_ns: int) -> _Listing:
         with os.scandir(path) as scanned:
             files = sorted(scanned, key=lambda each: each.name)
-        names = {each.name for each in files if each.is_file()}
+        names = {each.name for each in files if _is_file(each)}
         kind = _kind_of(path, names)
-        own = [each for each in files if not self._links_outside(each)]
+        own = [each for each in files if not each.is_symlink() or self.has_inside(each.path)]
         if kind is not None and path != self.root and len(own) < len(files):
             return _Listing(mtime_ns, (), ())
         paths = [path] if kind else list(_tokenizers(own))
@@ -176,8 +176,10 @@ class Folder:
             folders = tuple(Path(each.path) for each in files if _is_visited(each))
         return _Listing(mtime_ns, tuple(entries), folders)
 
-    def _links_outside(self, file: "os.DirEntry[str]") -> bool:
-        return file.is_symlink() and not Path(file.path).resolve().is_relative_to(self.root)
+    def has_inside(self, path: StrPath) -> bool:
+        """Return whether a path leads, through its links, to a place in the folder."""
+        # Not Path.resolve, which raises RuntimeError for a circular link.
+        return Path(os.path.realpath(path)).is_relative_to(self.root)
 
     def _id(self, path: Path) -> str:
         name = self.name if path == self.root else path.relative_to(self.root).as_posix()
@@ -197,11 +199,18 @@ def _kind_of(path: Path, names: set[str]) -> Kind | None:
     return None
 
 
+def _is_file(entry: "os.DirEntry[str]") -> bool:
+    """Return whether an entry is a file; a circular link is none."""
+    with suppress(OSError):
+        return entry.is_file()
+    return False
+
+
 def _tokenizers(files: list["os.DirEntry[str]"]) -> Iterator[Path]:
     """Yield the tokenizer files of a folder; the folder itself for GPT-2's two files."""
     names = {each.name for each in files}
     for each in files:
-        if each.name.startswith(".") or not each.is_file():
+        if each.name.startswith(".") or not _is_file(each):
             continue
         path = Path(each.path)
         if each.name == "vocab.json" and "merges.txt" in names:

@@ -27,6 +27,7 @@ from tilth.tokenizer.table import Pair
 
 MAX_CHARACTERS = 20_000  # of a text on a page
 MAX_TRACED_TOKENS = 128
+MAX_ATTENTION = 1 << 25  # numbers on a page
 MAX_PIECE_BYTES = 200
 LIKELIEST = 5
 
@@ -188,26 +189,29 @@ def look_inside(model: LanguageModel, text: str, without: Sequence[str]) -> dict
         raise ValueError(f"the text has {len(ids)} tokens; this page takes {most}: shorten it.")
     if len(ids) < 2:
         raise ValueError("the text is empty; write one.")
+    numbers = model.config.num_layers * model.config.num_heads * len(ids) ** 2
+    if numbers > MAX_ATTENTION:
+        raise ValueError(f"the attention has {numbers:,} numbers; at most {MAX_ATTENTION:,}.")
     assert model.weights is not None
     weights = model.weights()
     found = trace(model.config, weights, ids, without, vocab_size=tokenizer.vocab_size)
     whole = trace(model.config, weights, ids, vocab_size=tokenizer.vocab_size) if without else found
-    wide = found.logits.astype(np.float64)
-    wide -= wide.max(-1, keepdims=True)
-    probabilities = np.exp(wide)
-    probabilities /= probabilities.sum(-1, keepdims=True)
-    best = probabilities.argmax(-1)
     return {
         "tokens": [{"id": i, "text": shown(tokenizer.token(i))} for i in ids],
-        "lens": [
-            [
-                {"text": shown(tokenizer.token(int(i))), "probability": float(row[int(i)])}
-                for i, row in zip(layer, table, strict=True)
-            ]
-            for layer, table in zip(best, probabilities, strict=True)
-        ],
+        "lens": [_likeliest_of_each(tokenizer, logits) for logits in found.logits],
         "attention": (found.attention * 255).round().astype(int).tolist(),
         "norms": found.residual_norms.astype(float).round(4).tolist(),
         "bits": (found.losses / math.log(2)).tolist(),
         "bits_of_whole": (whole.losses / math.log(2)).tolist(),
     }
+
+
+def _likeliest_of_each(tokenizer: Tokenizer, logits: np.ndarray) -> list[dict[str, Any]]:
+    """Return the likeliest token at each place, and its probability."""
+    wide = logits.astype(np.float64)
+    probabilities = np.exp(wide - wide.max(-1, keepdims=True))
+    probabilities /= probabilities.sum(-1, keepdims=True)
+    return [
+        {"text": shown(tokenizer.token(int(row.argmax()))), "probability": float(row.max())}
+        for row in probabilities
+    ]

@@ -1,6 +1,5 @@
 """The models that a server offers: loaded at the first request, shared, released under pressure."""
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -8,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tilth.accounting.hardware import host_memory_bytes
 from tilth.generation.language_model import LanguageModel
 from tilth.generation.sources import open_source
 from tilth.studio.engine import Engine
@@ -130,4 +130,4 @@ def _free_bytes() -> int:
         lines = Path("/proc/meminfo").read_text("ascii").splitlines()
         line = next(each for each in lines if each.startswith("MemAvailable:"))
         return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return host_memory_bytes()

@@ -22,11 +22,6 @@ MAX_PROMPTS, MAX_SAMPLES, MAX_LOGPROBS, MAX_STOPS, MAX_BIAS = 64, 16, 20, 4, 102
 Text = Annotated[str, Length(at_most=1 << 20)]
 Ids = Annotated[list[int], Length(at_most=1 << 20)]
 Penalty = Annotated[float, Range(at_least=-2.0, at_most=2.0)]
-Metadata = dict[str, Any]
-
-
-class UnsupportedError(ValueError):
-    """A valid option that this server does not have."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +57,7 @@ class _Request:
     def __post_init__(self) -> None:
         for name in ("frequency_penalty", "presence_penalty"):
             if getattr(self, name):
-                raise UnsupportedError(f"{name} is not supported; use repetition_penalty.")
+                raise ValueError(f"{name} is not supported; use repetition_penalty.")
 
     def stops(self) -> tuple[str, ...]:
         """Return the stop strings."""
@@ -112,9 +107,9 @@ class CompletionRequest(_Request):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.suffix:
-            raise UnsupportedError("suffix is not supported; the model continues a prompt.")
+            raise ValueError("suffix is not supported; the model continues a prompt.")
         if self.best_of not in (None, 1, self.n):
-            raise UnsupportedError("best_of is not supported; use n.")
+            raise ValueError("best_of is not supported; use n.")
 
     def prompts(self) -> list[str | list[int]]:
         """Return the prompts: texts, or lists of token ids."""
@@ -145,7 +140,7 @@ class Message:
         """Return role and content as a chat template reads them."""
         if isinstance(self.content, list):
             if any(part.get("type") != "text" for part in self.content):
-                raise UnsupportedError("a message may have text only.")
+                raise ValueError("a message may have text only.")
             return {
                 "role": self.role,
                 "content": "".join(str(part.get("text", "")) for part in self.content),

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import logging
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from tilth.generation.sampling import Sampling
 from tilth.schema import Length
 from tilth.studio import inspecting, merging
 from tilth.studio.completions import Completions, read_asked
-from tilth.studio.errors import RequestError, invalid
+from tilth.studio.errors import RequestError, invalid, unreadable
 from tilth.studio.folder import Folder
 from tilth.studio.runs import Compared, Norms, Runs, Watch
 from tilth.studio.security import LOGIN
@@ -31,8 +30,6 @@ from tilth.tokenizer import Tokenizer
 
 Handler = Callable[[Request], Awaitable[Response]]
 T = TypeVar("T")
-
-log = logging.getLogger(__name__)
 
 STATIC = files("tilth.studio") / "static"
 DOCS = [Path(root) / "docs" for root in studio.__path__]
@@ -234,9 +231,7 @@ class Pages:
         except KeyError:
             raise RequestError(404, "the folder has no tokenizer of this name.") from None
         except (OSError, ValueError, MemoryError) as error:
-            log.warning("%s", error)
-            sentence = f"the tokenizer of {entry_id} cannot be read; the server's log says why."
-            raise RequestError(500, sentence) from error
+            raise unreadable(f"the tokenizer of {entry_id} cannot be read", error) from error
 
     async def computed(self, compute: Callable[..., dict[str, Any]], *values: object) -> Response:
         """Answer what a computation returns, in its turn."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilth.accounting.flops import training_flops
+from tilth.accounting.flops import training_flops_per_token
 from tilth.accounting.parameters import count_parameters
 from tilth.files import open_regular, refuse_invalid
 from tilth.runs.metrics import METRICS, StepRecord, finite_or_none, parse_line, step_record
@@ -94,8 +94,7 @@ class RunTable:
 
 def flops_per_token(run: Run) -> float:
     """Return the FLOPs of training per token, as in `StepRecord.utilisation`."""
-    model = run.config.model
-    return training_flops(model) / model.context_length
+    return training_flops_per_token(run.config.model)
 
 
 def _values(run_id: str, run: Run) -> dict[str, Any]:

@@ -141,9 +141,10 @@ class Runs:
                 new["norms"] = metrics.norm_count
                 seen["metrics"] = metrics, metrics.version
         if seen.get("samples") != (samples, samples.version):
-            seen["samples"] = samples, samples.version
-            new["samples"] = [asdict(sample) for sample in samples.samples]
-            new["samples_problem"] = samples.problem
+            with samples.lock:
+                seen["samples"] = samples, samples.version
+                new["samples"] = [asdict(sample) for sample in samples.samples]
+                new["samples_problem"] = samples.problem
         return {"run": run_id, **new} if new else None
 
     def _flops_per_token(self, run_id: str) -> float:

@@ -3,7 +3,6 @@
 Every number is that of `tilth.load(run, step=step)`: `LanguageModel.score` and `generate`.
 """
 
-import logging
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Annotated, Any
@@ -12,7 +11,7 @@ from tilth.generation.language_model import LanguageModel
 from tilth.generation.sampling import Sampling
 from tilth.schema import Length, Range
 from tilth.studio.curves import Window, curve_of
-from tilth.studio.errors import RequestError
+from tilth.studio.errors import RequestError, unreadable
 from tilth.studio.folder import Folder
 from tilth.studio.inspecting import MAX_CHARACTERS, read_text, shown
 from tilth.studio.models import Models
@@ -21,8 +20,6 @@ from tilth.studio.runs import Runs
 MAX_MOMENT_CHARACTERS, MAX_MOMENT_TOKENS = 4_000, 300
 
 Step = Annotated[int, Range(at_least=0, at_most=2**63 - 1)]
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -91,19 +88,15 @@ class Timeline:
         found = next((each for each in run.history() if each.step == step), None)
         if found is None:
             raise RequestError(404, f"{run_id} has no checkpoint of step {step}.")
-        if not all(
-            path.resolve().is_relative_to(self._folder.root)
-            for path in (found.folder, *found.folder.iterdir())
-        ):
-            raise RequestError(400, f"step {step} of {run_id} links to files outside the folder.")
         try:
+            if not all(map(self._folder.has_inside, (found.folder, *found.folder.iterdir()))):
+                sentence = f"step {step} of {run_id} links to files outside the folder."
+                raise RequestError(400, sentence)
             return self._models.load_once(found.folder)
         except (OSError, ValueError, MemoryError) as error:
             if not found.folder.is_dir():  # a training has removed it meanwhile
                 raise RequestError(404, f"{run_id} has no checkpoint of step {step}.") from error
-            log.warning("%s", error)
-            sentence = f"step {step} of {run_id} cannot be loaded; the server's log says why."
-            raise RequestError(500, sentence) from error
+            raise unreadable(f"step {step} of {run_id} cannot be loaded", error) from error
 
     def moment(self, asked: Moment) -> dict[str, Any]:
         """Return what a checkpoint makes of a text and of a prompt."""

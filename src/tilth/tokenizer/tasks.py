@@ -19,12 +19,20 @@ from typing import Any
 from tilth.corpus import Corpus, Position
 from tilth.corpus.cutting import cut, size_bytes
 from tilth.corpus.listing import list_sources
-from tilth.corpus.readers import BEGINNING
+from tilth.corpus.readers import BEGINNING, warn_skipped
 from tilth.executors import Executor, number_of_tasks, run_tasks
-from tilth.files import FileError, Progress, StrPath, check_target, checksum_of, refuse_link
+from tilth.files import (
+    FileError,
+    Progress,
+    StrPath,
+    check_target,
+    checksum_of,
+    no_progress,
+    refuse_link,
+)
 from tilth.tokenizer.counts import Counting, merge_counts
 from tilth.tokenizer.patterns import Pattern
-from tilth.tokenizer.training import MAX_WARNINGS, SEPARATOR, count_pieces, plain_and_others
+from tilth.tokenizer.training import SEPARATOR, count_pieces, plain_and_others
 
 TASK_BYTES = 1 << 30  # of the corpus, by default
 
@@ -94,7 +102,7 @@ def count_in_tasks(
     missing = [task for task in cut_tasks if not task.path.exists()]
     total = sum(task.size_bytes for task in cut_tasks)
     done = total - sum(task.size_bytes for task in missing)
-    tell = progress or (lambda _phase, _done, _total: None)
+    tell = progress or no_progress
     tell("count", done, total)
     for index in run_tasks(count_task, missing, executor, folder / "jobs"):
         done += missing[index].size_bytes
@@ -178,9 +186,7 @@ def _texts(corpus: Corpus, start: Position, stop: Position) -> Iterator[bytes]:
     skipped = 0
     for block in corpus.blocks(start, stop):
         found = block.documents()
-        for sentence in found.skipped[: max(0, MAX_WARNINGS - skipped)]:
-            log.warning("Skipped: %s.", sentence)
-        skipped += len(found.skipped)
+        skipped = warn_skipped(log, found.skipped, skipped)
         yield from found.texts
 
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from tilth.config.threads import checked_threads
 from tilth.corpus.compression import open_listed
 from tilth.corpus.listing import compression_of, kind_of, list_sources
-from tilth.corpus.readers import Corpus
-from tilth.files import Progress, StrPath
+from tilth.corpus.readers import Corpus, warn_skipped
+from tilth.files import Progress, StrPath, no_progress
 from tilth.tokenizer._core import MAX_TOKENS, Trainer, unicode_version
 from tilth.tokenizer.counts import Counting, CountsFile, PieceCounts
 from tilth.tokenizer.patterns import Pattern, describe, is_native, steps_of
@@ -33,7 +33,6 @@ Paths = StrPath | Iterable[StrPath] | None
 
 SEPARATOR = "<|endoftext|>"
 TEXTS_PER_BATCH = 1024  # enough work for all threads, little to hold in memory
-MAX_WARNINGS = 5  # about skipped documents
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +69,7 @@ def train_tokenizer(
 
     `progress` is called in the phases "count" (bytes; "read" for a file of counts) and "merge".
     """
-    tell = progress or (lambda _phase, _done, _total: None)
+    tell = progress or no_progress
     if counts is None:
         settings = _checked_settings(texts, special_tokens, pattern)
         num_merges = _checked_merges(vocab_size, settings)
@@ -118,7 +117,7 @@ def count_pieces(
     The result does not depend on how the corpus is cut into files and documents.
     """
     settings = _checked_settings(texts, special_tokens, pattern)
-    tell = progress or (lambda _phase, _done, _total: None)
+    tell = progress or no_progress
     trainer = _counted(settings, paths, texts, separator, field, on_error, threads, tell)
     return PieceCounts.of(settings, trainer)
 
@@ -251,9 +250,7 @@ def _batches(
     skipped = read_bytes = 0
     for block in corpus.blocks() if corpus else ():
         found = block.documents()
-        for sentence in found.skipped[: max(0, MAX_WARNINGS - skipped)]:
-            log.warning("Skipped: %s.", sentence)
-        skipped += len(found.skipped)
+        skipped = warn_skipped(log, found.skipped, skipped)
         read_bytes = block.read_bytes
         yield found.texts, read_bytes
     if skipped:

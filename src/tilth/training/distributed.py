@@ -18,7 +18,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tilth.config.training import TrainingConfig
 from tilth.schema import flat
+from tilth.training.step import accumulate_gradients
 
 if TYPE_CHECKING:
     from tilth.training.step import LossOf
@@ -234,16 +235,12 @@ def averaged_gradients(
             LossModule(model, loss_of), forward_sync_buffers=False, gradient_as_bucket_view=True
         )
 
+    def synced(is_last: bool) -> AbstractContextManager[object]:
+        return nullcontext() if is_last else parallel.no_sync()
+
     def gradients(x: Tensor, y: Tensor) -> Tensor:
-        total = torch.zeros((), device=x.device)
         with lost_ranks_explained():
-            for first in range(0, len(x), microbatch_size):
-                rows = slice(first, first + microbatch_size)
-                is_last = first + microbatch_size >= len(x)
-                with nullcontext() if is_last else parallel.no_sync():
-                    loss = parallel(x[rows], y[rows]) * (len(x[rows]) / len(x))
-                    scaler.scale(loss).backward()
-                total = total + loss.detach()
+            total = accumulate_gradients(parallel, x, y, microbatch_size, scaler, synced)
         return ranks.total(total) / ranks.size
 
     return gradients

@@ -19,8 +19,8 @@ from tilth.data import open_data
 from tilth.data.guarding import GuardedTokens, ShardedTokens, check_tokens
 from tilth.files import Progress, StrPath
 from tilth.formats.huggingface import ModelFolder
-from tilth.generation.torch_decoder import build_model
 from tilth.model import TransformerLM, chunked_cross_entropy, perplexity
+from tilth.model.transformer import build_model
 from tilth.runs.checkpoints import Checkpoint
 from tilth.runs.metrics import Evaluation
 from tilth.runs.run import Run

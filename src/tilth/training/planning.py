@@ -19,6 +19,7 @@ from tilth.accounting import count_parameters, training_flops
 from tilth.accounting.memory import training_memory
 from tilth.config.training import ResolvedConfig, ResolvedMachine, TrainingConfig
 from tilth.data import Data
+from tilth.errors import first_line
 from tilth.formatting import format_duration
 from tilth.model import TransformerLM
 from tilth.training.machine import (
@@ -29,6 +30,7 @@ from tilth.training.machine import (
     resolve_dtype,
     synchronize,
 )
+from tilth.training.parallel import PROCESS_BYTES
 from tilth.training.step import (
     accumulate_gradients,
     compiled,
@@ -48,7 +50,6 @@ BFLOAT16_BELOW = 0.95
 # compiled one in float32, which takes 0.85 to 0.89 of it.
 CLEARLY_FASTER = 0.75
 TIMED_SECONDS = 3.0  # of steps that are timed
-PROCESS_BYTES = 300_000_000  # Python, torch and its threads
 
 log = logging.getLogger(__name__)
 
@@ -240,8 +241,8 @@ def _choose_machine(
                 both = [replace(each, compile=True) for each in dtypes]
                 timed = _timed(config, [*dtypes, *both], data)
         except (ValueError, RuntimeError, OSError, ImportError) as error:
-            reason = str(error).strip().splitlines()[0]
-            log.warning("the model cannot be compiled (%s); it trains uncompiled.", reason)
+            text = "the model cannot be compiled (%s); it trains uncompiled."
+            log.warning(text, first_line(error))
     timed = timed or _timed(config, dtypes, data)
     whole = config.budget_seconds if config.steps is None else config.steps * timed[plain][1]
     assert whole is not None

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tilth.accounting import training_flops
+from tilth.accounting.flops import training_flops_per_token
 from tilth.data import Data
 from tilth.files import FileError
 from tilth.formats.model_files import ModelFiles
@@ -200,7 +200,6 @@ class Session:
             is_saved, evaluation = False, None
         is_sampled = self._is_due(watch.sample_every) or (is_last and watch.sample_every > 0)
         speed = config.tokens_per_step * len(self.recent_seconds) / sum(self.recent_seconds)
-        flops_per_token = training_flops(config.model) / config.model.context_length
         return StepRecord(
             step=self.step,
             tokens=self.step * config.tokens_per_step,
@@ -213,7 +212,7 @@ class Session:
             lr=lr,
             grad_norm=finite_or_none(grad_norm),
             tokens_per_second=round(speed, 1),
-            utilisation=round(speed * flops_per_token / self.peak_flops, 4),
+            utilisation=round(speed * training_flops_per_token(config.model) / self.peak_flops, 4),
             step_seconds=round(self.recent_seconds[-1], 6),
             was_skipped=not was_applied,
             is_diverging=self.guard.is_diverging,

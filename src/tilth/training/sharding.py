@@ -7,6 +7,7 @@ every rank has all of them. With fewer shards than ranks, groups of ranks have c
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import torch
@@ -28,7 +29,7 @@ from tilth.training.distributed import (
     lost_ranks_explained,
 )
 from tilth.training.machine import DTYPES
-from tilth.training.step import make_loss
+from tilth.training.step import accumulate_gradients, make_loss
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -102,16 +103,15 @@ class ShardedModel:
         own = (norms.double().square() * self._shares).sum()
         return self.ranks.total(own).sqrt().to(norms.dtype)
 
+    def _synced(self, is_last: bool) -> nullcontext[None]:
+        self._fsdp.set_requires_gradient_sync(is_last)
+        return nullcontext()
+
     def gradients(self, x: Tensor, y: Tensor, microbatch_size: int) -> Tensor:
         """Set the gradients of the global batch on what is updated; return the mean loss."""
-        total = torch.zeros((), device=x.device)
+        scaler = torch.amp.GradScaler(x.device.type, enabled=False)
         with lost_ranks_explained():
-            for first in range(0, len(x), microbatch_size):
-                rows = slice(first, first + microbatch_size)
-                self._fsdp.set_requires_gradient_sync(first + microbatch_size >= len(x))
-                loss = self.root(x[rows], y[rows]) * (len(x[rows]) / len(x))
-                loss.backward()
-                total = total + loss.detach()
+            total = accumulate_gradients(self.root, x, y, microbatch_size, scaler, self._synced)
         for name, shard in self.shards.items():
             found = self._dtensors[name].grad
             # A rank without rows has no gradient.

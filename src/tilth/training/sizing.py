@@ -25,8 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tilth.accounting import training_flops
-from tilth.config.model import ModelConfig
+from tilth.accounting.budget import FLOPS_PER_PARAMETER_AND_TOKEN, effective_parameters
 from tilth.config.overrides import changed
 from tilth.config.recipes import RECIPES, Recipe
 from tilth.config.training import TrainingConfig
@@ -39,7 +38,6 @@ ANCHOR_PARAMETERS = 0.88e6
 ANCHOR_TOKENS_PER_STEP = 1024
 EXPONENT = 0.46
 MOST_PASSES = 4
-FLOPS_PER_PARAMETER = 6  # and token: two forward, four backward
 SIZES = range(2, 33)  # numbers of layers
 
 
@@ -88,7 +86,7 @@ def choose_size(
     best = min(sizes, key=lambda size: abs(math.log(sizes[size] / wanted)))
     doublings = max(0, round(math.log2(sizes[best] / ANCHOR_PARAMETERS)))
     rows = (ANCHOR_TOKENS_PER_STEP << doublings) // recipe.context_length
-    tokens = flops / (FLOPS_PER_PARAMETER * sizes[best])
+    tokens = flops / (FLOPS_PER_PARAMETER_AND_TOKEN * sizes[best])
     limit = f", limited by {train_tokens:,} tokens of text" if useful < flops else ""
     reason = (
         f"{best} layers of width {shapes[best].d_model}: {format_duration(seconds)} at "
@@ -103,12 +101,7 @@ def optimal_parameters(flops: float) -> float:
     return ANCHOR_PARAMETERS * float((flops / ANCHOR_FLOPS) ** EXPONENT)
 
 
-def effective_parameters(model: ModelConfig) -> float:
-    """Return the FLOPs per training token, divided by 6."""
-    return training_flops(model, 1) / model.context_length / FLOPS_PER_PARAMETER
-
-
 def _flops_of_tokens(tokens: float) -> float:
     """Return the FLOPs whose best model reads this many tokens: C with C = 6 N(C) `tokens`."""
-    at_anchor = ANCHOR_FLOPS / (FLOPS_PER_PARAMETER * ANCHOR_PARAMETERS)
+    at_anchor = ANCHOR_FLOPS / (FLOPS_PER_PARAMETER_AND_TOKEN * ANCHOR_PARAMETERS)
     return ANCHOR_FLOPS * float((tokens / at_anchor) ** (1 / (1 - EXPONENT)))

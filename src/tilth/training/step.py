@@ -21,6 +21,7 @@ from tilth.config.training import (
     TrainingConfig,
 )
 from tilth.data import Batches, Data
+from tilth.errors import first_line
 from tilth.model import TransformerLM, chunked_cross_entropy
 from tilth.optim import AdamW, Muon, clip_gradients, decay_groups, muon_groups, schedule
 from tilth.optim.muon import FIXED, OPTIMAL, Coefficients
@@ -132,7 +133,7 @@ def compiled(loss_of: LossOf, device: str, mode: CompileMode = "default") -> Los
         except RuntimeError as error:
             if not type(error).__module__.startswith("torch._"):
                 raise
-            reason = str(error).strip().splitlines()[0]
+            reason = first_line(error)
             raise ValueError(
                 f"the model cannot be compiled here ({reason}); install a C++ compiler, or start a "
                 "run with machine.compile = false."
@@ -161,15 +162,20 @@ def accumulate_gradients(
     y: Int[Tensor, "rows context"],
     microbatch_size: int,
     scaler: torch.amp.GradScaler,
+    synced: Callable[[bool], AbstractContextManager[object]] = nullcontext,
 ) -> Float[Tensor, ""]:
-    """Add the gradients of the mean loss of a batch to the parameters; return the loss."""
+    """Add the gradients of the mean loss of a batch to the parameters; return the loss.
+
+    `synced(is_last)` is the context of each microbatch, for gradients of several processes.
+    """
     total = torch.zeros((), device=x.device)
     for first in range(0, len(x), microbatch_size):
         rows = slice(first, first + microbatch_size)
-        loss = loss_of(x[rows], y[rows])
-        if microbatch_size < len(x):
-            loss = loss * (len(x[rows]) / len(x))
-        scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        with synced(first + microbatch_size >= len(x)):
+            loss = loss_of(x[rows], y[rows])
+            if microbatch_size < len(x):
+                loss = loss * (len(x[rows]) / len(x))
+            scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         total = total + loss.detach()
     return total
 

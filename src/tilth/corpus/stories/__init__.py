@@ -27,7 +27,7 @@ from random import Random
 
 from tilth.corpus.stories.casts import draw_cast, scripts
 from tilth.corpus.stories.grammar import Part
-from tilth.files import StrPath, atomic_write
+from tilth.files import Progress, StrPath, atomic_write, no_progress
 from tilth.schema import Range, check_int
 
 STORY_NUMBERS, SEEDS = Range(at_least=0, below=2**64), Range(at_least=0)
@@ -61,14 +61,14 @@ def write_stories(
     *,
     separator: str = "<|endoftext|>",
     overwrite: bool = False,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> int:
     """Write at least `size_bytes` of stories, and return their number.
 
     A line with the `separator` follows each story.
     """
     check_int("size_bytes", size_bytes)
-    tell = progress or (lambda _phase, _done, _total: None)
+    tell = progress or no_progress
     written = number = told = 0
     with atomic_write(path, overwrite=overwrite) as file:
         while written < size_bytes:

@@ -7,7 +7,6 @@ grows with the square root of the batch size.
 
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import torch
 
@@ -147,8 +146,4 @@ def _machine_bytes(device: str | None) -> int:
     """Return three quarters of the memory of the machine, or of its GPU."""
     if device is not None and device.startswith("cuda") and torch.cuda.is_available():
         return int(torch.cuda.get_device_properties(device).total_memory) * 3 // 4
-    total = host_memory_bytes()
-    limit = Path("/sys/fs/cgroup/memory.max")  # of a container
-    if limit.exists() and (said := limit.read_text().strip()).isdecimal():
-        total = min(total, int(said))
-    return total * 3 // 4
+    return host_memory_bytes() * 3 // 4

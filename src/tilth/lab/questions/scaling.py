@@ -9,14 +9,15 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tilth.accounting import count_parameters, training_flops
+from tilth.accounting import count_parameters
+from tilth.accounting.budget import FLOPS_PER_PARAMETER_AND_TOKEN, effective_parameters
 from tilth.config.model import ModelConfig
 from tilth.config.overrides import changed
 from tilth.config.training import TrainingConfig
 from tilth.data import open_data
 from tilth.formatting import join_words
 from tilth.lab.question import Findings, Question
-from tilth.lab.scaling_law import FLOPS_PER_PARAMETER, Fit, Law, Point, fit
+from tilth.lab.scaling_law import Fit, Law, Point, fit
 from tilth.lab.trials import PlannedTrial, Results, TrialGroup, group_table
 from tilth.recipes import RECIPES, recipe_named
 from tilth.report.lab_file import Chart, Line, Table
@@ -220,20 +221,16 @@ def _subject(text: str, base: TrainingConfig) -> Subject:
     return Subject(text, config.model, config.tokens)
 
 
-def _parameters(model: ModelConfig) -> float:
-    return training_flops(model) / model.context_length / FLOPS_PER_PARAMETER
-
-
 def _size(subject: Subject) -> tuple[float, float]:
-    return _parameters(subject.model), subject.tokens
+    return effective_parameters(subject.model), subject.tokens
 
 
 def _flops(parameters: float, tokens: float) -> float:
-    return FLOPS_PER_PARAMETER * parameters * tokens
+    return FLOPS_PER_PARAMETER_AND_TOKEN * parameters * tokens
 
 
 def _point(group: TrialGroup) -> Point:
-    return _parameters(group.config.model), group.config.tokens, group.loss
+    return effective_parameters(group.config.model), group.config.tokens, group.loss
 
 
 def _law_loss(law: Law, group: TrialGroup) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tilth.data.token_files import Data
 from tilth.errors import import_extra
-from tilth.files import StrPath, load_manifest, open_lock, refuse_link, save_manifest, try_lock
+from tilth.files import StrPath, hold_lock, load_manifest, refuse_link, save_manifest
 from tilth.formatting import format_duration, join_words, parse_duration, suggestion
 from tilth.lab.planning import Options, check_options, quiet
 from tilth.lab.question import Tell, refuse_changes
@@ -96,9 +96,7 @@ def writeup(
     recipe = options.get("recipe") or ("tiny" if seconds < SHORT_SECONDS else "small")
     options = {**options, "recipe": recipe}
     folder.mkdir(parents=True, exist_ok=True)
-    with open_lock(folder / LOCK) as lock:
-        if not try_lock(lock):
-            raise ValueError(f"Another process is writing {folder}; wait for it, or stop it.")
+    with hold_lock(folder / LOCK, f"Another process is writing {folder}; wait for it, or stop it."):
         seed = options.get("seed", 0)
         settings = {
             "data": [each.fingerprint for each in corpora] if corpora else "built-in",
