@@ -127,6 +127,15 @@ def test_ranks_have_the_losses_of_one_process(trained, ranks, optimizer, divisio
     np.testing.assert_allclose(losses_of(many), losses_of(exact), rtol=1e-4)
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_batch_that_ranks_cannot_divide_equally(trained, ranks):
+    one, many = trained[1], trained[ranks]
+    check_same_bits(many / "uneven-exact", one / "uneven-exact")
+    assert losses_of(many / "uneven-exact") == losses_of(one / "uneven-exact")
+    for division in ("ddp", "fsdp", "parts"):
+        check_close(many / f"uneven-{division}", one / "uneven-ddp")
+
+
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 @pytest.mark.parametrize("division", DIVISIONS)
 def test_resume_with_another_number_of_ranks_and_division(trained, ranks, division):

@@ -32,6 +32,7 @@ from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
 from tilth.config.training import TrainingConfig
+from tilth.data.batches import rows_of_rank
 from tilth.schema import flat
 
 if TYPE_CHECKING:
@@ -106,21 +107,8 @@ class Ranks:
         return [json.loads(row[:size].numpy().tobytes()) for row, size in rows]
 
     def rows_of(self, config: TrainingConfig) -> int:
-        """Return the rows of a batch that each rank takes; raise ValueError if they do not fit."""
-        rows, rest = divmod(config.batch_size, self.size)
-        if rest:
-            raise ValueError(
-                f"batch_size {config.batch_size} cannot be divided among {self.size} processes; "
-                f"make it a multiple of {self.size}."
-            )
-        microbatch = config.microbatch_size or config.batch_size
-        if config.parallel.exact and rows % microbatch:
-            raise ValueError(
-                f"parallel.exact adds the gradients of whole microbatches: microbatch_size is "
-                f"{microbatch}, and each of {self.size} ranks takes {rows} sequences; choose a "
-                f"microbatch_size that divides {rows}, and keep it for any number of ranks."
-            )
-        return rows
+        """Return the most rows of a batch that a rank takes; raise ValueError if one has none."""
+        return len(rows_of_rank(config.batch_size, self.size - 1, self.size, config.rows_together))
 
     def check_same(self, config: TrainingConfig, others: Mapping[str, str]) -> None:
         """Raise ValueError unless all ranks have the same config and the same `others`.
@@ -137,16 +125,17 @@ class Ranks:
                 if own.get(name) != first.get(name):
                     raise ValueError(
                         f"rank {rank} has {name} {own.get(name)}, and rank 0 has "
-                        f"{first.get(name)}; start all ranks with the same data, config and "
-                        "packages."
+                        f"{first.get(name)}; start all ranks with the same data, weights, "
+                        "config and packages."
                     )
 
-    def check_same_step(self, step: int) -> None:
-        """Raise ValueError unless all ranks start from the same step."""
-        steps = self.gathered(step)
-        if len(set(steps)) > 1:
+    def check_same_start(self, step: int, checksums: Mapping[str, str]) -> None:
+        """Raise ValueError unless all ranks start from the same checkpoint, of these files."""
+        starts = self.gathered([step, dict(checksums)])
+        if any(start != starts[0] for start in starts):
+            steps = [start[0] for start in starts]
             raise ValueError(
-                f"the ranks found checkpoints of different steps ({steps}); share the folder of "
+                f"the ranks found different checkpoints (of steps {steps}); share the folder of "
                 "the run between all machines."
             )
 
@@ -225,6 +214,7 @@ def averaged_gradients(
     ranks: Ranks,
     model: Module,
     loss_of: LossOf,
+    batch_size: int,
     microbatch_size: int,
     scaler: torch.amp.GradScaler,
 ) -> Gradients:
@@ -241,7 +231,8 @@ def averaged_gradients(
                 rows = slice(first, first + microbatch_size)
                 is_last = first + microbatch_size >= len(x)
                 with nullcontext() if is_last else parallel.no_sync():
-                    loss = parallel(x[rows], y[rows]) * (len(x[rows]) / len(x))
+                    weight = len(x[rows]) * ranks.size / batch_size
+                    loss = parallel(x[rows], y[rows]) * weight
                     scaler.scale(loss).backward()
                 total = total + loss.detach()
         return ranks.total(total) / ranks.size
@@ -253,6 +244,7 @@ def exact_gradients(
     ranks: Ranks,
     model: Module,
     loss_of: LossOf,
+    batch_size: int,
     microbatch_size: int,
     scaler: torch.amp.GradScaler,
 ) -> Gradients:
@@ -275,7 +267,7 @@ def exact_gradients(
             parameter.grad = gradient.view_as(parameter)
 
     def gradients(x: Tensor, y: Tensor) -> Tensor:
-        weight = microbatch_size / (len(x) * ranks.size)
+        weight = microbatch_size / batch_size
 
         def of_microbatch(first: int, out: Tensor) -> Tensor:
             rows = slice(first, first + microbatch_size)

@@ -102,14 +102,18 @@ class ShardedModel:
         own = (norms.double().square() * self._shares).sum()
         return self.ranks.total(own).sqrt().to(norms.dtype)
 
-    def gradients(self, x: Tensor, y: Tensor, microbatch_size: int) -> Tensor:
+    def gradients(self, x: Tensor, y: Tensor, batch_size: int, microbatch_size: int) -> Tensor:
         """Set the gradients of the global batch on what is updated; return the mean loss."""
         total = torch.zeros((), device=x.device)
+        most_rows = -(-batch_size // self.ranks.size)
         with lost_ranks_explained():
-            for first in range(0, len(x), microbatch_size):
+            for first in range(0, most_rows, microbatch_size):
                 rows = slice(first, first + microbatch_size)
-                self._fsdp.set_requires_gradient_sync(first + microbatch_size >= len(x))
-                loss = self.root(x[rows], y[rows]) * (len(x[rows]) / len(x))
+                weight = len(x[rows]) * self.ranks.size / batch_size
+                if not weight:  # ranks with more rows need its shard: the first row counts 0 times
+                    rows = slice(1)
+                self._fsdp.set_requires_gradient_sync(first + microbatch_size >= most_rows)
+                loss = self.root(x[rows], y[rows]) * weight
                 loss.backward()
                 total = total + loss.detach()
         for name, shard in self.shards.items():

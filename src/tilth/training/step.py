@@ -51,6 +51,7 @@ def make_batches(
         config.order,
         rank=rank,
         world_size=world_size,
+        unit=config.rows_together,
         device=device,
         vocab_size=config.model.vocab_size,
     )
