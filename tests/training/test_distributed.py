@@ -21,6 +21,7 @@ from safetensors.numpy import load_file
 import tilth
 from tests.training.ranks import DIVISIONS, config_of, train_all
 from tilth.accounting.parallel import gradient_traffic
+from tilth.accounting.ranks import checkpoint_bytes
 from tilth.config.parameters import parameter_shapes
 from tilth.files import FileError
 from tilth.runs.checkpoints import HISTORY, list_checkpoints
@@ -267,6 +268,14 @@ def test_traffic(trained):
     )
     assert gradient_traffic(model, 2) == size
     assert gradient_traffic(model, 4) == 1.5 * size
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize(("ranks", "division"), [(1, "ddp"), (4, "parts")])
+def test_the_predicted_size_of_a_checkpoint(trained, ranks, division, optimizer):
+    run = trained[ranks] / f"{division}-{optimizer}"
+    sizes = [each.nbytes for name, each in tensors_of(run).items() if "random" not in name]
+    assert sum(sizes) == checkpoint_bytes(tilth.open_run(run).config.model, optimizer)
 
 
 # --- slow: through the command line, with faults --------------------------------------------------
