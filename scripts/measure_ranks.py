@@ -71,6 +71,12 @@ class Cell:
     steps: int = 3
 
 
+CELLS = [Cell(n, division) for division in ("ddp", "exact") for n in (1, 2, 4)]
+CELLS += [Cell(n, "fsdp") for n in (2, 4)]
+for each in ("ddp", "fsdp"):
+    CELLS += [Cell(2, each, num_microbatches=2), Cell(2, each, "muon")]
+
+
 @dataclass(frozen=True)
 class Measured:
     """What a training needed."""
@@ -143,13 +149,9 @@ def measure(cell: Cell, data: Path) -> Measured:
 
 def compare_memory(data: Path) -> None:
     """Print predicted and measured memory as a table."""
-    cells = [Cell(n, division) for division in ("ddp", "exact") for n in (1, 2, 4)]
-    cells += [Cell(n, "fsdp") for n in (2, 4)]
-    for division in ("ddp", "fsdp"):
-        cells += [Cell(2, division, num_microbatches=2), Cell(2, division, "muon")]
     print("| strategy | ranks | optimizer | microbatches | predicted | measured | |")
     print("|---|---|---|---|---|---|---|")
-    for cell in cells:
+    for cell in CELLS:
         found = measure(cell, data)
         megabytes = [f"{n / 1e6:,.0f} MB" for n in (found.predicted_bytes, found.measured_bytes)]
         error = found.predicted_bytes / found.measured_bytes - 1

@@ -46,6 +46,15 @@ def test_a_model_that_fits_is_not_sharded(small, large):
     assert not account_ranks(large, 512, strategy="ddp").fits
 
 
+def test_some_ranks_have_a_row_more(small):
+    """All wait for those."""
+    three = account_ranks(small, 3)
+    assert three.rows == 171
+    assert three.compute_seconds == pytest.approx(
+        account_ranks(small, 4).compute_seconds * 171 / 128
+    )
+
+
 def test_microbatches_shrink_until_they_fit():
     model = account("llama-2-7b", batch_size=64 * 16, **LLAMA)
     cost = account_ranks(model, 64)
@@ -77,7 +86,7 @@ def test_checkpoints(small, large):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"ranks": 3}, "batch_size 512 cannot be divided among 3 ranks"),
+        ({"ranks": 513}, "batch_size 512 cannot be divided among 513 ranks"),
         ({"ranks": 0}, "ranks must be at least 1"),
         ({"ranks": 8, "shards": 3}, "3 shards do not divide 8 ranks"),
         ({"ranks": 8, "shards": 2, "strategy": "ddp"}, "with ddp each rank has all"),

@@ -390,18 +390,22 @@ def test_epochs_and_seeds_have_different_orders():
 @given(
     order=st.sampled_from(["random", "epoch"]),
     world_size=st.sampled_from([1, 2, 3, 4, 8]),
-    rows=st.integers(1, 6),
+    units=st.integers(8, 24),
+    unit=st.integers(1, 3),
     number=st.integers(0, 500),
 )
-def test_ranks_share_the_global_batch(order, world_size, rows, number):
-    tokens = np.arange(1000)
-    whole = Batches(tokens, rows * world_size, 7, 11, order)[number]
+def test_ranks_share_the_global_batch(order, world_size, units, unit, number):
+    tokens, options = np.arange(1000), {"world_size": world_size, "unit": unit}
+    whole = Batches(tokens, units * unit, 7, 11, order)[number]
     parts = [
-        Batches(tokens, rows * world_size, 7, 11, order, rank=rank, world_size=world_size)[number]
+        Batches(tokens, units * unit, 7, 11, order, rank=rank, **options)[number]
         for rank in range(world_size)
     ]
     for tensor, *shares in zip(whole, *parts, strict=True):
-        assert all(len(share) == rows for share in shares)
+        sizes = [len(share) for share in shares]
+        assert all(size % unit == 0 for size in sizes)
+        assert max(sizes) - min(sizes) <= unit
+        assert max(sizes) == sizes[-1]
         assert torch.equal(tensor, torch.cat(shares))
 
 
@@ -445,9 +449,10 @@ def test_processes_share_the_global_batch(tmp_path, batches):
     ("options", "message"),
     [
         (
-            {"world_size": 3},
-            "batch_size 4 cannot be divided among 3 processes; make it a multiple of 3",
+            {"world_size": 5},
+            "batch_size 4 cannot be divided among 5 processes; make it 5 or more",
         ),
+        ({"unit": 3}, "in microbatches of 3, which parallel.exact adds whole; choose a smaller"),
         ({"world_size": 2, "rank": 2}, "rank must be below 2, not 2"),
         ({"world_size": 2, "rank": -1}, "rank must be at least 0, not -1"),
         ({"world_size": 0}, "world_size must be at least 1, not 0"),

@@ -7,6 +7,7 @@ FOLDER/1 has those of one process. torchrun's agent forks the ranks, so torch is
 
 import shutil
 import sys
+import threading
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -23,6 +24,7 @@ from tilth.config.training import (
     TrainingConfig,
     WatchConfig,
 )
+from tilth.runs import state
 from tilth.runs.run import versions
 from tilth.training import loop, session, sharding
 from tilth.training.distributed import open_ranks
@@ -66,6 +68,10 @@ def train_all(data, out):
             list(tilth.train(config, out / f"{name}-{optimizer}"))
         config = config_of(data, name == "exact", "muon", parallel)
         stop(config, out / f"stopped-{name}")
+        # With 2 and 4 ranks, the last one has a row, or an exact microbatch, more than the first.
+        size = 5 if name == "exact" else 6
+        config = replace(config, batch_size=25, microbatch_size=size)
+        list(tilth.train(config, out / f"uneven-{name}"))
 
 
 def train_in_bfloat16(data, out):
@@ -130,6 +136,24 @@ def fill_disks(data, out):
     assert not [*(out / "full" / "checkpoints").iterdir()]
 
 
+def save_meanwhile(data, out):
+    """Take a step while all ranks write their parts of the checkpoint before it."""
+    save_files, may_write = state._save_files, threading.Event()
+
+    def wait_and_save(*arguments):
+        assert may_write.wait(60)
+        return save_files(*arguments)
+
+    state._save_files = wait_and_save
+    config = config_of(data, False, parallel=DIVISIONS["parts"])
+    watch = replace(config.watch, weights_per_doubling=0)
+    for record in tilth.train(replace(config, watch=watch), out / "meanwhile"):
+        if record.step == 4:
+            assert not [*(out / "meanwhile" / "checkpoints").glob("step-*")]
+            may_write.set()
+    state._save_files = save_files
+
+
 def refuse(data, out):
     """Start ranks with other configs, and with a batch that cannot be divided."""
     ranks = open_ranks()
@@ -142,10 +166,15 @@ def refuse(data, out):
     loop.versions = lambda: {**versions(), **({"torch": "0.1"} if ranks.rank == 1 else {})}
     expect("rank 1 has the version of torch '0.1'", lambda: tilth.train(config, out))
     loop.versions = versions
-    odd = replace(config, batch_size=25)
-    expect("batch_size 25 cannot be divided", lambda: tilth.train(odd, out))
+    few = replace(config, batch_size=1, microbatch_size=1)
+    expect("batch_size 1 cannot be divided among", lambda: tilth.train(few, out))
     whole = replace(config_of(data, True), microbatch_size=24)
-    expect("microbatch_size is 24, and each of", lambda: tilth.train(whole, out))
+    expect("in microbatches of 24, which parallel.exact", lambda: tilth.train(whole, out))
+    init = out.parent / ("ddp-muon" if ranks.rank == 1 else "ddp-adamw")
+    words = "rank 1 has the initial model with the fingerprint '"
+    expect(words, lambda: tilth.train(config, out, init=init))
+    own = {"model.safetensors": str(ranks.rank == 1)}
+    expect("the ranks found different checkpoints", lambda: ranks.check_same_start(3, own))
     timed = replace(config, steps=None, budget_seconds=60.0)
     expect("a time budget is measured in one process", lambda: tilth.train(timed, out))
     odd = replace(config, parallel=ParallelConfig(shards=3))
@@ -172,6 +201,7 @@ def work(data, folder):
     train_all(data, out)
     train_in_bfloat16(data, out)
     lose_a_gradient(data, out)
+    save_meanwhile(data, out)
     refuse(data, out / "refused")
     fill_disks(data, out)
 

@@ -21,6 +21,7 @@ from safetensors.numpy import load_file
 import tilth
 from tests.training.ranks import DIVISIONS, config_of, train_all
 from tilth.accounting.parallel import gradient_traffic
+from tilth.accounting.ranks import checkpoint_bytes
 from tilth.config.parameters import parameter_shapes
 from tilth.files import FileError
 from tilth.runs.checkpoints import HISTORY, list_checkpoints
@@ -125,6 +126,15 @@ def test_ranks_have_the_losses_of_one_process(trained, ranks, optimizer, divisio
     # The sums of exact training are the same sums in another order.
     exact = trained[1] / f"exact-{optimizer}"
     np.testing.assert_allclose(losses_of(many), losses_of(exact), rtol=1e-4)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_batch_that_ranks_cannot_divide_equally(trained, ranks):
+    one, many = trained[1], trained[ranks]
+    check_same_bits(many / "uneven-exact", one / "uneven-exact")
+    assert losses_of(many / "uneven-exact") == losses_of(one / "uneven-exact")
+    for division in ("ddp", "fsdp", "parts"):
+        check_close(many / f"uneven-{division}", one / "uneven-ddp")
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
@@ -258,6 +268,14 @@ def test_traffic(trained):
     )
     assert gradient_traffic(model, 2) == size
     assert gradient_traffic(model, 4) == 1.5 * size
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize(("ranks", "division"), [(1, "ddp"), (4, "parts")])
+def test_the_predicted_size_of_a_checkpoint(trained, ranks, division, optimizer):
+    run = trained[ranks] / f"{division}-{optimizer}"
+    sizes = [each.nbytes for name, each in tensors_of(run).items() if "random" not in name]
+    assert sum(sizes) == checkpoint_bytes(tilth.open_run(run).config.model, optimizer)
 
 
 # --- slow: through the command line, with faults --------------------------------------------------

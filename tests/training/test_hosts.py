@@ -112,24 +112,26 @@ def test_a_cut_link_ends_both_hosts_and_they_resume_to_the_same_bits(hosts, stor
 
 
 def agent(port, words):
-    """Start an agent of an elastic training of one or two agents, each with one rank."""
-    launch = ("--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-id", "elastic")
+    """Start an agent of an elastic training of one to three agents, each with one rank."""
+    launch = ("--nnodes", "1:3", "--rdzv-backend", "c10d", "--rdzv-id", "elastic")
     launch += ("--rdzv-endpoint", f"127.0.0.1:{port}", "--max-restarts", "5")
     return torchrun(1, *launch, *words, standalone=False, start_new_session=True)
 
 
-def test_an_elastic_training_continues_with_the_agent_that_is_left(stories, tmp_path):
+def test_an_elastic_training_continues_with_the_agents_that_are_left(stories, tmp_path):
+    """Three ranks have one, one and two of four microbatches; two ranks have two each."""
     run, whole = tmp_path / "run", tmp_path / "whole"
     exact = ("--parallel.exact", "--microbatch-size", 3)
     words = words_of(stories.folder, run, *exact, steps=400)
-    agents = [agent(29521, words) for _ in range(2)]
+    agents = [agent(29521, words) for _ in range(3)]
     wait_for(run / "checkpoints" / "step-000010", agents[0])
-    [lost] = new_ranks(agents[1], 1, set())
-    os.kill(agents[1].pid, signal.SIGKILL)
+    [lost] = new_ranks(agents[2], 1, set())
+    os.kill(agents[2].pid, signal.SIGKILL)
     os.kill(lost, signal.SIGKILL)
-    code, stderr = finished(agents[0], 300)
-    assert code == 0, stderr
-    finished(agents[1])
+    for left in agents[:2]:
+        code, stderr = finished(left, 300)
+        assert code == 0, stderr
+    finished(agents[2])
     whole_run = torchrun(1, *words_of(stories.folder, whole, *exact, steps=400))
     code, stderr = finished(whole_run)
     assert code == 0, stderr

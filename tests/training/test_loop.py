@@ -28,6 +28,7 @@ from tilth.model import TransformerLM
 from tilth.runs.run import open_run, verify_run
 from tilth.runs.state import CheckpointWriter
 from tilth.training import extend, loop, preflight, resume, session, train
+from tilth.training.distributed import Ranks
 
 
 def run_all(records):
@@ -741,3 +742,26 @@ def test_each_check_happens_once(config, tmp_path, monkeypatch):
     next(prepared.train())
     assert counts == dict.fromkeys(counts, 1)
     assert len(counts) == 7
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint(whole, config, tmp_path, monkeypatch):
+    """It does not continue from random weights instead of those that were given."""
+    run_all(train(config, tmp_path / "alone", init=whole))
+    loop.prepare(config, tmp_path / "killed", init=whole).make_run()
+    with pytest.raises(FileError, match="has no intact checkpoint"):
+        next(resume(tmp_path / "killed"))
+    # torchrun repeats its command.
+    monkeypatch.setattr(loop, "open_ranks", lambda: Ranks(restarts=1))
+    run_all(train(config, tmp_path / "killed", init=whole))
+    assert difference(tmp_path / "killed", tmp_path / "alone") is None
+
+
+def test_a_run_directory_that_appears_late(whole, tmp_path, monkeypatch):
+    """On a network file system, other machines see it after some seconds, or never."""
+    timer = threading.Timer(0.5, lambda: shutil.copytree(whole, tmp_path / "run"))
+    timer.start()
+    assert loop._open_shared(tmp_path / "run").config.steps == 12
+    timer.join()
+    monkeypatch.setattr(loop, "SHOWN_SECONDS", 0.0)
+    with pytest.raises(FileError, match="is not on this machine, and rank 0 has made it; share"):
+        loop._open_shared(tmp_path / "other")

@@ -56,7 +56,7 @@ class RanksCost:
     strategy: Strategy
     shards: int
     rows: int
-    """Sequences of a rank in a step."""
+    """Sequences of a rank in a step, at most."""
     num_microbatches: int
     memory_bytes: int
     fits: bool | None
@@ -108,10 +108,10 @@ def account_ranks(
     check_float("storage", storage_bytes_per_second, AMOUNT)
     if model.hardware is None or model.cost is None:
         raise ValueError("ranks need hardware; name that of a rank, such as h100.")
-    if model.batch_size % ranks:
+    if model.batch_size < ranks:
         problem = f"batch_size {model.batch_size:,} cannot be divided among {ranks:,} ranks"
-        raise ValueError(f"{problem}; make it a multiple of {ranks:,}.")
-    rows = model.batch_size // ranks
+        raise ValueError(f"{problem}; make it {ranks:,} or more.")
+    rows = -(-model.batch_size // ranks)
     limit = model.memory_limit_bytes
     most = 1 if strategy == "ddp" else shards or ranks
     microbatch = min(rows, model.microbatch_size)
@@ -132,7 +132,7 @@ def account_ranks(
             model.dtype,
             num_microbatches=num_microbatches,
         )
-    compute = model.cost.seconds / (model.steps or 1) / ranks
+    compute = model.cost.seconds / (model.steps or 1) * rows / model.batch_size
     sending = traffic / network_bytes_per_second
     step = compute + max(0.0, sending - BACKWARD_SHARE * compute)
     size = checkpoint_bytes(model.config, model.optimizer)

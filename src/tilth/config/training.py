@@ -238,6 +238,11 @@ class TrainingConfig(PlainValues):
         return self.batch_size * self.model.context_length
 
     @property
+    def rows_together(self) -> int:
+        """Rows of a batch that one rank takes together: exact sums have whole microbatches."""
+        return self.microbatch_size or self.batch_size if self.parallel.exact else 1
+
+    @property
     def known_steps(self) -> int:
         """The number of steps. Raises ValueError if it is not known yet."""
         if self.steps is None:

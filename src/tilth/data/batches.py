@@ -81,9 +81,10 @@ class Batches:
     fewer than context_length tokens after the last window are left out. Each window is visited once
     an epoch, in another order every epoch; a batch may end one epoch and begin the next.
 
-    `batch_size` is the global batch size: rank r of w takes the r-th of w equal parts. So neither
-    the number of processes nor the number of microbatches changes the rows of a step. With a
-    `vocab_size`, a token id outside the vocabulary is a ValueError.
+    `batch_size` is the global batch size: rank r of w takes the r-th of w parts, of which some have
+    `unit` rows more than others if they cannot be equal. So neither the number of processes nor the
+    number of microbatches changes the rows of a step. With a `vocab_size`, a token id outside the
+    vocabulary is a ValueError.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Batches:
         *,
         rank: int = 0,
         world_size: int = 1,
+        unit: int = 1,
         device: torch.device | str | None = None,
         vocab_size: int | None = None,
     ) -> None:
@@ -105,9 +107,7 @@ class Batches:
         self.order = check_choice("order", order, get_args(Order))
         self.world_size = check_int("world_size", world_size)
         self.rank = check_int("rank", rank, Range(at_least=0, below=self.world_size))
-        if self.batch_size % self.world_size:
-            problem = f"batch_size {batch_size} cannot be divided among {world_size} processes"
-            raise ValueError(f"{problem}; make it a multiple of {world_size}.")
+        self._rows = rows_of_rank(self.batch_size, self.rank, self.world_size, unit)
         self.device = _check_device(device)
         self._windows = _windows(data, self.context_length)
         self.num_tokens = len(self._windows) + self.context_length
@@ -123,9 +123,8 @@ class Batches:
     def starts(self, number: int) -> Int64[np.ndarray, " rows"]:
         """Return the index of the first token of each row of batch `number`."""
         number = self._checked(number)
-        num_rows = self.batch_size // self.world_size
-        first = number * self.batch_size + self.rank * num_rows
-        position = np.arange(first, first + num_rows, dtype=np.uint64)
+        first = number * self.batch_size
+        position = np.arange(first + self._rows.start, first + self._rows.stop, dtype=np.uint64)
         if self.order == "random":
             # The bias of the modulo is at most 2**-64.
             start = random_bits(self._key, position) % len(self._windows)
@@ -215,6 +214,28 @@ def _permuted(number: Numbers, side: int, key: Numbers) -> Numbers:
         addend = random_bits(round_key, column) % side  # before it is added: no sum overflows
         row, column = column, (row + addend) % side
     return row * side + column
+
+
+def rows_of_rank(batch_size: int, rank: int, world_size: int, unit: int = 1) -> range:
+    """Return the rows of a batch that a rank takes: a multiple of `unit`, and at least one unit.
+
+    The last rank has the most rows.
+
+    >>> [rows_of_rank(8, rank, 3) for rank in range(3)]
+    [range(0, 2), range(2, 5), range(5, 8)]
+    """
+    parts, rest = divmod(batch_size, unit)
+    if rest or parts < world_size:
+        problem = f"batch_size {batch_size} cannot be divided among {world_size} processes"
+        hint = f"; make it {world_size} or more."
+        if unit > 1:
+            hint = (
+                f" in microbatches of {unit}, which parallel.exact adds whole; choose a smaller "
+                "microbatch_size that divides it, and keep it for any number of processes."
+            )
+        raise ValueError(problem + hint)
+    first, stop = (unit * (parts * number // world_size) for number in (rank, rank + 1))
+    return range(first, stop)
 
 
 class _ShardedWindows:

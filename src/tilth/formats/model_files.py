@@ -1,5 +1,6 @@
 """A model as the formats read and write it: config, weights and tokenizer."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -27,6 +28,13 @@ class ModelFiles:
     weights: Mapping[str, "np.ndarray"] = field(repr=False)
     tokenizer: Tokenizer
     end_token: str
+
+    def fingerprint(self) -> str:
+        """Return a checksum of the weights."""
+        digest = hashlib.sha256()
+        for _, weight in sorted(self.weights.items()):
+            digest.update(weight.tobytes())
+        return digest.hexdigest()
 
     @property
     def end_id(self) -> int:

@@ -32,6 +32,7 @@ from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
 from tilth.config.training import TrainingConfig
+from tilth.data.batches import rows_of_rank
 from tilth.schema import flat
 from tilth.training.step import accumulate_gradients
 
@@ -107,21 +108,8 @@ class Ranks:
         return [json.loads(row[:size].numpy().tobytes()) for row, size in rows]
 
     def rows_of(self, config: TrainingConfig) -> int:
-        """Return the rows of a batch that each rank takes; raise ValueError if they do not fit."""
-        rows, rest = divmod(config.batch_size, self.size)
-        if rest:
-            raise ValueError(
-                f"batch_size {config.batch_size} cannot be divided among {self.size} processes; "
-                f"make it a multiple of {self.size}."
-            )
-        microbatch = config.microbatch_size or config.batch_size
-        if config.parallel.exact and rows % microbatch:
-            raise ValueError(
-                f"parallel.exact adds the gradients of whole microbatches: microbatch_size is "
-                f"{microbatch}, and each of {self.size} ranks takes {rows} sequences; choose a "
-                f"microbatch_size that divides {rows}, and keep it for any number of ranks."
-            )
-        return rows
+        """Return the most rows of a batch that a rank takes; raise ValueError if one has none."""
+        return len(rows_of_rank(config.batch_size, self.size - 1, self.size, config.rows_together))
 
     def check_same(self, config: TrainingConfig, others: Mapping[str, str]) -> None:
         """Raise ValueError unless all ranks have the same config and the same `others`.
@@ -138,16 +126,17 @@ class Ranks:
                 if own.get(name) != first.get(name):
                     raise ValueError(
                         f"rank {rank} has {name} {own.get(name)}, and rank 0 has "
-                        f"{first.get(name)}; start all ranks with the same data, config and "
-                        "packages."
+                        f"{first.get(name)}; start all ranks with the same data, weights, "
+                        "config and packages."
                     )
 
-    def check_same_step(self, step: int) -> None:
-        """Raise ValueError unless all ranks start from the same step."""
-        steps = self.gathered(step)
-        if len(set(steps)) > 1:
+    def check_same_start(self, step: int, checksums: Mapping[str, str]) -> None:
+        """Raise ValueError unless all ranks start from the same checkpoint, of these files."""
+        starts = self.gathered([step, dict(checksums)])
+        if any(start != starts[0] for start in starts):
+            steps = [start[0] for start in starts]
             raise ValueError(
-                f"the ranks found checkpoints of different steps ({steps}); share the folder of "
+                f"the ranks found different checkpoints (of steps {steps}); share the folder of "
                 "the run between all machines."
             )
 
@@ -226,6 +215,7 @@ def averaged_gradients(
     ranks: Ranks,
     model: Module,
     loss_of: LossOf,
+    batch_size: int,
     microbatch_size: int,
     scaler: torch.amp.GradScaler,
 ) -> Gradients:
@@ -240,7 +230,9 @@ def averaged_gradients(
 
     def gradients(x: Tensor, y: Tensor) -> Tensor:
         with lost_ranks_explained():
-            total = accumulate_gradients(parallel, x, y, microbatch_size, scaler, synced)
+            total = accumulate_gradients(
+                parallel, x, y, microbatch_size, scaler, synced, batch_size / ranks.size
+            )
         return ranks.total(total) / ranks.size
 
     return gradients
@@ -250,6 +242,7 @@ def exact_gradients(
     ranks: Ranks,
     model: Module,
     loss_of: LossOf,
+    batch_size: int,
     microbatch_size: int,
     scaler: torch.amp.GradScaler,
 ) -> Gradients:
@@ -272,7 +265,7 @@ def exact_gradients(
             parameter.grad = gradient.view_as(parameter)
 
     def gradients(x: Tensor, y: Tensor) -> Tensor:
-        weight = microbatch_size / (len(x) * ranks.size)
+        weight = microbatch_size / batch_size
 
         def of_microbatch(first: int, out: Tensor) -> Tensor:
             rows = slice(first, first + microbatch_size)

@@ -53,6 +53,7 @@ from tilth.training.sizing import sized
 from tilth.training.step import make_batches
 
 Steps = Generator[StepRecord, None, None]
+SHOWN_SECONDS = 60.0  # NFS keeps for 30 to 60 seconds that a file does not exist
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +123,12 @@ def prepare(
     folder = Path(out)
     ranks = open_ranks()
     if ranks.restarts and (folder / CONFIG).exists():  # torchrun repeats its command
-        return prepare_resume(folder, data=None if data is None else data.folder)
+        prepared = prepare_resume(folder, data=None if data is None else data.folder)
+        if init is None:
+            return prepared
+        # It may have been killed before its first checkpoint.
+        initial = read_initial(init, prepared.config, prepared.data.tokenizer())
+        return replace(prepared, initial=initial)
     check_new_folder(folder)
     data = open_data(config.data) if data is None else data
     tokenizer = data.tokenizer()
@@ -150,7 +156,7 @@ def prepare(
                 log.warning("%s It trains uncompiled.", error)
                 resolved = replace(resolved, machine=replace(resolved.machine, compile=False))
     resolved = replace(resolved, data=str(data.folder.resolve()))
-    division = _divide(ranks, resolved, data)
+    division = _divide(ranks, resolved, data, initial)
     # Absolute: the working directory may change before the first step.
     make_run = partial(
         create_run,
@@ -185,10 +191,14 @@ def _resolved_for_ranks(config: TrainingConfig) -> ResolvedConfig:
     )
 
 
-def _divide(ranks: Ranks, config: ResolvedConfig, data: Data) -> Division:
+def _divide(
+    ranks: Ranks, config: ResolvedConfig, data: Data, initial: ModelFiles | None = None
+) -> Division:
     """Divide a training among ranks; raise ValueError unless all have the same data and config."""
     ranks.rows_of(config)
     fingerprints = {"data": data.fingerprint, "tokenizer": data.tokenizer_fingerprint}
+    if initial is not None and ranks.size > 1:
+        fingerprints["initial model"] = initial.fingerprint()
     names = {f"the {name} with the fingerprint": value for name, value in fingerprints.items()}
     packages = {f"the version of {name}": value for name, value in versions().items()}
     ranks.check_same(config, {**names, **packages})
@@ -290,7 +300,7 @@ def _steps(prepared: PreparedRun) -> Steps:
     process, ranks = os.getpid(), open_ranks()
     run = prepared.make_run() if ranks.is_first else None
     ranks.wait()
-    run = run or open_run(prepared.folder)
+    run = run or _open_shared(prepared.folder)
     run = replace(run, folder=run.folder.absolute())  # the working directory may change
     config = run.config
     with ExitStack() as stack:
@@ -299,7 +309,7 @@ def _steps(prepared: PreparedRun) -> Steps:
             _prepare_folders(run)
         device = stack.enter_context(machine_settings(config.machine))
         session = Session(run, prepared.data, device, prepared.initial, ranks, prepared.division)
-        ranks.check_same_step(session.step)
+        ranks.check_same_start(session.step, session.loaded)
         records = _Records(run, session, stack) if ranks.is_first else None
         writers = prepared.division.writers(ranks)
         writer = stack.enter_context(
@@ -346,6 +356,17 @@ def _steps(prepared: PreparedRun) -> Steps:
                 raise
             if record.step == session.config.steps:
                 return
+
+
+def _open_shared(folder: Path) -> Run:
+    """Open the run directory that rank 0 has made; a network file system may show it later."""
+    until = time.monotonic() + SHOWN_SECONDS
+    while not (folder / CONFIG).exists():
+        if time.monotonic() > until:
+            hint = "share the folder between all machines"
+            raise FileError(folder, "is not on this machine, and rank 0 has made it", hint)
+        time.sleep(0.2)
+    return open_run(folder)
 
 
 def _prepare_folders(run: Run) -> None:

@@ -49,9 +49,11 @@ class Division:
         how = names.get(self.kind, f"FSDP with {self.num_shards} shards")
         fits = "" if self.memory_bytes <= self.available_bytes else ", which has only "
         fits += format_bytes(self.available_bytes) if fits else ""
+        rows = ranks.rows_of(config)
+        most = "" if rows * ranks.size == config.batch_size else "up to "
         kept = "" if self.has_whole_checkpoints else "; checkpoints in parts, no samples, no norms"
         return (
-            f"ranks    {ranks.size}, {how}: each has {ranks.rows_of(config)} of "
+            f"ranks    {ranks.size}, {how}: each has {most}{rows} of "
             f"{config.batch_size} sequences and {format_bytes(self.memory_bytes)} of memory{fits},"
             f" and sends {format_bytes(self.traffic_bytes)} a step{kept}"
         )

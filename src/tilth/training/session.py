@@ -86,13 +86,13 @@ class Session:
             machine = config.machine
             self.loss_of = compiled(self.loss_of, machine.device, machine.compile_mode)
         rows = min(config.microbatch_size, ranks.rows_of(config))
-        parts = (ranks, self.model, self.loss_of, rows, self.scaler)
+        parts = (ranks, self.model, self.loss_of, config.batch_size, rows, self.scaler)
         self.gradients: Gradients = lambda x, y: accumulate_gradients(
             self.loss_of, x, y, rows, self.scaler
         )
         if self.sharded is not None:
             sharded = self.sharded
-            self.gradients = lambda x, y: sharded.gradients(x, y, rows)
+            self.gradients = lambda x, y: sharded.gradients(x, y, config.batch_size, rows)
         elif config.parallel.exact:
             self.gradients = exact_gradients(*parts)
         elif ranks.size > 1:
@@ -109,7 +109,8 @@ class Session:
                 return self._restore(checkpoint)
             except FileError as error:
                 log.warning("%s; trying the previous checkpoint.", error)
-        if checkpoints or self.config.optimizer.begin_step:  # an extension needs a checkpoint
+        needs_one = self.config.optimizer.begin_step or self.run.manifest.initial
+        if checkpoints or (needs_one and self._initial is None):  # extended, or of given weights
             hint = "restore one, or start a new run"
             raise FileError(self.run.folder, "has no intact checkpoint", hint)
         self._make(self._initial)
@@ -138,6 +139,7 @@ class Session:
         self.scaler = make_scaler(config.machine)
         self.guard = Guard(config.max_skipped)
         self.step, self.seconds_before = 0, 0.0
+        self.loaded: dict[str, str] = {}  # checksums of the files of the checkpoint
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         state = checkpoint.state()
@@ -153,6 +155,7 @@ class Session:
             self.scaler.load_state_dict(tensors["scaler"])
             set_random_state(tensors["random"])
         self.step, self.seconds_before = state.step, state.seconds
+        self.loaded = state.checksums
 
     @property
     def _shards(self) -> Mapping[str, Shard]:

@@ -107,11 +107,16 @@ class ShardedModel:
         self._fsdp.set_requires_gradient_sync(is_last)
         return nullcontext()
 
-    def gradients(self, x: Tensor, y: Tensor, microbatch_size: int) -> Tensor:
+    def gradients(self, x: Tensor, y: Tensor, batch_size: int, microbatch_size: int) -> Tensor:
         """Set the gradients of the global batch on what is updated; return the mean loss."""
         scaler = torch.amp.GradScaler(x.device.type, enabled=False)
         with lost_ranks_explained():
-            total = accumulate_gradients(self.root, x, y, microbatch_size, scaler, self._synced)
+            # Ranks with more rows need the shard of a rank without rows left.
+            total = accumulate_gradients(
+                *(self.root, x, y, microbatch_size, scaler, self._synced),
+                mean_over=batch_size / self.ranks.size,
+                padded_rows=-(-batch_size // self.ranks.size),
+            )
         for name, shard in self.shards.items():
             found = self._dtensors[name].grad
             # A rank without rows has no gradient.

@@ -52,6 +52,7 @@ def make_batches(
         config.order,
         rank=rank,
         world_size=world_size,
+        unit=config.rows_together,
         device=device,
         vocab_size=config.model.vocab_size,
     )
@@ -163,18 +164,26 @@ def accumulate_gradients(
     microbatch_size: int,
     scaler: torch.amp.GradScaler,
     synced: Callable[[bool], AbstractContextManager[object]] = nullcontext,
+    mean_over: float | None = None,
+    padded_rows: int = 0,
 ) -> Float[Tensor, ""]:
     """Add the gradients of the mean loss of a batch to the parameters; return the loss.
 
-    `synced(is_last)` is the context of each microbatch, for gradients of several processes.
+    The other arguments are for several processes: `synced(is_last)` is the context of each
+    microbatch, `mean_over` the number of rows of the mean, by default those of `x`. With
+    `padded_rows`, as many rows are computed, of which those beyond `x` count 0 times.
     """
     total = torch.zeros((), device=x.device)
-    for first in range(0, len(x), microbatch_size):
+    num_rows = max(len(x), padded_rows)
+    for first in range(0, num_rows, microbatch_size):
         rows = slice(first, first + microbatch_size)
-        with synced(first + microbatch_size >= len(x)):
+        weight = len(x[rows]) / (mean_over or len(x))
+        if first >= len(x):
+            rows = slice(1)
+        with synced(first + microbatch_size >= num_rows):
             loss = loss_of(x[rows], y[rows])
-            if microbatch_size < len(x):
-                loss = loss * (len(x[rows]) / len(x))
+            if weight != 1:
+                loss = loss * weight
             scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         total = total + loss.detach()
     return total
