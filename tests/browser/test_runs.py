@@ -10,7 +10,9 @@ import sys
 import pytest
 
 from tests.browser.test_studio import folder, open_view, wait_until
+from tests.studio.conftest import LAB
 from tests.studio.test_run_logs import evaluation, line
+from tilth.report.lab_file import save_lab
 from tilth.runs.run import open_run
 
 pytestmark = pytest.mark.browser
@@ -24,7 +26,7 @@ def write_log(run, steps, loss):
             if step % 20 == 0:
                 values["norms"] = {"activations": {f"layers.{i}": 1.0 + i for i in range(3)}}
             file.write(line(step, loss=loss + 3 / step, **values))
-    text = {"prompt": "the", "text": " <b>fox</b><script>alert(1)</script>"}
+    text = {"prompt": "the", "text": "the <b>fox</b><script>alert(1)</script>"}
     (run / "samples.jsonl").write_text(json.dumps({"step": steps, **text}) + "\n")
 
 
@@ -128,7 +130,9 @@ def test_differences_samples_norms_and_commands(open_runs, studied):
     row = page.locator("tr", has=page.locator("code", has_text="seed"))
     assert row.locator("td").all_inner_texts() == ["0", "1"]
     card = page.locator("article.card").first
-    assert "the <b>fox</b><script>alert(1)</script>" in card.locator("blockquote").inner_text()
+    text = open_run(studied / "first").samples()[-1].text
+    assert text == "the <b>fox</b><script>alert(1)</script>"
+    assert card.locator("blockquote").inner_text() == text
     assert page.locator("article.card script, article.card b").count() == 0
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.get_by_label("Copy the command of first").click()
@@ -192,6 +196,32 @@ def test_a_training_is_drawn_as_it_comes(open_runs, studied):
     finally:
         log.write_text(before)
         (studied / "first/samples.jsonl").write_text(samples)
+
+
+def test_a_lab_shows_its_answer(open_runs, studied):
+    for name in ("0", "1"):
+        shutil.copytree(studied / "first", studied / "lr/runs" / name)
+    save_lab(studied / "lr", LAB)
+    try:
+        page = open_runs()
+        page.locator("table.runs tbody tr").nth(4).wait_for()
+        page.get_by_label("Lab", exact=True).select_option("lr")
+        place = page.locator(".lab")
+        place.get_by_role("heading", name=LAB.asks).wait_for()
+        assert place.locator(".answer").inner_text() == "1e-3 <b>is best</b>."
+        assert place.locator("blockquote").inner_text() == "the <i>mouse</i>"
+        assert place.locator("td").all_inner_texts()[:4] == ["1e-3", "2.5", "1e-2", "–"]
+        assert rows_of(page) == ["lr/runs/0", "lr/runs/1"]
+        wait_until(page, "document.querySelector('.lab .plot').data?.[0].y.join() === '2.5,3'")
+        page.get_by_role("button", name="Choose all").click()
+        wait_until(page, "document.querySelectorAll('.lines li').length === 2")
+        again = open_runs(page.url.partition("#")[2])
+        again.locator(".lab").get_by_role("heading", name=LAB.asks).wait_for()
+        assert rows_of(again) == ["lr/runs/0", "lr/runs/1"]
+        again.get_by_role("button", name="Choose none").click()
+        wait_until(again, "document.querySelectorAll('.lines li').length === 0")
+    finally:
+        shutil.rmtree(studied / "lr")
 
 
 def test_an_empty_folder_says_what_to_do(open_view, tmp_path, browser):

@@ -83,7 +83,7 @@ def test_pages_fit_and_answer(open_view, name, theme, width):
     if name == "write":
         page.locator("input").last.fill("12")
     submit(page)
-    page.locator("p.text button.token, table").first.wait_for()
+    page.locator("p.text .token[role=button], table").first.wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert background == {"light": "rgb(252, 252, 250)", "dark": "rgb(19, 22, 19)"}[theme]
@@ -96,7 +96,7 @@ def test_a_link_restores_a_view_and_submits_nothing(open_view):
     page.wait_for_timeout(300)
     assert page.locator("p.text").count() == 0
     submit(page)
-    page.locator("p.text button").first.wait_for()
+    page.locator("p.text [role=button]").first.wait_for()
     assert "model=chatty" in page.url
 
 
@@ -104,7 +104,7 @@ def test_text_is_never_html(open_view):
     page = open_view("tokens")
     page.locator("textarea").fill("<img src=x onerror=alert(1)><script>alert(2)</script>")
     submit(page)
-    page.locator("p.text button.token").first.wait_for()
+    page.locator("p.text .token[role=button]").first.wait_for()
     assert page.locator("p.text img, p.text script").count() == 0
     assert "<script>" in page.locator("p.text").inner_text()
 
@@ -112,7 +112,7 @@ def test_text_is_never_html(open_view):
 def test_tokens_show_their_merges(open_view):
     page = open_view("tokens?text=the+mouse")
     submit(page)
-    page.locator("p.text button").first.click()
+    page.locator("p.text [role=button]").first.click()
     page.locator(".trees .node").first.wait_for()
     assert page.locator(".trees .node code").all_inner_texts() == ["the", "th", "t", "h", "e"]
 
@@ -122,7 +122,7 @@ def test_write_branch_and_stop(open_view):
     submit(page)
     page.locator("[role=status]", has_text="stopped").wait_for()
     first = page.locator("p.story").inner_text()
-    page.locator("p.story button").nth(2).click()
+    page.locator("p.story [role=button]").nth(2).click()
     page.locator("td button").first.click()
     page.locator(".branches li").nth(1).wait_for()
     page.locator("[role=status]", has_text="stopped").wait_for()
@@ -135,7 +135,7 @@ def test_write_branch_and_stop(open_view):
     page.locator("input").last.fill("2000")
     page.locator("input").first.fill("5")  # a temperature at which the end token is rare
     submit(page)
-    page.locator("p.story button").first.wait_for()
+    page.locator("p.story [role=button]").first.wait_for()
     page.locator("form button.plain").click(force=True)
     page.locator("[role=status]", has_text="stopped").wait_for()
 
@@ -170,7 +170,7 @@ def test_accessibility(open_view, view, theme, width):
     page = open_view(view, theme, width)
     page.locator(".notions summary").click()
     submit(page)
-    page.locator("p.text button.token, table").first.wait_for()
+    page.locator("p.text .token[role=button], table").first.wait_for()
     page.wait_for_timeout(300)
     check_accessibility(page)
 

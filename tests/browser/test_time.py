@@ -107,14 +107,14 @@ def test_play_and_stop(open_view):
     page.keyboard.press("Space")
     page.locator(".moment h2", has_text="Step 5").wait_for()
     page.get_by_role("button", name="Play").wait_for()
-    page.locator(".moment p.text button").first.click()
+    page.locator(".moment p.text [role=button]").first.click()
     page.locator(".card .bars li").first.wait_for()
 
 
 def test_two_checkpoints_token_by_token(open_view, folder):
     page = open_view("read?model=plain&text=the+mouse&other=plain&step=1&other_step=4")
     submit(page)
-    page.locator("p.text button").first.wait_for()
+    page.locator("p.text [role=button]").first.wait_for()
     cells = page.locator(".compared tbody tr").first.locator("td").all_inner_texts()
     values = [bits_per_byte(folder, step) for step in (1, 4)]
     assert cells[:2] == [f"{value:.4f}" for value in values]
@@ -122,13 +122,13 @@ def test_two_checkpoints_token_by_token(open_view, folder):
     scored = [
         load(folder / "plain", step=step).score("the mouse", alternatives=5) for step in (1, 4)
     ]
-    titles = [each.get_attribute("title") for each in page.locator("p.text button").all()]
+    titles = [each.get_attribute("title") for each in page.locator("p.text [role=button]").all()]
     bits = [[-token.log_probability / math.log(2) for token in each] for each in scored]
     assert titles == [f"{a:.2f} and {b:.2f} bits" for a, b in zip(*bits, strict=True)]
-    page.locator("p.text button").first.click()
+    page.locator("p.text [role=button]").first.click()
     assert page.locator(".card").count() == 2
     with page.expect_download() as download:
-        page.get_by_role("button", name="Download as CSV").click()
+        page.get_by_role("button", name="Download Difference in bits as CSV").click()
     rows = [*csv.reader(download.value.path().read_text("utf-8").splitlines())][1:]
     assert [float(row[1]) for row in rows] == pytest.approx(bits[0], rel=1e-12)
     again = open_view(page.url.partition("#")[2])
@@ -145,18 +145,30 @@ def test_a_link_restores_branches(open_view):
     )
     submit(page)
     page.locator("[role=status]", has_text="stopped").wait_for()
-    page.locator("p.story button").nth(2).click()
+    page.locator("p.story [role=button]").nth(2).click()
     page.locator("td button").first.click()
     page.locator(".branches li").nth(1).wait_for()
     page.locator("[role=status]", has_text="stopped").wait_for()
+    page.locator("p.story [role=button]").nth(6).click()
+    page.locator("td button").nth(1).click()
+    page.locator(".branches li li li").wait_for()  # a branch of a branch
+    page.locator("[role=status]", has_text="stopped").wait_for()
+    page.locator(".branches button").nth(1).click()
+    page.locator("p.story [role=button]").nth(4).click()
+    page.locator("p.story [role=button].chosen").wait_for()
     told = page.locator("p.story").inner_text()
+    names = page.locator(".branches button").all_inner_texts()
     assert "branch=0.3." in page.url
+    assert "branch=1.7." in page.url
+    assert page.url.endswith("chosen=1&token=4")
     again = open_view(page.url.partition("#")[2])
-    assert again.locator("p.story button").count() == 0
+    assert again.locator("p.story [role=button]").count() == 0
     submit(again)
-    again.locator(".branches li").nth(1).wait_for()
-    wait_until(again, "document.querySelector('form button[type=submit]').disabled === false")
+    again.locator("p.story [role=button].chosen").wait_for()
     assert again.locator("p.story").inner_text() == told
+    assert again.locator(".branches button").all_inner_texts() == names
+    assert again.locator("section table").inner_text() == page.locator("section table").inner_text()
+    assert again.url == page.url
 
 
 def test_attention_downloads_and_its_head_is_in_the_link(open_view, folder):

@@ -11,6 +11,7 @@ from tilth.config.model import ModelConfig
 from tilth.config.training import TrainingConfig
 from tilth.generation import load
 from tilth.model import TransformerLM
+from tilth.report.lab_file import Chart, Fold, Lab, Line, Quote, Table, Trial, save_lab
 from tilth.runs.checkpoints import HISTORY
 from tilth.runs.run import create_run
 from tilth.runs.state import CheckpointWriter
@@ -22,14 +23,28 @@ from tilth.tokenizer import Tokenizer
 
 HISTORY_STEPS = [4, 2, 1, 0]
 END = "<|endoftext|>"
+LAB = Lab(
+    "lr",
+    "Which learning rate is best?",
+    answer="1e-3 <b>is best</b>.",
+    command=("tilth", "lab", "lr", "my data"),
+    trials=(Trial("0", "1e-3", "a", x=1e-3, state="finished"), Trial("1", "1e-2", "b", x=1e-2)),
+    tables=(Table("Losses", ("rate", "loss"), (("1e-3", 2.5), ("1e-2", None))),),
+    notes=("One seed each.",),
+    charts=(Chart("Loss by rate", "rate", "loss", (Line("loss", ((1e-3, 2.5), (1e-2, 3))),), "log"),),
+    quotes=(Quote("1e-3", "temperature 0.8", "the <i>mouse</i>"),),
+    folds=(Fold("Details", ("More.",), "x = 1"),),
+)
 HOST = "http://127.0.0.1:8765"
 TEMPLATE = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant] "
 
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
-    """A folder with the runs `plain` and `chatty`; their weights are random, and large."""
+    """A folder with a lab and the runs `plain` and `chatty` of random, large weights."""
     folder = tmp_path_factory.mktemp("served")
+    (folder / "lr").mkdir()
+    save_lab(folder / "lr", LAB)
     vocab = {i: bytes([i]) for i in range(256)} | {256: b"th", 257: b"the"}
     tokenizer = Tokenizer(vocab, [(b"t", b"h"), (b"th", b"e")], [END])
     shape = {"context_length": 64, "d_model": 32, "num_layers": 2, "num_heads": 4}

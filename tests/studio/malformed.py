@@ -25,6 +25,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/steps": MODEL,
     "/api/time": {**MODEL, "step": 2, "text": "the", "prompt": "a", "max_tokens": 3,
                   "sampling": {"seed": 1}},
+    "/api/lab": {"lab": "lr"},
     "/api/runs/compare": {"runs": ["plain", "chatty"]},
     "/api/runs/norms": {"run": "plain", "kind": "weights"},
     "/api/runs/watch": {"runs": ["plain"], "metric": "loss", "window": {"points": 50}},

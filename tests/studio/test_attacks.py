@@ -187,7 +187,7 @@ def test_no_path_leads_out_of_the_folder(server):
             assert status == 404, (url, said)
             assert str(server.folder).encode() not in said
         for path, body in malformed.BODIES.items():
-            for field in ("model", "other", "subject"):
+            for field in ("model", "other", "subject", "lab"):
                 for name in PATHS if field in body else ():
                     status, said = await post(server, path, {**body, field: name})
                     assert status in (400, 404), (path, field, name, said)

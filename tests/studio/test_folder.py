@@ -108,7 +108,8 @@ def test_models_need_weights_and_tokenizers_are_shared(folder, tmp_path):
 def test_listing(client):
     found = client.get("/api/folder").json()
     entry = {"kind": "run", "is_model": True, "has_tokenizer": True}
-    assert found["entries"] == [{"id": "chatty", **entry}, {"id": "plain", **entry}]
+    lab = {"id": "lr", "kind": "lab", "is_model": False, "has_tokenizer": False}
+    assert found["entries"] == [{"id": "chatty", **entry}, lab, {"id": "plain", **entry}]
     assert client.get("/api/folder", headers={"origin": "http://evil.example"}).status_code == 403
     assert client.get(f"{HOST}/v1/models/a/b").status_code == 404
 

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+from tilth.cli.app import app
 from tilth.generation.sampling import Sampling, next_token_distribution
 from tilth.studio import inspecting
 from tilth.studio.inspecting import merge_tree, tokens_of
@@ -51,6 +52,13 @@ def test_the_docs_that_pages_link_to_are_there(client):
         assert page.text.startswith("# ")
     assert client.get("/docs/../app.py").status_code == 404
     assert client.get("/docs/lab/lr/report.md").status_code == 404
+
+
+def test_commands_of_an_empty_folder_are_valid():
+    commands = re.findall(r'step\("tilth (.*?)"', (STATIC / "main.js").read_text("utf-8"))
+    assert len(commands) == 3
+    for command in commands:
+        assert app.parse_args(command, print_error=False, exit_on_error=False)
 
 
 def test_pages_make_no_html_of_text_and_load_nothing_else():
@@ -126,6 +134,13 @@ def test_next_tokens(client, model):
     likely /= likely.sum()
     for row in found["tokens"]:
         assert row["probability"] == pytest.approx(likely[row["id"]], rel=1e-5)
+    unlikely = int(logits.argmin())
+    with_it = ask(client, "next", ids=ids, sampling=sampling, token=unlikely)["tokens"]
+    assert with_it[:-1] == found["tokens"]
+    assert (with_it[-1]["id"], with_it[-1]["after"]) == (unlikely, 0.0)
+    assert with_it[-1]["probability"] == pytest.approx(likely[unlikely], rel=1e-5)
+    likely_one = found["tokens"][3]["id"]
+    assert ask(client, "next", ids=ids, sampling=sampling, token=likely_one) == found
 
 
 def test_inside(client, model):
@@ -166,6 +181,7 @@ def tokens_of_id(model, token_id):
         ("inside", {"text": ""}, 400, "write one"),
         ("inside", {"text": "the", "without": ["layer.9"]}, 400, "layer"),
         ("next", {"ids": [99999]}, 400, "99999"),
+        ("next", {"ids": [1], "token": -1}, 400, "token is -1"),
         ("next", {"ids": [1], "sampling": {"temperature": -1}}, 400, "temperature"),
         ("read", {"txt": "a"}, 400, "did you mean text?"),
         ("read", {"model": "x", "text": "a"}, 404, "unknown model"),

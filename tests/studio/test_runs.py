@@ -5,16 +5,18 @@ import fcntl
 import json
 import shlex
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 from starlette.testclient import TestClient
 
 import tilth
-from tests.studio.conftest import HOST
+from tests.studio.conftest import HOST, LAB
 from tests.studio.test_run_logs import evaluation, line
 from tilth.accounting import account
+from tilth.report.lab_file import Lab, save_lab
 from tilth.runs.run import open_run
+from tilth.schema import read
 from tilth.studio import folder as folder_module
 from tilth.studio import make_app, run_table, runs
 from tilth.studio.folder import Folder
@@ -229,6 +231,22 @@ def test_comparison(app, studied):
     assert "model.d_model" in names
 
 
+def test_labs(app, studied):
+    (studied / "labs/lr").mkdir(parents=True)
+    save_lab(studied / "labs/lr", LAB)
+    found = app.post("/api/lab", json={"lab": "labs/lr"}).json()
+    assert shlex.split(found.pop("command")) == list(LAB.command)
+    assert found.pop("id") == "labs/lr"
+    assert read(Lab, found, "the response") == replace(LAB, command=())
+    for name in ("lr", "long", "../labs/lr"):
+        assert app.post("/api/lab", json={"lab": name}).status_code == 404
+    (studied / "labs/lr/lab.json").write_text("{}")
+    response = app.post("/api/lab", json={"lab": "labs/lr"})
+    assert response.status_code == 400
+    assert "labs/lr: lab.json" in response.json()["error"]["message"]
+    assert str(studied) not in response.text
+
+
 def test_norms_by_layer(app):
     found = app.post("/api/runs/norms", json={"run": "long"}).json()
     assert found["kinds"] == ["activations"]
@@ -239,6 +257,8 @@ def test_norms_by_layer(app):
     asked = {"run": "long", "part": "token_embeddings"}
     (row,) = app.post("/api/runs/norms", json=asked).json()["lines"]
     assert (row["layer"], row["values"]) == (None, [1.0] * 6)
+    asked = {"run": "long", "kind": "weights"}  # a link to norms that this run does not have
+    assert app.post("/api/runs/norms", json=asked).json() == found
     assert app.post("/api/runs/norms", json={"run": "new"}).json()["lines"] == []
 
 

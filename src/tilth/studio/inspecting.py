@@ -161,12 +161,22 @@ def _likeliest(
     ]
 
 
-def next_tokens(model: LanguageModel, ids: Sequence[int], sampling: Sampling) -> dict[str, Any]:
-    """Return the likeliest next tokens: probabilities of the model, and after the options."""
+def next_tokens(
+    model: LanguageModel, ids: Sequence[int], sampling: Sampling, token: int | None = None
+) -> dict[str, Any]:
+    """Return the likeliest next tokens: probabilities of the model, and after the options.
+
+    A given token comes last if it is not among them.
+    """
     context = model.prompt_ids(ids)[-model.config.context_length :]
     decoder = model.decoder(1)
     logits = decoder.extend([context])[0, 0, : model.tokenizer.vocab_size]
-    likeliest = scored_token(logits, 0, 20).alternatives
+    if token is not None and not 0 <= token < len(logits):
+        raise ValueError(f"token is {token}; it must be below {len(logits)}.")
+    scored = scored_token(logits, token or 0, 20)
+    likeliest = [*scored.alternatives]
+    if token is not None and all(token != each for each, _ in likeliest):
+        likeliest.append((token, scored.log_probability))
     kept, probabilities = next_token_distribution(logits, sampling, context)
     after = dict(zip(kept.tolist(), probabilities.tolist(), strict=True))
     rows = _likeliest(model.tokenizer, likeliest)

@@ -23,7 +23,7 @@ from tilth.studio import inspecting, merging
 from tilth.studio.completions import Completions, read_asked
 from tilth.studio.errors import RequestError, invalid, unreadable
 from tilth.studio.folder import Folder
-from tilth.studio.runs import Compared, Norms, Runs, Watch
+from tilth.studio.runs import AskedLab, Compared, Norms, Runs, Watch
 from tilth.studio.security import LOGIN
 from tilth.studio.timeline import Moment, Sides, Step, Steps, Timeline, compare_readings
 from tilth.tokenizer import Tokenizer
@@ -55,6 +55,7 @@ class _Asked:
     other: str = ""
     text: Text = ""
     ids: Annotated[list[int], Length(at_most=1 << 17)] = field(default_factory=list)
+    token: int | None = None
     without: Annotated[list[str], Length(at_most=10_000)] = field(default_factory=list)
     sampling: Sampling = field(default_factory=Sampling)
 
@@ -142,7 +143,9 @@ class Pages:
             "/api/steps": self._of_runs(Steps, self.timeline.steps),
             "/api/time": self._look_back,
             "/api/next": self._of_model(
-                lambda model, asked: inspecting.next_tokens(model, asked.ids, asked.sampling)
+                lambda model, asked: inspecting.next_tokens(
+                    model, asked.ids, asked.sampling, asked.token
+                )
             ),
             "/api/encode": self._of_model(
                 lambda model, asked: {"ids": model.prompt_ids(asked.text)}
@@ -152,6 +155,7 @@ class Pages:
             ),
             "/api/runs/watch": self._watch,
             "/api/runs/norms": self._of_runs(Norms, self.runs.norms),
+            "/api/lab": self._of_runs(AskedLab, self.runs.lab),
             "/api/runs/compare": self._of_runs(Compared, self.runs.compare),
         }
 

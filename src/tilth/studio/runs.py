@@ -23,6 +23,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from tilth.report.comparing import format_value, varying_values
+from tilth.report.lab_file import load_lab
 from tilth.runs.metrics import METRICS, SAMPLES, finite_or_none
 from tilth.runs.run import CONFIG, Run, open_run
 from tilth.schema import Length, Range, flat
@@ -64,6 +65,13 @@ class Compared:
     """The runs of a comparison."""
 
     runs: RunIds
+
+
+@dataclass(frozen=True)
+class AskedLab:
+    """The lab that a page shows."""
+
+    lab: str
 
 
 @dataclass(frozen=True)
@@ -165,15 +173,18 @@ class Runs:
             names = log.norm_names
         kept = np.unique(np.linspace(0, len(steps) - 1, MAX_NORM_POINTS).astype(int))[: len(steps)]
         placed = [(kind, *_part_and_layer(name)) for kind, name in names]
-        parts = list(dict.fromkeys(part for kind, part, _ in placed if kind == asked.kind))
+        kinds = list(dict.fromkeys(kind for kind, _, _ in placed))
+        shown = next((each for each in (asked.kind, *kinds) if each in kinds), "")
+        parts = list(dict.fromkeys(part for kind, part, _ in placed if kind == shown))
         part = next((each for each in (asked.part, "layer", *parts) if each in parts), "")
         columns = [
             (layer, column)
             for column, (kind, own, layer) in enumerate(placed)
-            if (kind, own) == (asked.kind, part)
+            if (kind, own) == (shown, part)
         ]
         return {
-            "kinds": list(dict.fromkeys(kind for kind, _, _ in placed)),
+            "kinds": kinds,
+            "kind": shown,
             "parts": parts,
             "part": part,
             "steps": steps[kept].tolist(),
@@ -217,6 +228,18 @@ class Runs:
     async def show_table(self, _request: Request) -> Response:
         """Answer the table."""
         return JSONResponse(await run_in_threadpool(self.table.read))
+
+    # --- labs ------------------------------------------------------------------------------------
+
+    def lab(self, asked: AskedLab) -> dict[str, Any]:
+        """Return a lab: its question, its answer, its tables and charts."""
+        try:
+            found = load_lab(self._folder.find(asked.lab, "lab").path)
+        except KeyError:
+            raise RequestError(404, "the folder has no lab of this name.") from None
+        except (OSError, ValueError) as error:
+            raise RequestError(400, f"{asked.lab}: {sentence_of(error)}") from error
+        return {"id": asked.lab, **asdict(found), "command": shlex.join(found.command)}
 
     # --- comparison ------------------------------------------------------------------------------
 

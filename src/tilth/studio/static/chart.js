@@ -53,6 +53,14 @@ export function csv(rows) {
   return rows.map((row) => row.map(cell).join(",") + "\r\n").join("");
 }
 
+/** The buttons that download something as PNG and as CSV. */
+export function saveButtons(title, png, table) {
+  const save = (kind, run) => el("button", {
+    type: "button", class: "plain small", "aria-label": `Download ${title} as ${kind}`, onclick: run,
+  }, kind);
+  return el("span", { class: "saves" }, save("PNG", png), save("CSV", table));
+}
+
 /**
  * Text as plotly shows it: it understands a few tags and entities, which these are not. No text of
  * a chart may have <b>, <i>, <sup> and so on: plotly draws them with style attributes, which the
@@ -73,12 +81,9 @@ export const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g,
  */
 export function chart({ title, file = title.toLowerCase().replace(/\W+/g, "-"), caption = "", rows }) {
   const plot = el("div", { class: "plot", role: "img", "aria-label": title });
-  const save = (label, run) => el("button", {
-    type: "button", class: "plain small", "aria-label": `Download ${title} as ${label}`, onclick: run,
-  }, label);
   const text = el("span", { class: "soft" }, caption);
   const element = el("figure", { class: "chart" },
-    el("div", { class: "chart-head" }, el("h3", {}, title), el("span", { class: "saves" }, save("PNG", png), save("CSV", table))),
+    el("div", { class: "chart-head" }, el("h3", {}, title), saveButtons(title, png, table)),
     plot, el("figcaption", {}, text));
   let drawn = null;
   let zoomed = () => {};

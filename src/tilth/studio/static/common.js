@@ -61,7 +61,8 @@ async function request(path, body, signal) {
 /** Show a sentence at the foot of the page; "" hides it. */
 export function setProblem(sentence) {
   const place = document.getElementById("problem");
-  place.textContent = sentence;
+  const close = el("button", { type: "button", class: "cross", "aria-label": "Close", onclick: () => setProblem("") }, "×");
+  place.replaceChildren(sentence, close);
   place.hidden = !sentence;
 }
 
@@ -71,6 +72,7 @@ export function action(button, work) {
     event?.preventDefault();
     if (button.disabled) return;
     button.disabled = true;
+    button.setAttribute("aria-busy", "true");
     setProblem("");
     try {
       await work();
@@ -78,6 +80,7 @@ export function action(button, work) {
       if (error.name !== "AbortError") setProblem(error.message);
     } finally {
       button.disabled = false;
+      button.removeAttribute("aria-busy");
     }
   };
 }
@@ -112,6 +115,66 @@ export function swatch(index) {
   const made = el("span", { class: "swatch" });
   made.style.borderTop = `3px ${["solid", "dashed", "dotted"][Math.floor(index / 10) % 3]} var(--line-${index % 10})`;
   return made;
+}
+
+/**
+ * A token that can be chosen. A <button> would be a box that no line breaks in; in a text with
+ * `roving`, the keys of a button work.
+ */
+export const tokenButton = (text, style, title, onclick) =>
+  el("span", { role: "button", class: `token ${style}`, title, onclick, tabindex: -1 }, text);
+
+/**
+ * A text of tokens ({text, style, title}), each a button; the chosen one is outlined, and
+ * `choose(place)` is called. `first` is the place of one that is chosen at once.
+ */
+export function tokenText(tokens, choose, first = null) {
+  const buttons = tokens.map(({ text, style, title }, place) => tokenButton(text, style, title, () => pick(place)));
+  let chosen = null;
+  const pick = (place) => {
+    chosen?.classList.remove("chosen");
+    chosen = buttons[place];
+    chosen.classList.add("chosen");
+    choose(place);
+  };
+  if (first !== null && first in buttons) pick(Number(first));
+  return roving(el("p", { class: "text" }, ...buttons));
+}
+
+/** Make one tab stop of the tokens of a text: the arrow keys move between them. */
+export function roving(place) {
+  let last = null;
+  const stop = (token) => {
+    if (last) last.tabIndex = -1;
+    last = token;
+    if (last) last.tabIndex = 0;
+  };
+  place.addEventListener("focusin", ({ target }) => stop(target));
+  place.addEventListener("keydown", (event) => {
+    const { key, target } = event;
+    const side = { ArrowLeft: "previousElementSibling", ArrowRight: "nextElementSibling" }[key];
+    if (!side && key !== "Enter" && key !== " ") return;
+    event.preventDefault();
+    if (side) target[side]?.focus();
+    else target.click();
+  });
+  // The first token is the stop, until another one has the focus.
+  new MutationObserver(() => {
+    if (!last?.isConnected) stop(place.querySelector("[role=button]"));
+  }).observe(place, { childList: true });
+  stop(place.querySelector("[role=button]"));
+  return place;
+}
+
+/** A command with a button that copies it; `what` is its name for screen readers. */
+export function copyable(command, what) {
+  const copy = el("button", { type: "button", class: "plain small", "aria-label": `Copy ${what}` }, "Copy");
+  copy.addEventListener("click", action(copy, async () => {
+    await navigator.clipboard.writeText(command);
+    copy.textContent = "Copied";
+    setTimeout(() => { copy.textContent = "Copy"; }, 1500);
+  }));
+  return el("div", { class: "command" }, el("code", {}, command), copy);
 }
 
 export const tick = (label, input) => el("label", { class: "tick" }, input, label);

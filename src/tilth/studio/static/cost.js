@@ -4,7 +4,7 @@
 // number of `Account.to_dict()`.
 
 import { chart, colour } from "./chart.js";
-import { api, el, field, intro, notions, setProblem } from "./common.js";
+import { api, copyable, el, field, intro, notions, setProblem } from "./common.js";
 
 const LATER = 120; // milliseconds after the last change of a field
 
@@ -27,8 +27,7 @@ export function show(main, { fields, remember }) {
   const reset = el("button", { type: "button", class: "plain", onclick: forget }, "Reset");
   const heading = el("h2", { class: "subject" });
   const notes = el("div", {});
-  const command = el("code", {});
-  const copy = el("button", { type: "button", class: "plain small" }, "Copy");
+  const repeat = el("div", {});
   const charts = {}; // by title
   const chartGrid = el("div", { class: "chart-grid" });
   const result = el("div", {});
@@ -40,17 +39,13 @@ export function show(main, { fields, remember }) {
     for (const name of Object.keys(given)) delete given[name];
     compute();
   });
-  copy.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(command.textContent);
-    copy.textContent = "Copied";
-  });
 
   main.append(
     ...intro("Cost", "What a model costs before you train it: parameters, operations, memory, hours. Move a slider, "
       + "or type any number. Choose a number in a table to see its arithmetic and the line that computes it."),
     notions(NOTIONS, "accounting.md", "scaling.md"),
     el("div", { class: "calculator" }, form,
-      el("section", { class: "account" }, heading, notes, el("p", { class: "repeat" }, command, copy), chartGrid, result)));
+      el("section", { class: "account" }, heading, notes, repeat, chartGrid, result)));
   compute();
   return () => {
     clearTimeout(timer);
@@ -98,8 +93,7 @@ export function show(main, { fields, remember }) {
     drawForm(found.fields);
     heading.textContent = found.name;
     notes.replaceChildren(...found.notes.map((note) => el("p", { class: "soft" }, note)));
-    command.textContent = found.command;
-    copy.textContent = "Copy";
+    repeat.replaceChildren(copyable(found.command, "the command"));
     result.replaceChildren(...found.tables.map(drawTable));
     for (const each of found.charts) drawChart(each);
     const again = open && result.querySelector(`button[data-path="${CSS.escape(open)}"]`);

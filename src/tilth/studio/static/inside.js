@@ -1,7 +1,7 @@
 // Inside: what each layer predicts, where each head looks, and what a part is worth.
 
-import { csv, download } from "./chart.js";
 import { action, api, el, field, intro, notions, number, percent, totals, visible } from "./common.js";
+import { saves } from "./picture.js";
 
 const EXAMPLE = "Lily had a red ball. Tom wanted the red";
 
@@ -50,11 +50,13 @@ export function show(main, { model, fields, remember }) {
 
   function toggle(part, label) {
     return el("button", {
-      type: "button", class: "switch", "aria-pressed": String(!off.has(part)),
+      type: "button", class: "switch", "data-part": part, "aria-pressed": String(!off.has(part)),
       title: `${off.has(part) ? "Switch on" : "Switch off"} ${part.replace(/[._]/g, " ")}`,
-      onclick: () => {
+      onclick: async () => {
+        if (button.disabled) return;
         if (!off.delete(part)) off.add(part);
-        run();
+        await run();
+        result.querySelector(`[data-part="${part}"]`)?.focus({ preventScroll: true });
       },
     }, label);
   }
@@ -78,21 +80,22 @@ export function show(main, { model, fields, remember }) {
       ...cells.map((cell) => el("td", {
         class: `lens-${Math.min(5, Math.floor(cell.probability * 6))}`, title: percent(cell.probability),
       }, el("code", {}, visible(cell.text))))));
+    const table = el("table", { class: "grid" },
+      el("thead", {}, columns(["", ...found.tokens.map((token) => visible(token.text))])),
+      el("tbody", {}, ...rows.reverse()));
     return [
       el("h2", {}, "Logit lens"),
       el("p", { class: "soft" }, "The likeliest next token after each position, if the model ended at this layer. "
         + "The darker, the more certain."),
-      scroll(el("table", { class: "grid" },
-        el("thead", {}, columns(["", ...found.tokens.map((token) => visible(token.text))])),
-        el("tbody", {}, ...rows.reverse()))),
-      saves("Logit lens", () => [["layer", "position", "token", "likeliest next", "probability"],
+      scroll(table),
+      saves("Logit lens", table, () => [["layer", "position", "token", "likeliest next", "probability"],
         ...found.lens.flatMap((cells, layer) => cells.map((cell, place) =>
           [layer ? layer - 1 : "embedding", place, found.tokens[place].text, cell.text, cell.probability]))]),
     ];
   }
 
   function attention(found) {
-    const canvas = el("canvas", { class: "attention", role: "img", tabindex: 0 });
+    const canvas = el("canvas", { role: "img", tabindex: 0 });
     let cell = [0, 0]; // row and column
     const caption = el("p", { class: "soft", role: "status" });
     const layers = el("select", {}, ...found.attention.map((_, i) => el("option", { value: i }, `layer ${i}`)));
@@ -100,33 +103,40 @@ export function show(main, { model, fields, remember }) {
     layers.value = head.layer;
     heads.value = head.head;
     const texts = found.tokens.map((token) => token.text);
+    const labels = () => el("div", {}, ...texts.map((text) => el("div", {}, visible(text))));
+    const sides = [labels(), labels()]; // of rows and of columns
+    const map = el("div", { class: "attention" }, sides[0], canvas, el("span", {}), sides[1]);
+    const side = Math.max(11, Math.min(30, Math.floor(640 / texts.length))); // pixels of a cell
+    map.style.setProperty("--cell", `${side}px`);
+    map.style.setProperty("--count", texts.length);
     const rows = () => [["looks", "position", ...texts],
       ...found.attention[head.layer][head.head].map((row, place) => [texts[place], place, ...row.map((weight) => weight / 255)])];
+    const title = () => `Attention of layer ${head.layer}, head ${head.head}`;
     const paint = () => {
       head = { layer: Number(layers.value), head: Number(heads.value) };
-      const weights = found.attention[head.layer][head.head];
-      canvas.setAttribute("aria-label", `Attention weights of layer ${head.layer}, head ${head.head}`);
-      paintMatrix(canvas, weights);
+      canvas.setAttribute("aria-label", title());
+      paintMatrix(canvas, found.attention[head.layer][head.head]);
       note();
       caption.textContent = "Point at a cell for its tokens and weight, or move with the arrow keys.";
     };
     const tell = (row, column) => {
       cell = [row, column];
+      sides.forEach((labels, which) => [...labels.children].forEach((label, place) =>
+        label.classList.toggle("looked", place === cell[which])));
       const weight = found.attention[head.layer][head.head][row][column] / 255;
-      caption.textContent = `${visible(found.tokens[row].text)} looks at ${visible(found.tokens[column].text)}: ${percent(weight)}`;
+      caption.textContent = `${visible(texts[row])} looks at ${visible(texts[column])}: ${percent(weight)}`;
     };
     canvas.addEventListener("pointermove", (event) => {
       const box = canvas.getBoundingClientRect();
-      const count = found.tokens.length;
       const [column, row] = [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height]
-        .map((share) => Math.min(count - 1, Math.max(0, Math.floor(share * count))));
+        .map((share) => Math.min(texts.length - 1, Math.max(0, Math.floor(share * texts.length))));
       tell(row, column);
     });
     canvas.addEventListener("keydown", (event) => {
       const [down, right] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key] ?? [0, 0];
       if (!down && !right) return;
       event.preventDefault();
-      const within = (place) => Math.min(found.tokens.length - 1, Math.max(0, place));
+      const within = (place) => Math.min(texts.length - 1, Math.max(0, place));
       tell(within(cell[0] + down), within(cell[1] + right));
     });
     layers.addEventListener("change", paint);
@@ -135,10 +145,8 @@ export function show(main, { model, fields, remember }) {
     return [
       el("h2", {}, "Attention"),
       el("p", { class: "soft" }, "Each row is a token that looks, each column a token that is looked at."),
-      el("div", { class: "row" }, field("Layer", layers), field("Head", heads), saves("Attention", rows, async () => {
-        const weights = found.attention[head.layer][head.head];
-        return picture(weights, `Attention, layer ${head.layer}, head ${head.head}`, texts);
-      })), canvas, caption,
+      el("div", { class: "row" }, field("Layer", layers), field("Head", heads)),
+      scroll(map), caption, saves("Attention", map, rows),
     ];
   }
 
@@ -146,12 +154,13 @@ export function show(main, { model, fields, remember }) {
     const rows = found.norms.map((values, layer) => el("tr", {},
       el("th", { scope: "row" }, layer ? `layer ${layer - 1}` : "embedding"),
       ...values.map((value) => el("td", { class: "number" }, number(value, 1)))));
+    const table = el("table", { class: "grid" },
+      el("thead", {}, columns(["", ...found.tokens.map((token) => visible(token.text))])), el("tbody", {}, ...rows));
     return [
       el("h2", {}, "Norms of the residual stream"),
       el("p", { class: "soft" }, "The length of the vector that each layer passes on, by position."),
-      scroll(el("table", { class: "grid" },
-        el("thead", {}, columns(["", ...found.tokens.map((token) => visible(token.text))])), el("tbody", {}, ...rows))),
-      saves("Norms", () => [["layer", ...found.tokens.map((token) => token.text)],
+      scroll(table),
+      saves("Norms of the residual stream", table, () => [["layer", ...found.tokens.map((token) => token.text)],
         ...found.norms.map((values, layer) => [layer ? layer - 1 : "embedding", ...values])]),
     ];
   }
@@ -166,45 +175,6 @@ export function show(main, { model, fields, remember }) {
 
 const scroll = (inner) => el("div", { class: "scroll", tabindex: 0 }, inner);
 const columns = (names) => el("tr", {}, ...names.map((name) => name ? el("th", { scope: "col" }, name) : el("td", {})));
-
-/** Buttons that download a table, and a picture if there is one. */
-function saves(title, rows, paint) {
-  const file = title.toLowerCase().replace(" ", "-");
-  const save = (kind, run) => el("button", {
-    type: "button", class: "plain small", "aria-label": `Download ${title} as ${kind}`, onclick: run,
-  }, kind);
-  return el("p", { class: "saves" },
-    paint ? save("PNG", async () => download(`${file}.png`, await paint())) : "", " ",
-    save("CSV", () => download(`${file}.csv`, csv(rows()))));
-}
-
-/** A matrix with its title and tokens, as a PNG. */
-function picture(weights, title, texts) {
-  const cell = Math.max(8, Math.min(28, Math.floor(1400 / weights.length)));
-  const size = cell * weights.length;
-  const made = el("canvas", { width: size + 160, height: size + 190 });
-  const context = made.getContext("2d");
-  const style = getComputedStyle(document.documentElement);
-  context.fillStyle = style.getPropertyValue("--paper");
-  context.fillRect(0, 0, made.width, made.height);
-  const matrix = el("canvas", {});
-  paintMatrix(matrix, weights);
-  context.imageSmoothingEnabled = false;
-  context.drawImage(matrix, 140, 50, size, size);
-  context.strokeStyle = style.getPropertyValue("--line");
-  context.strokeRect(140, 50, size, size);
-  context.fillStyle = style.getPropertyValue("--ink");
-  context.font = "16px system-ui, sans-serif";
-  context.fillText(title, 12, 28);
-  context.font = `${Math.min(13, cell)}px system-ui, sans-serif`;
-  context.textBaseline = "middle";
-  context.textAlign = "right";
-  texts.forEach((text, place) => context.fillText(visible(text), 132, 50 + cell * (place + 0.5), 125));
-  context.translate(140, 58 + size);
-  context.rotate(-Math.PI / 2);
-  texts.forEach((text, place) => context.fillText(visible(text), 0, cell * (place + 0.5), 125));
-  return new Promise((resolve) => made.toBlob(resolve, "image/png"));
-}
 
 /** Paint a square matrix of 0 to 255, a cell for each pixel of the canvas. */
 function paintMatrix(canvas, weights) {

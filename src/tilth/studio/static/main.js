@@ -70,7 +70,7 @@ function nothing(page) {
     el("p", {}, `The folder ${folder.name} has no ${page.what} yet. Reload this page when it has one.`),
     el("ul", { class: "steps" },
       step("tilth demo", "See everything in five minutes: the demo makes a corpus, a tokenizer and a run."),
-      step("tilth train tinystories DATA --out runs/first", "Train a model on a data folder."),
+      step("tilth train small --data DATA --out runs/first", "Train a model on a data folder."),
       step("tilth studio FOLDER", "Or open another folder: that of your runs."))];
 }
 

@@ -1,7 +1,7 @@
 // Read: a text coloured by the surprise of a model, in bits; or by the difference between two models.
 
-import { csv, download } from "./chart.js";
-import { action, api, el, field, intro, notions, number, percent, totals, visible, whole } from "./common.js";
+import { action, api, el, field, intro, notions, number, percent, tokenText, totals, visible, whole } from "./common.js";
+import { saves } from "./picture.js";
 
 const EXAMPLE = "Once upon a time, there was a little girl named Lily. She loved to play with her elephant.";
 const WORST = 8;
@@ -27,17 +27,22 @@ export function show(main, { model, folder, fields, remember }) {
   other.addEventListener("change", () => steps[1].fill(other.value));
   const button = el("button", { type: "submit" }, "Read");
   const result = el("section", { "aria-live": "polite" });
+  let token = fields.get("token"); // that a link has chosen
 
   const run = action(button, async () => {
     const [step, otherStep] = steps.map((each) => each.value());
-    remember({ text: text.value, step: step ?? "", other: other.value, other_step: other.value ? otherStep ?? "" : "" });
+    const view = { text: text.value, step: step ?? "", other: other.value, other_step: other.value ? otherStep ?? "" : "" };
+    remember(view);
     const asked = { model: model(), step: step === null ? null : Number(step), text: text.value };
+    const note = (place) => remember({ ...view, token: String(place) });
     if (!other.value) {
-      result.replaceChildren(...reading(await api("/api/read", asked)));
+      result.replaceChildren(...reading(await api("/api/read", asked), note, token));
+      token = null;
       return;
     }
     const found = await api("/api/read/compare", { ...asked, other: other.value, other_step: otherStep === null ? null : Number(otherStep) });
-    result.replaceChildren(...comparison(found, [nameOf(asked.model, step), nameOf(other.value, otherStep)]));
+    result.replaceChildren(...comparison(found, [nameOf(asked.model, step), nameOf(other.value, otherStep)], note, token));
+    token = null;
   });
 
   main.append(
@@ -76,9 +81,8 @@ function stepChoice(given) {
 
 // --- one model ------------------------------------------------------------------------------------
 
-function reading(found) {
+function reading(found, note, token) {
   const place = el("div", {});
-  const rows = () => [["token", "id", "bits"], ...found.tokens.map((token) => [token.text, token.id, token.bits])];
   return [
     totals([
       ["bits per byte", found.bits_per_byte === null ? "–" : number(found.bits_per_byte, 4)],
@@ -87,31 +91,29 @@ function reading(found) {
       ["tokens", whole(found.tokens.length)],
       ["bytes", whole(found.bytes)],
     ]),
-    legend(),
-    coloured(found.tokens, (token) => place.replaceChildren(alternatives(token))),
+    ...surprise(found.tokens, (chosen) => {
+      note(chosen);
+      place.replaceChildren(alternatives(found.tokens[chosen]));
+    }, token),
     place,
-    save("surprise", rows),
     ...worst(found.tokens),
   ];
 }
 
-/** The class of a surprise: 0 for less than a bit, 6 for more than 12. */
-export const heat = (bits) => `heat-${Math.min(6, Math.max(0, Math.floor(bits / 2)))}`;
-
-export function legend() {
-  return el("p", { class: "legend" }, "bits ",
-    ...[0, 2, 4, 6, 8, 10, 12].map((bits) =>
-      el("span", { class: `token ${heat(bits)}` }, bits === 12 ? "12+" : String(bits))));
+/** A text coloured by surprise, with its legend and downloads. */
+export function surprise(tokens, choose, first) {
+  const text = tokenText(tokens.map(({ text, bits }) => ({
+    text, style: heat(bits), title: `${number(bits)} bits, probability ${percent(2 ** -bits)}`,
+  })), choose, first);
+  const legend = el("p", { class: "legend" }, "bits ",
+    ...[0, 2, 4, 6, 8, 10, 12].map((bits) => el("span", { class: `token ${heat(bits)}` }, bits === 12 ? "12+" : String(bits))));
+  const shown = el("div", {}, legend, text);
+  return [shown, saves("Surprise in bits", shown, () =>
+    [["token", "id", "bits"], ...tokens.map((token) => [token.text, token.id, token.bits])])];
 }
 
-export function coloured(tokens, choose) {
-  return el("p", { class: "text" }, ...tokens.map((token) => el("button", {
-    type: "button",
-    class: `token ${heat(token.bits)}`,
-    title: `${number(token.bits)} bits, probability ${percent(2 ** -token.bits)}`,
-    onclick: () => choose(token),
-  }, token.text)));
-}
+/** The class of a surprise: 0 for less than 2 bits, 6 for 12 and more. */
+const heat = (bits) => `heat-${Math.min(6, Math.max(0, Math.floor(bits / 2)))}`;
 
 export function alternatives(token) {
   return el("div", { class: "card" },
@@ -138,11 +140,11 @@ function worst(tokens) {
 
 // --- two models -----------------------------------------------------------------------------------
 
-function comparison({ sides, segments, has_same_tokenizer: isSame }, names) {
-  const shown = (value, digits) => value === null ? "–" : number(value, digits);
+function comparison({ sides, segments, has_same_tokenizer: isSame }, names, note, token) {
+  const amount = (value, digits) => value === null ? "–" : number(value, digits);
   const difference = (a, b, digits) => a === null || b === null ? "–" : signed(b - a, digits);
   const rows = [["bits per byte", "bits_per_byte", 4], ["bits", "bits", 1], ["perplexity", "perplexity", 2]]
-    .map(([name, key, digits]) => [name, ...sides.map((side) => shown(side[key], digits)),
+    .map(([name, key, digits]) => [name, ...sides.map((side) => amount(side[key], digits)),
       difference(sides[0][key], sides[1][key], digits)]);
   const counts = [["tokens", (side) => side.tokens.length], ["vocabulary", (side) => side.vocab_size]]
     .map(([name, of]) => [name, ...sides.map((side) => whole(of(side))), difference(of(sides[0]), of(sides[1]), 0)]);
@@ -156,21 +158,25 @@ function comparison({ sides, segments, has_same_tokenizer: isSame }, names) {
   }
   const place = el("div", {});
   const change = ({ bits: [a, b] }) => a === null || b === null ? 0 : b - a;
-  const table_ = [["part", "bits 1", "bits 2", "difference"], ...segments.map((each) => [each.text, ...each.bits, change(each)])];
+  const parts = () => [["part", "bits 1", "bits 2", "difference"], ...segments.map((each) => [each.text, ...each.bits, change(each)])];
   const most = segments.map((each, index) => ({ ...each, index }))
     .sort((a, b) => Math.abs(change(b)) - Math.abs(change(a))).slice(0, WORST);
+  const shown = el("div", {},
+    el("p", { class: "legend" }, `${names[1]} needs fewer bits `, ...[-4, -2, -0.5].map(mark), mark(0), ...[0.5, 2, 4].map(mark), " more bits"),
+    tokenText(segments.map((each) => ({
+      text: each.text, style: shade(change(each)),
+      title: `${each.bits.map((bits) => bits === null ? "–" : number(bits)).join(" and ")} bits`,
+    })), (chosen) => {
+      note(chosen);
+      place.replaceChildren(both(segments[chosen], sides, names));
+    }, token));
   return [
     summary,
     el("p", { class: "soft" }, isSame ? "The two have the same tokenizer, so they are compared token by token."
       : "The two have different tokenizers, so a part ends where both have the end of a token."),
-    el("p", { class: "legend" }, `${names[1]} needs fewer bits `, ...[-4, -2, -0.5].map(mark), mark(0), ...[0.5, 2, 4].map(mark), " more bits"),
-    el("p", { class: "text" }, ...segments.map((each) => el("button", {
-      type: "button", class: `token ${shade(change(each))}`,
-      title: `${each.bits.map((bits) => bits === null ? "–" : number(bits)).join(" and ")} bits`,
-      onclick: () => place.replaceChildren(both(each, sides, names)),
-    }, each.text))),
+    shown,
+    saves("Difference in bits", shown, parts),
     place,
-    save("comparison", () => table_),
     el("h2", {}, "Largest differences"),
     table(["part", "position", ...names, "difference"], most.map((each) => [
       el("code", {}, visible(each.text)), whole(each.index), ...each.bits.map((bits) => bits === null ? "–" : number(bits)),
@@ -207,7 +213,3 @@ function table(names, rows) {
     el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map((cell) =>
       el("td", { class: isText(cell) ? false : "number" }, cell)))))));
 }
-
-const save = (name, rows) => el("p", {}, el("button", {
-  type: "button", class: "plain small", onclick: () => download(`${name}.csv`, csv(rows())),
-}, "Download as CSV"));

@@ -4,8 +4,9 @@
 // the axis. A zoom asks again, with more points there. While a training runs, new curves arrive as
 // server-sent events.
 
-import { action, api, el, field, intro, notions, setProblem, stream, swatch } from "./common.js";
+import { api, copyable, el, field, intro, notions, setProblem, stream, swatch } from "./common.js";
 import { chart, lineStyle, loadPlotly } from "./chart.js";
+import { drawLab } from "./labs.js";
 
 const MOST = 20; // runs in a comparison
 const AT_FIRST = 5;
@@ -74,7 +75,7 @@ const COLUMNS = {
 };
 const TEXTS = ["id", "state", "progress"];
 
-export function show(main, { fields, remember }) {
+export function show(main, { folder, fields, remember }) {
   loadPlotly();
   const rows = new Map(); // id -> row of the table
   const data = new Map(); // id -> {curve, valid, samples, problem}
@@ -90,23 +91,36 @@ export function show(main, { fields, remember }) {
     sort: fields.get("sort") ?? "-active",
     state: fields.get("state") ?? "",
     filter: fields.get("filter") ?? "",
+    lab: fields.get("lab") ?? "",
   };
+  let normChoice = Object.fromEntries(["norms", "of", "part"].map((name) => [name, fields.get(name) ?? ""])); // run, kind, part
   let since = 0;
   let abort = null;
   let isLeft = false;
   if (options.range && !options.range.every(Number.isFinite)) options.range = null;
 
   const chosen = () => [...slots.keys()];
+  function add(id) {
+    const taken = new Set(slots.values());
+    slots.set(id, [...Array(MOST).keys()].find((slot) => !taken.has(slot)));
+  }
+
+  function leaveOut(id) {
+    slots.delete(id);
+    data.delete(id);
+  }
+
   function choose(id, isChosen) {
-    if (!isChosen) {
-      slots.delete(id);
-      data.delete(id);
-    } else if (slots.size < MOST) {
-      const taken = new Set(slots.values());
-      slots.set(id, [...Array(MOST).keys()].find((slot) => !taken.has(slot)));
-    } else {
-      setProblem(`A comparison has at most ${MOST} runs; leave one out first.`);
-    }
+    if (!isChosen) leaveOut(id);
+    else if (slots.size < MOST) add(id);
+    else setProblem(`A comparison has at most ${MOST} runs; leave one out first.`);
+    changed();
+  }
+
+  /** Choose these runs instead. */
+  function chooseOnly(ids) {
+    chosen().filter((id) => !ids.includes(id)).forEach(leaveOut);
+    ids.filter((id) => !slots.has(id)).forEach(add);
     changed();
   }
 
@@ -116,6 +130,7 @@ export function show(main, { fields, remember }) {
       run: chosen(), value: options.value === "loss" ? "" : options.value, x: options.axis === "step" ? "" : options.axis,
       smooth: options.smoothing ?? "", logx: options.isLogX ? "1" : "", logy: options.isLogY ? "1" : "",
       from, to, sort: options.sort === "-active" ? "" : options.sort, state: options.state, filter: options.filter,
+      lab: options.lab, ...normChoice,
     });
   }
 
@@ -147,11 +162,37 @@ export function show(main, { fields, remember }) {
     drawTable();
   });
   states.setAttribute("aria-label", "State");
-  const clear = el("button", { type: "button", class: "plain", onclick: () => {
-    slots.clear();
-    data.clear();
-    changed();
-  } }, "Clear the choice");
+  const labs = folder.entries.filter((entry) => entry.kind === "lab").map(({ id }) => id);
+  const labChoice = select(["", ...labs], (id) => id || "all labs", options.lab, (id) => {
+    options.lab = id;
+    save();
+    drawTable();
+    loadLab();
+  });
+  labChoice.setAttribute("aria-label", "Lab");
+  labChoice.hidden = !labs.length;
+  if (!labs.includes(options.lab)) options.lab = labChoice.value = "";
+  const labPlace = el("section", { class: "lab", hidden: true });
+  let labContent = ""; // that is drawn
+  const isOfLab = (id) => !options.lab || options.lab === folder.name || id.startsWith(`${options.lab}/`);
+
+  async function loadLab() {
+    labPlace.hidden = !options.lab;
+    if (!options.lab) return;
+    try {
+      const found = await api("/api/lab", { lab: options.lab });
+      const content = JSON.stringify(found);
+      if (isLeft || found.id !== options.lab || content === labContent) return;
+      labContent = content;
+      await drawLab(labPlace, found);
+    } catch (error) {
+      setProblem(error.message);
+    }
+  }
+
+  let shownIds = [];
+  const all = el("button", { type: "button", class: "plain", onclick: () => chooseOnly(shownIds.slice(0, MOST)) });
+  const clear = el("button", { type: "button", class: "plain", onclick: () => chooseOnly([]) }, "Choose none");
   const count = el("span", { class: "soft", role: "status" });
   const head = el("tr", {}, el("td", {}), ...Object.entries(COLUMNS).map(([name, [title]]) => el("th", {
     scope: "col", "data-column": name, class: TEXTS.includes(name) ? false : "number",
@@ -169,9 +210,9 @@ export function show(main, { fields, remember }) {
     const box = el("input", { type: "checkbox", "aria-label": `Compare ${row.id}` });
     box.addEventListener("change", () => choose(row.id, box.checked));
     const cells = row.problem !== undefined
-      ? [el("th", { scope: "row" }, row.id), el("td", {}, COLUMNS.state[2](row)), el("td", { colspan: 9, class: "soft" }, row.problem)]
+      ? [el("th", { scope: "row", title: row.id }, row.id), el("td", {}, COLUMNS.state[2](row)), el("td", { colspan: 9, class: "soft problem" }, row.problem)]
       : Object.entries(COLUMNS).map(([name, [, value, shown]]) => {
-        if (name === "id") return el("th", { scope: "row" }, row.id);
+        if (name === "id") return el("th", { scope: "row", title: row.id }, row.id);
         const found = value(row);
         const cell = TEXTS.includes(name) ? shown(row) : found === null || found === undefined ? "–" : shown(found);
         return el("td", { class: TEXTS.includes(name) ? false : "number" }, cell);
@@ -189,7 +230,7 @@ export function show(main, { fields, remember }) {
     const [, value] = COLUMNS[column] ?? COLUMNS.active;
     const wanted = options.filter.toLowerCase();
     const shown = [...rows.values()]
-      .filter((row) => row.id.toLowerCase().includes(wanted) && (!options.state || row.state === options.state));
+      .filter((row) => row.id.toLowerCase().includes(wanted) && (!options.state || row.state === options.state) && isOfLab(row.id));
     shown.sort((a, b) => {
       const [one, other] = [value(a) ?? null, value(b) ?? null];
       if (one === null || other === null) return (one === null) - (other === null);
@@ -211,6 +252,9 @@ export function show(main, { fields, remember }) {
       body.replaceChildren(...elements);
     }
     count.textContent = `${whole(shown.length)} of ${whole(rows.size)} runs, ${slots.size} chosen`;
+    shownIds = shown.filter((row) => row.problem === undefined).map(({ id }) => id);
+    all.textContent = shownIds.length > MOST ? `Choose the first ${MOST}` : "Choose all";
+    all.disabled = !shownIds.length;
     clear.disabled = !slots.size;
   }
 
@@ -220,6 +264,7 @@ export function show(main, { fields, remember }) {
     const ids = new Set(table.ids);
     for (const id of rows.keys()) if (!ids.has(id)) rows.delete(id);
     drawTable();
+    if (options.lab && table.rows.some(({ id }) => isOfLab(id))) loadLab();
   }
 
   // --- curves ------------------------------------------------------------------------------------
@@ -304,13 +349,22 @@ export function show(main, { fields, remember }) {
       : (options.smoothing > 1 ? `Lines: mean of the last ${whole(options.smoothing)} steps. Bands: lowest to highest value. ` : "")
         + (options.value === "loss" ? "Thick lines with dots: validation. " : "")
         + "Drag to zoom, double-click for the whole range.");
-    legend.replaceChildren(...[...slots].map(([id, index]) => {
-      const found = data.get(id);
-      const last = found?.curve?.y.findLast((value) => value !== null);
-      return el("li", { class: found?.problem ? "is-damaged" : false },
-        swatch(index), el("span", {}, id), el("span", { class: "soft" }, found?.problem ?? (last === undefined ? found?.curve ? "no values" : "…" : shortly(last))),
+    for (const item of [...legend.children]) if (!slots.has(item.dataset.run)) item.remove();
+    for (const [id, index] of slots) drawLine(id, index);
+  }
+
+  /** The line of a run in the legend: updated in place, as a person may be about to press its button. */
+  function drawLine(id, index) {
+    let item = [...legend.children].find((each) => each.dataset.run === id);
+    if (!item) {
+      item = el("li", { "data-run": id }, swatch(index), el("span", {}, id), el("span", { class: "soft" }),
         el("button", { type: "button", class: "cross", "aria-label": `Leave out ${id}`, onclick: () => choose(id, false) }, "×"));
-    }));
+      legend.append(item);
+    }
+    const found = data.get(id);
+    const last = found?.curve?.y.findLast((value) => value !== null);
+    item.classList.toggle("is-damaged", Boolean(found?.problem));
+    item.children[2].textContent = found?.problem ?? (last === undefined ? found?.curve ? "no values" : "…" : shortly(last));
   }
 
   function curveRows() {
@@ -362,7 +416,7 @@ export function show(main, { fields, remember }) {
     data.set(run, found);
     if (news.curve || news.problem) draw();
     if (news.samples) drawSamples();
-    if (news.norms !== undefined && run === normRun.value && news.norms !== normCount) loadNorms();
+    if (news.norms !== undefined && (run !== normRun.value || news.norms !== normCount)) offerNorms();
   }
 
   const onVisible = () => document.hidden ? abort?.abort() : watch();
@@ -375,8 +429,7 @@ export function show(main, { fields, remember }) {
   async function compare() {
     const runs = chosen().filter((id) => rows.get(id)?.problem === undefined);
     drawSamples();
-    normRun.replaceChildren(...runs.map((id) => el("option", { value: id }, id)));
-    loadNorms();
+    offerNorms();
     if (!runs.length) {
       comparison.replaceChildren();
       repetition.replaceChildren();
@@ -391,7 +444,7 @@ export function show(main, { fields, remember }) {
   }
 
   function drawComparison(runs, { differences, configs, commands }) {
-    const named = (id) => el("th", { scope: "col" }, id);
+    const named = (id) => el("th", { scope: "col", class: "cut", title: id }, id);
     const table = (headings, lines) => el("div", { class: "scroll", tabindex: 0 }, el("table", {},
       el("thead", {}, el("tr", {}, ...headings)), el("tbody", {}, ...lines)));
     const lines = differences.map(({ name, values }) => el("tr", {}, el("th", { scope: "row" }, el("code", {}, name)),
@@ -406,27 +459,33 @@ export function show(main, { fields, remember }) {
     repetition.replaceChildren(
       el("h2", {}, "Repeat"),
       el("p", { class: "soft" }, "Each command repeats a run, in the folder where the studio was started."),
-      ...commands.map((command, place) => {
-        const copy = el("button", { type: "button", class: "plain small", "aria-label": `Copy the command of ${runs[place]}` }, "Copy");
-        copy.addEventListener("click", action(copy, async () => {
-          await navigator.clipboard.writeText(command);
-          copy.textContent = "Copied";
-          setTimeout(() => { copy.textContent = "Copy"; }, 1500);
-        }));
-        return el("div", { class: "command" }, el("code", {}, command), copy);
-      }),
+      ...commands.map((command, place) => copyable(command, `the command of ${runs[place]}`)),
       ...runs.map((id, place) => fold(id, configs[place])));
   }
 
   // --- norms -------------------------------------------------------------------------------------
 
   const norms = chart({ title: "Norms by layer", file: "norms" });
-  const normRun = select([], String, "", () => loadNorms());
-  const normKind = select([], String, "", () => loadNorms());
-  const normPart = select([], String, "", () => loadNorms());
+  const chooseNorms = () => {
+    normChoice = { norms: normRun.value, of: normKind.value, part: normPart.value };
+    save();
+    loadNorms();
+  };
+  const normRun = select([], String, "", chooseNorms);
+  const normKind = select([], String, "", chooseNorms);
+  const normPart = select([], String, "", chooseNorms);
   const normSection = el("section", { hidden: true }, el("h2", {}, "Norms"),
     el("div", { class: "row" }, field("Run", normRun), field("Of", normKind), field("Part", normPart)), norms.element);
   let normCount = 0;
+
+  /** Offer the chosen runs that have norms, and show those of one. */
+  function offerNorms() {
+    const runs = chosen().filter((id) => data.get(id)?.norms);
+    const before = normRun.value;
+    if (runs.join() !== [...normRun.options].map((each) => each.value).join()) setOptions(normRun, runs, normChoice.norms || before);
+    if (normRun.selectedIndex < 0) normRun.value = runs[0] ?? "";
+    if (normRun.value !== before || data.get(before)?.norms !== normCount) loadNorms();
+  }
 
   async function loadNorms() {
     const run = normRun.value;
@@ -434,13 +493,13 @@ export function show(main, { fields, remember }) {
       normSection.hidden = true;
       return;
     }
-    const asked = { run, kind: normKind.value || "activations", part: normPart.value };
+    const asked = { run, kind: normChoice.of || "activations", part: normChoice.part };
     const found = await api("/api/runs/norms", asked).catch(() => null);
     if (!found || isLeft || run !== normRun.value) return;
     normCount = data.get(run)?.norms ?? 0;
     normSection.hidden = !found.lines.length;
     if (!found.lines.length) return;
-    setOptions(normKind, found.kinds, asked.kind);
+    setOptions(normKind, found.kinds, found.kind);
     setOptions(normPart, found.parts, found.part);
     const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
     const hue = (place) => Math.round(255 - 225 * (found.lines.length > 1 ? place / (found.lines.length - 1) : 0));
@@ -450,9 +509,9 @@ export function show(main, { fields, remember }) {
       line: { color: `hsl(${hue(place)}, ${isDark ? 75 : 65}%, ${isDark ? 68 : 42}%)` },
     })), {
       x: { title: "Steps" }, y: { title: "Root mean square", type: "log" }, showlegend: found.lines.length > 1 && found.lines.length <= 24,
-      legend: { orientation: "h", y: -0.25, yanchor: "top" }, uirevision: [run, asked.kind, found.part].join(),
+      legend: { orientation: "h", y: -0.25, yanchor: "top" }, uirevision: [run, found.kind, found.part].join(),
     });
-    norms.caption(`Root mean square of ${asked.kind}, ${found.part === "layer" ? "output of each layer" : found.part}, from the first layer (blue) to the last (red).`);
+    norms.caption(`Root mean square of ${found.kind}, ${found.part === "layer" ? "output of each layer" : found.part}, from the first layer (blue) to the last (red).`);
   }
 
   function setOptions(control, names, value) {
@@ -469,7 +528,8 @@ export function show(main, { fields, remember }) {
     const cards = [...slots.keys()].flatMap((id) => {
       const found = data.get(id)?.samples ?? [];
       if (!found.length) return [];
-      const text = (sample) => el("blockquote", {}, el("span", { class: "soft" }, sample.prompt), sample.text);
+      const text = ({ prompt, text }) => el("blockquote", {}, // the text begins with the prompt
+        ...(text.startsWith(prompt) ? [el("span", { class: "soft" }, prompt), text.slice(prompt.length)] : [text]));
       const [last, ...earlier] = found.toReversed();
       return [el("article", { class: "card" }, el("h3", {}, id), el("small", {}, `step ${whole(last.step)}`), text(last),
         earlier.length ? el("details", { "data-run": id, open: openSamples.has(id) },
@@ -485,7 +545,7 @@ export function show(main, { fields, remember }) {
     ...intro("Runs", "Every run of the folder. Choose runs to see their curves, how their configs differ, and what they wrote "
       + "while they trained. What trains now is drawn as it comes."),
     notions(NOTIONS, "training.md", "accounting.md"),
-    el("div", { class: "row tools filters" }, filter, states, clear, count),
+    el("div", { class: "row tools filters" }, filter, states, labChoice, all, clear, count), labPlace,
     el("div", { class: "scroll tall", tabindex: 0, "aria-label": "Runs", role: "region" },
       el("table", { class: "runs" }, el("thead", {}, head), body)),
     el("div", { class: "row tools" },
@@ -509,7 +569,7 @@ export function show(main, { fields, remember }) {
       return;
     }
     const asked = fields.getAll("run");
-    const latest = [...rows.values()].filter((row) => row.problem === undefined).sort((a, b) => b.active - a.active);
+    const latest = [...rows.values()].filter((row) => row.problem === undefined && isOfLab(row.id)).sort((a, b) => b.active - a.active);
     const first = asked.length ? asked : fields.has("sort") || fields.has("filter") ? [] : latest.slice(0, AT_FIRST).map((row) => row.id);
     for (const id of first.slice(0, MOST)) slots.set(id, slots.size);
     if (options.smoothing === null) {
@@ -521,6 +581,7 @@ export function show(main, { fields, remember }) {
     draw();
     watch();
     compare();
+    loadLab();
   })();
 
   return () => {

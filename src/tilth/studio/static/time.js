@@ -5,7 +5,7 @@
 
 import { chart } from "./chart.js";
 import { action, api, el, field, intro, notions, number, setProblem, swatch, tick, totals, whole } from "./common.js";
-import { alternatives, coloured, legend } from "./read.js";
+import { alternatives, surprise } from "./read.js";
 
 const OPTIONS = [
   ["max_tokens", "Tokens", 60, 1, 300, 1],
@@ -46,7 +46,7 @@ export function show(main, { model, fields, remember }) {
   const curve = chart({ title: "Bits per byte over the training", file: "bits-per-byte-over-time" });
   const lines = el("ul", { class: "lines" });
   const shown = el("div", { hidden: true },
-    el("div", { class: "row controls timeline" }, play, slider), ends, moment, detail,
+    el("div", { class: "row controls timeline" }, play, slider), ends, moment,
     el("div", { class: "row tools" }, tick("log steps", isLog)), curve.element, lines);
   const moments = new Map(); // by step
   let run = { steps: [], valid: { x: [], y: [] } };
@@ -117,10 +117,8 @@ export function show(main, { model, fields, remember }) {
               ["perplexity", found.read.perplexity === null ? "–" : number(found.read.perplexity)],
               ["bits", number(found.read.bits, 1)],
             ]),
-            legend(), coloured(found.read.tokens, (token) => {
-              detail.replaceChildren(alternatives(token));
-              detail.scrollIntoView({ block: "nearest" });
-            }))),
+            ...surprise(found.read.tokens, (place) => detail.replaceChildren(alternatives(found.read.tokens[place]))),
+            detail)),
       ] : [el("p", { class: "soft" }, asked ? "This checkpoint has not been read yet." : "Press “Read and write”.")]));
   }
 

@@ -1,7 +1,8 @@
 // Tokens: a text coloured by token, how a word was merged, two tokenizers side by side, and the
 // training of a vocabulary as a film of its merges.
 
-import { action, api, el, field, intro, notions, number, totals, visible } from "./common.js";
+import { action, api, el, field, intro, notions, number, setProblem, tokenText, totals, visible } from "./common.js";
+import { saves } from "./picture.js";
 
 const SENTENCE = "Once upon a time there was a little girl.";
 const NOTIONS = [
@@ -24,8 +25,14 @@ export function show(main, { model, folder, fields, remember }) {
   const result = el("section", { "aria-live": "polite" });
   const detail = el("section", { "aria-live": "polite" });
 
+  let token = fields.get("token"); // that a link has chosen
+  let kept = { sentence: fields.get("sentence") ?? "", frame: fields.get("frame") ?? "" };
+  const note = (more) => {
+    kept = { ...kept, ...more };
+    remember({ text: text.value, other: other.value, ...kept });
+  };
   const run = action(button, async () => {
-    remember({ text: text.value, other: other.value });
+    note({ token: "" });
     detail.replaceChildren();
     if (other.value) {
       const found = await api("/api/compare", { model: model(), other: other.value, text: text.value });
@@ -33,16 +40,22 @@ export function show(main, { model, folder, fields, remember }) {
       return;
     }
     const found = await api("/api/tokens", { model: model(), text: text.value });
-    result.replaceChildren(summary(found), tokens(found, (piece) => explain(piece)));
+    result.replaceChildren(summary(found), ...tokens(found, (piece, place) => {
+      note({ token: String(place) });
+      explain(piece).catch((error) => setProblem(error.message));
+    }, token));
+    token = null;
   });
 
   async function explain(piece) {
     const { nodes } = await api("/api/merges", { model: model(), text: piece.text });
+    const trees = el("div", { class: "trees" }, ...nodes.map(tree));
     detail.replaceChildren(
       el("h2", {}, "How ", el("code", {}, visible(piece.text)), " is merged"),
       el("p", { class: "soft" }, "From single bytes upwards: the merge with the lowest rank comes first."),
-      el("div", { class: "scroll" }, el("div", { class: "trees" }, ...nodes.map(tree))),
+      el("div", { class: "scroll", tabindex: 0 }, trees),
       table(piece),
+      saves(`Merges of ${visible(piece.text)}`, trees, () => [["depth", "token", "id", "rank"], ...nodes.flatMap((node) => nodeRows(node))]),
     );
     detail.scrollIntoView({ block: "nearest" });
   }
@@ -54,7 +67,7 @@ export function show(main, { model, folder, fields, remember }) {
     el("form", { onsubmit: run }, field("Text", text), el("div", { class: "row" }, field("Compare with", other), button)),
     result,
     detail,
-    ...film({ model, fields, remember: (more) => remember({ text: text.value, other: other.value, ...more }) }),
+    ...film({ model, fields, remember: note }),
   );
 }
 
@@ -67,6 +80,11 @@ function comparison({ sides, is_marked: isMarked, bytes }, names) {
     ["vocabulary", (side) => side.vocab_size.toLocaleString("en")],
   ];
   const head = el("tr", {}, el("td", {}), ...names.map((name) => el("th", { scope: "col", class: "number" }, name)));
+  const shown = el("div", { class: "sides" }, ...sides.map((side, which) => el("section", {},
+    el("h2", {}, names[which]),
+    el("p", { class: "text" }, ...side.tokens.map((token, place) => el("span", {
+      class: `token colour-${place % 6}${token.differs ? " differs" : ""}`, title: `id ${token.id}`,
+    }, lines(token.text)))))));
   return [
     el("p", { class: "soft" }, isMarked
       ? `A token of one side that is not a token of the other is underlined. The text has ${bytes.toLocaleString("en")} bytes.`
@@ -74,11 +92,9 @@ function comparison({ sides, is_marked: isMarked, bytes }, names) {
     el("div", { class: "scroll" }, el("table", { class: "compared" }, el("thead", {}, head),
       el("tbody", {}, ...rows.map(([name, of]) => el("tr", {}, el("th", { scope: "row" }, name),
         ...sides.map((side) => el("td", { class: "number" }, of(side)))))))),
-    el("div", { class: "sides" }, ...sides.map((side, which) => el("section", {},
-      el("h2", {}, names[which]),
-      el("p", { class: "text" }, ...side.tokens.map((token, place) => el("span", {
-        class: `token colour-${place % 6}${token.differs ? " differs" : ""}`, title: `id ${token.id}`,
-      }, token.text.includes("\n") ? visible(token.text) + "\n" : token.text)))))),
+    shown,
+    saves("Two tokenizers", shown, () => [["tokenizer", "token", "id", "only here"], ...sides.flatMap((side, which) =>
+      side.tokens.map((token) => [names[which], token.text, token.id, token.differs ? 1 : 0]))]),
   ];
 }
 
@@ -142,7 +158,10 @@ function film({ model, fields, remember }) {
       event.preventDefault();
       toggle();
     });
-    result.replaceChildren(el("div", { class: "row controls" }, play, slider), words, place, ...remarks(found));
+    result.replaceChildren(el("div", { class: "row controls" }, play, slider), words, place,
+      saves("Merges of the sentence", place, () => [["merges", "left", "right", "token", "tokens of the sentence"],
+        ...found.frames.map(({ merges, pair, token, count }) => [merges, ...(pair ?? ["", ""]), token, count])]),
+      ...remarks(found));
     to(Math.min(last, Math.max(0, Number.isInteger(first) ? first : 0)));
   }
 
@@ -174,16 +193,17 @@ function summary(found) {
   ]);
 }
 
-function tokens(found, explain) {
-  let place = 0;
-  return el("p", { class: "text" }, ...found.pieces.flatMap((piece) =>
-    piece.tokens.map((token) => el("button", {
-      type: "button",
-      class: `token colour-${place++ % 6}`,
-      title: `id ${token.id}, bytes ${token.bytes}`,
-      onclick: () => explain(piece),
-    }, token.text.includes("\n") ? visible(token.text) + "\n" : token.text))));
+function tokens(found, explain, first) {
+  const all = found.pieces.flatMap((piece) => piece.tokens.map((token) => ({ ...token, piece })));
+  const text = tokenText(all.map((token, place) => ({
+    text: lines(token.text), style: `colour-${place % 6}`, title: `id ${token.id}, bytes ${token.bytes}`,
+  })), (place) => explain(all[place].piece, place), first);
+  return [text, saves("Tokens", text, () => [["piece", "token", "id", "bytes", "rank"],
+    ...all.map((token) => [token.piece.text, token.text, token.id, token.bytes, token.rank])])];
 }
+
+/** A token with its line breaks visible. */
+const lines = (text) => text.includes("\n") ? visible(text) + "\n" : text;
 
 function tree(node) {
   const rank = node.rank === null ? "byte" : `merge ${node.rank.toLocaleString("en")}`;
@@ -193,6 +213,10 @@ function tree(node) {
   if (!node.parts.length) return el("div", { class: "tree" }, label);
   return el("div", { class: "tree" }, label, el("div", { class: "parts" }, ...node.parts.map(tree)));
 }
+
+/** The rows of a tree: a token comes before its parts. */
+const nodeRows = (node, depth = 0) =>
+  [[depth, node.text, node.id, node.rank], ...node.parts.flatMap((part) => nodeRows(part, depth + 1))];
 
 function table(piece) {
   const head = ["token", "id", "bytes", "rank"].map((name) => el("th", { scope: "col" }, name));

@@ -3,7 +3,8 @@
 // The text of a branch is a function of (ids so far, options, seed): the draw at a position depends
 // on (seed, sample, position) only. So a branch is stored as ids and repeats exactly.
 
-import { action, api, el, field, intro, notions, number, percent, stream, visible } from "./common.js";
+import { action, api, el, field, intro, notions, number, percent, roving, setProblem, stream, tokenButton, visible } from "./common.js";
+import { saves } from "./picture.js";
 
 const OPTIONS = [
   ["temperature", "Temperature", 0.8, 0, 5, 0.05],
@@ -15,6 +16,7 @@ const OPTIONS = [
 ];
 
 const MOST_LINKED = 20; // branches
+const MOST_SHOWN = 12; // alternatives, besides the drawn token
 const NOTIONS = [
   ["Temperature", "Divides the scores before they become probabilities: below 1 the likely tokens become likelier, 0 always takes the likeliest."],
   ["Top-k, top-p, min-p", "Leave out unlikely tokens: all but the k likeliest; all but the smallest set with probability p; all below a share "
@@ -34,13 +36,18 @@ export function show(main, { model, fields, remember }) {
   const write = el("button", { type: "submit" }, "Write");
   const stop = el("button", { type: "button", class: "plain", disabled: true }, "Stop");
   const status = el("p", { class: "soft", role: "status" });
-  const output = el("p", { class: "text story" });
+  const output = roving(el("p", { class: "text story" }));
+  const legend = el("p", { class: "legend", hidden: true }, "probability ",
+    ...[">35%", ">12%", ">4%", ">1.6%", "less"].map((text, place) => el("span", { class: `token certain-${place}` }, text)));
   const detail = el("section", { "aria-live": "polite" });
   const branchList = el("ol", { class: "branches" });
   const branchSection = el("section", { hidden: true }, el("h2", {}, "Branches"), branchList);
   let branches = []; // {parent, at, promptIds, tokens: [{id, text, logprob}], reason}
+  let given = {}; // the options of all branches
   let base = {}; // the fields of the address, without branches
   let current = null;
+  let drawn = null; // the branch that the page shows
+  let asked = null; // the place of the token whose alternatives are shown
   let abort = null;
 
   const options = () => {
@@ -52,45 +59,53 @@ export function show(main, { model, fields, remember }) {
   };
 
   async function begin() {
-    const asked = options();
     status.textContent = "";
-    base = { prompt: prompt.value, ...Object.fromEntries(Object.entries(asked).map(([k, v]) => [k, String(v)])) };
+    legend.hidden = false;
+    given = options();
+    base = { prompt: prompt.value, ...Object.fromEntries(Object.entries(given).map(([k, v]) => [k, String(v)])) };
     const isOfLink = Object.entries(base).every(([name, value]) => fields.get(name) === value);
     const linked = isOfLink ? fields.getAll("branch").slice(0, MOST_LINKED) : [];
-    fields.delete("branch"); // once
+    const [chosen, token] = isOfLink ? ["chosen", "token"].map((name) => fields.get(name)) : [];
+    for (const name of ["branch", "chosen", "token"]) fields.delete(name); // once
     const { ids } = await api("/api/encode", { model: model(), text: prompt.value });
     branches = [];
     await grow({ parent: null, at: 0, promptIds: ids, tokens: [], reason: null });
     for (const [from, at, id] of linked.map((each) => each.split(".").map(Number))) {
       const parent = branches[from];
       if (!parent?.tokens[at - 1] || branches.at(-1).reason === null) return; // the link is another model's, or stopped
-      const { tokens } = await next(parent, at - 1);
+      const { tokens } = await next(parent, at - 1, id);
       const token = tokens.find((each) => each.id === id);
       if (!token) return;
       await grow(forked(parent, at - 1, token));
     }
+    if (branches[chosen]) choose(branches[chosen]);
+    if (token && current.tokens[token]) await explain(current, Number(token));
   }
 
   /** Put the branches into the address: parent, place and token of each. */
-  const note = () => remember({ ...base, branch: branches.slice(1).map((each) =>
-    `${branches.indexOf(each.parent)}.${each.at}.${each.tokens[each.at - 1].id}`) });
+  const note = () => remember({
+    ...base,
+    branch: branches.slice(1).map((each) => `${branches.indexOf(each.parent)}.${each.at}.${each.tokens[each.at - 1].id}`),
+    chosen: branches.length > 1 ? branches.indexOf(current) : "",
+    token: asked ?? "",
+  });
 
   /** Continue a branch, whose ids are those of the prompt and of its tokens. */
   async function grow(branch) {
-    const { max_tokens: most, ...asked } = options();
+    const { max_tokens: most, ...sampling } = given;
     branches.push(branch);
-    note();
     choose(branch);
     const left = most - branch.tokens.length;
     if (left < 1) return;
     abort = new AbortController();
     stop.disabled = false;
+    output.classList.add("writing");
     const ids = [...branch.promptIds, ...branch.tokens.map((token) => token.id)];
     const began = performance.now();
     let count = 0;
     try {
       const events = stream("/v1/completions", {
-        model: model(), prompt: ids, max_tokens: left, logprobs: 1, return_token_ids: true, stream: true, ...asked,
+        model: model(), prompt: ids, max_tokens: left, logprobs: 1, return_token_ids: true, stream: true, ...sampling,
       }, abort.signal);
       for await (const event of events) {
         const [choice] = event.choices;
@@ -111,6 +126,7 @@ export function show(main, { model, fields, remember }) {
       status.textContent += "; stopped by you.";
     } finally {
       stop.disabled = true;
+      output.classList.remove("writing");
       abort = null;
       drawBranches();
     }
@@ -118,49 +134,60 @@ export function show(main, { model, fields, remember }) {
 
   function choose(branch) {
     current = branch;
+    asked = null;
+    note();
+    output.querySelector(".chosen")?.classList.remove("chosen");
     detail.replaceChildren();
     draw(branch);
     drawBranches();
   }
 
+  /** Draw the tokens of a branch that are not there yet. */
   function draw(branch) {
-    output.replaceChildren(
-      el("span", { class: "prompt" }, prompt.value),
-      ...branch.tokens.map((token, place) => el("button", {
-        type: "button",
-        class: `token certain-${certainty(token.logprob)}${place === branch.at - 1 && branch.parent ? " chosen" : ""}`,
-        title: `probability ${percent(Math.exp(token.logprob))}`,
-        onclick: () => explain(branch, place),
-      }, shown(token.text))),
-    );
+    if (drawn !== branch) output.replaceChildren(el("span", { class: "prompt" }, base.prompt));
+    drawn = branch;
+    for (let place = output.children.length - 1; place < branch.tokens.length; place++) {
+      const { text, logprob } = branch.tokens[place];
+      const style = `certain-${certainty(logprob)}${place === branch.at - 1 && branch.parent ? " fork" : ""}`;
+      output.append(tokenButton(shown(text), style, `probability ${percent(Math.exp(logprob))}`,
+        () => explain(branch, place).catch((error) => setProblem(error.message))));
+    }
   }
 
-  function next(branch, place) {
-    const ids = [...branch.promptIds, ...branch.tokens.slice(0, place).map((token) => token.id)];
-    const { max_tokens: _, ...sampling } = options();
-    return api("/api/next", { model: model(), ids, sampling });
+  function next(branch, place, token) {
+    const ids = [...branch.promptIds, ...branch.tokens.slice(0, place).map((each) => each.id)];
+    const { max_tokens: _, ...sampling } = given;
+    return api("/api/next", { model: model(), ids, token, sampling });
   }
 
   async function explain(branch, place) {
-    const found = await next(branch, place);
-    const drawn = branch.tokens[place].id;
-    const rows = found.tokens.slice(0, 12).map((each) => el("tr", { class: each.id === drawn ? "drawn" : false },
-      el("td", {}, el("code", {}, each.is_end ? "end of text" : visible(each.text))),
-      el("td", { class: "bar" }, el("meter", { min: 0, max: 1, value: each.probability, "aria-label": "before" }),
-        el("span", {}, percent(each.probability))),
-      el("td", { class: "bar" }, el("meter", { min: 0, max: 1, value: each.after, "aria-label": "after" }),
-        el("span", {}, each.after ? percent(each.after) : "–")),
-      el("td", {}, each.id === drawn ? "drawn" : each.is_end ? "" : el("button", {
-        type: "button", class: "plain small", onclick: () => fork(branch, place, each),
+    const own = branch.tokens[place];
+    const found = await next(branch, place, own.id);
+    asked = place;
+    note();
+    output.querySelector(".chosen")?.classList.remove("chosen");
+    output.children[place + 1]?.classList.add("chosen");
+    const name = (each) => each.is_end ? "end of text" : visible(each.text);
+    const bar = (label, probability) => el("td", { class: "bar" },
+      el("meter", { min: 0, max: 1, value: probability, "aria-label": label }),
+      el("span", {}, probability ? percent(probability) : "–"));
+    const shownTokens = found.tokens.filter((each, rank) => rank < MOST_SHOWN || each.id === own.id);
+    const rows = shownTokens.map((each) => el("tr", { class: each.id === own.id ? "drawn" : false },
+      el("td", {}, el("code", {}, name(each))), bar("before", each.probability), bar("after", each.after),
+      el("td", {}, each.id === own.id ? "drawn" : each.is_end ? "" : el("button", {
+        type: "button", class: "plain small", "aria-label": `Branch with ${name(each)}`, onclick: () => fork(branch, place, each),
       }, "Branch"))));
+    const table = el("table", {},
+      el("thead", {}, el("tr", {}, ...["token", "model", "after the options", ""].map((each) =>
+        el(each ? "th" : "td", each ? { scope: "col" } : {}, each)))),
+      el("tbody", {}, ...rows));
     detail.replaceChildren(
-      el("h2", {}, "Instead of ", el("code", {}, visible(shown(branch.tokens[place].text)))),
-      el("p", { class: "soft" }, `${found.kept.toLocaleString("en")} tokens are left after temperature, top-k, `
-        + "top-p and min-p. Branch continues the text with another one."),
-      el("div", { class: "scroll" }, el("table", {},
-        el("thead", {}, el("tr", {}, ...["token", "model", "after the options", ""].map((name) =>
-          el(name ? "th" : "td", name ? { scope: "col" } : {}, name)))),
-        el("tbody", {}, ...rows))),
+      el("h2", {}, "Instead of ", el("code", {}, visible(shown(own.text)))),
+      el("p", { class: "soft" }, `${found.kept === 1 ? "One token is" : `${found.kept.toLocaleString("en")} tokens are`} left after `
+        + "temperature, top-k, top-p and min-p. Branch continues the text with another one."),
+      el("div", { class: "scroll", tabindex: 0 }, table),
+      saves("Alternatives", table, () => [["token", "id", "probability", "after the options"],
+        ...found.tokens.map((each) => [name(each), each.id, each.probability, each.after])]),
     );
   }
 
@@ -171,17 +198,23 @@ export function show(main, { model, fields, remember }) {
     tokens: [...branch.tokens.slice(0, place), { id: token.id, text: token.text, logprob: Math.log(token.probability) }],
     reason: null,
   });
-  const fork = (branch, place, token) => action(write, () => grow(forked(branch, place, token)))();
+  function fork(branch, place, token) {
+    if (abort) setProblem("A text is being written; stop it, or wait for its end.");
+    else action(write, () => grow(forked(branch, place, token)))();
+  }
 
+  /** The tree of branches: each below the one that it left. */
   function drawBranches() {
     branchSection.hidden = branches.length < 2;
-    branchList.replaceChildren(...branches.map((branch, index) => {
-      const from = branch.parent ? `from ${branches.indexOf(branch.parent) + 1}, at token ${branch.at}: ` : "";
+    const item = (branch) => {
+      const from = branch.parent ? `Token ${branch.at}: ` : "";
       const text = branch.tokens.slice(Math.max(0, branch.at - 1)).map((token) => shown(token.text)).join("");
+      const own = branches.filter((each) => each.parent === branch);
       return el("li", {}, el("button", {
         type: "button", class: "plain", "aria-pressed": String(branch === current), onclick: () => choose(branch),
-      }, `${index + 1}. ${from}${text.slice(0, 60)}…`));
-    }));
+      }, `${from}${[...text].slice(0, 60).join("")}…`), own.length ? el("ol", {}, ...own.map(item)) : "");
+    };
+    branchList.replaceChildren(...branches.slice(0, 1).map(item));
   }
 
   stop.addEventListener("click", () => abort?.abort());
@@ -193,10 +226,11 @@ export function show(main, { model, fields, remember }) {
       field("Prompt", prompt),
       el("div", { class: "options" }, ...OPTIONS.map(([name, label]) => field(label, inputs[name]))),
       el("div", { class: "row" }, write, stop)),
-    status, output, detail, branchSection,
+    status, legend, output, el("div", { class: "sides" }, detail, branchSection),
   );
   return () => abort?.abort();
 }
 
 const shown = (text) => text.startsWith("bytes:") ? "�" : text;
+/** The number of a colour: a step for 1.5 bits, as 2 ** -1.5 is 35%. */
 const certainty = (logprob) => Math.min(4, Math.floor(-logprob / Math.LN2 / 1.5));
