@@ -213,6 +213,42 @@ def test_any_shape(make_model, heads, group, d_head, d_ff, length):
         np.testing.assert_allclose(found, expected(model, ids), rtol=0, atol=1e-4)
 
 
+EXTREMES = {
+    "more queries of a key than a call of attention takes": {
+        **{"d_model": 130, "num_heads": 130, "num_kv_heads": 1, "position": "none", "d_ff": 1},
+    },
+    "one wide head": {"d_model": 3, "num_heads": 1, "head_dim": 1030, "d_ff": 2},
+    "long rows": {"d_model": 4, "num_heads": 2, "d_ff": 5003},
+    "a vocabulary of one": {"vocab_size": 1, "context_length": 1},
+    "a large vocabulary": {
+        **{"vocab_size": 70_001, "d_model": 1, "num_heads": 1, "position": "none"},
+    },
+    "many layers": {"d_model": 2, "num_heads": 1, "num_layers": 50, "norm": "post"},
+}
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+def test_extreme_shapes(make_model, name):
+    """In every kernel, precision and cache: near the definition, and rows as single sequences."""
+    changes = {"context_length": 70, "num_layers": 1, "d_ff": 8, "num_kv_heads": None}
+    model = make_model(**(changes | EXTREMES[name]))
+    ids = some_ids(model, model.config.context_length)
+    exact = expected(model, ids)
+    for precision in PRECISIONS:
+        network = network_of(model, precision=precision)
+        for kernels in _core.runnable_kernels():
+            for cache in ("float32", "int8"):
+                rows = _core.Decoder(network, 3, 9, kernels, cache)
+                found = rows.extend([ids] * 9, every=True)
+                assert np.isfinite(found).all()
+                if (precision, cache) == ("float32", "float32"):
+                    np.testing.assert_allclose(found[8], exact, rtol=0, atol=1e-4)
+                single = Single(network, 1, kernels, cache)
+                alone = [single.extend([token_id])[0] for token_id in ids]
+                for row in found:
+                    assert np.array_equal(row, alone)
+
+
 def test_large_activations_do_not_overflow(make_model):
     """Scores far apart: the softmax and the gate must not overflow."""
     model = make_model(norm="none", num_layers=1)
@@ -623,6 +659,16 @@ def network_with(other=(), **changes):
     flags = {"norm_epsilon": 1e-5, "norm": "none", "is_gated": False, "is_tied": True}
     flags |= {"has_qk_norm": False, "has_qkv_bias": False, "precision": "float32"}
     return _core.Network(weights, **(shape | flags | changes))
+
+
+def test_as_many_rows_and_threads_as_allowed():
+    """Each row and each thread has little or nothing to do."""
+    network = network_with()
+    reference = Single(network, 1).extend([4, 1])
+    decoder = _core.Decoder(network, 64, _core.MAX_ROWS)
+    found = decoder.extend([[4, 1] if row % 3 else [] for row in range(_core.MAX_ROWS)])
+    for row, logits in enumerate(found):
+        assert np.array_equal(logits, reference if row % 3 else 0 * reference)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
