@@ -127,8 +127,8 @@ def prepare(
         if init is None:
             return prepared
         # It may have been killed before its first checkpoint.
-        initial = read_initial(init, prepared.config, prepared.data.tokenizer())
-        return replace(prepared, initial=initial)
+        given_model = read_initial(init, prepared.config, prepared.data.tokenizer())
+        return replace(prepared, initial=given_model)
     check_new_folder(folder)
     data = open_data(config.data) if data is None else data
     tokenizer = data.tokenizer()
