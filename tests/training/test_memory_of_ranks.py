@@ -6,7 +6,9 @@ from scripts.measure_ranks import CELLS, make_data, measure
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cell", CELLS, ids=str)
+@pytest.mark.parametrize(
+    "cell", CELLS, ids=lambda c: f"{c.division}-{c.ranks}-{c.optimizer}-{c.num_microbatches}"
+)
 def test_predicted_and_measured(tmp_path, cell):
     """Each row of the table in docs/distributed.md."""
     found = measure(cell, make_data(tmp_path))
