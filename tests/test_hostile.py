@@ -7,6 +7,7 @@ against readers (2 ms a case), one in fifty against verbs (20 ms or more):
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_line import tilth
 from tests.hostile.batches import run_in_batches
-from tests.hostile.campaign import Campaign
+from tests.hostile.campaign import NUMBER_OPTIONS, WORD_OPTIONS, Campaign
 from tests.hostile.mutations import make_consistent
 from tests.hostile.readers import Readers
 
@@ -35,6 +37,14 @@ def run_cases(level, seed, count):
 @pytest.mark.parametrize(("level", "count"), [("verbs", 300), ("readers", 2_000)])
 def test_some_cases(level, count):
     assert not run_cases(level, 0, count)
+
+
+@pytest.mark.parametrize("options", [NUMBER_OPTIONS, WORD_OPTIONS], ids=["numbers", "words"])
+def test_the_options_of_the_campaign_exist(options, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    for verb, names in options.items():
+        said = tilth(*verb.replace("account ranks", "account").split(), "--help").stdout
+        assert not {*names.split()} - {*re.findall(r"--[\w.-]+", said)}, verb
 
 
 @pytest.mark.slow

@@ -62,18 +62,25 @@ NUMBER_OPTIONS = {
     "lab search": "--trials --size --budget --steps --seed --workers --model.num-layers",
     "lab sgd": "--lr --steps --seed",
     "tokenizer train": "--vocab-size --threads",
-    "tokenize": "--threads --valid-fraction --seed",
+    "tokenize": "--threads --valid --shard-tokens",
     "corpus stories": "--seed",
     "evaluate": "--step --max-tokens --limit",
     "export": "--step",
-    "train": "--steps --batch-size --seed --size --model.d-model --model.num-layers --optimizer.lr "
-    "--machine.threads --watch.save-every --microbatch-size --model.context-length --max-skipped",
+    "train": "--batch-size --seed --size --model.d-model --model.num-layers --optimizer.lr "
+    "--machine.threads --watch.save-every --microbatch-size --model.context-length --max-skipped "
+    "--model.d-ff --model.head-dim --model.num-heads --model.num-kv-heads --model.norm-eps "
+    "--model.rope-theta --model.rope-scaling.factor --model.vocab-size --optimizer.begin-step "
+    "--optimizer.decay-steps --optimizer.eps --optimizer.max-grad-norm --optimizer.min-lr "
+    "--optimizer.momentum --optimizer.momentum-warmup-steps --optimizer.warmup-steps "
+    "--optimizer.weight-decay --optimizer.embedding-lr-factor --parallel.shards "
+    "--parallel.memory-gb --watch.evaluate-every --watch.evaluation-tokens --watch.norms-every "
+    "--watch.keep-checkpoints --watch.sample-every --watch.sample-tokens",
 }
 WORD_OPTIONS = {
     "account": "--hardware --memory --optimizer --dtype --norm --ffn --position",
     "account ranks": "--strategy --hardware --dtype",
     "generate": "--prompt --prompt-ids --device --quantize --stop --past-context --prompt-file",
-    "lab lr": "--recipe --cluster --address --partition --base",
+    "lab lr": "--recipe --cluster --address --partition",
     "lab search": "--vary --vary --vary --recipe --cluster",
     "tokenizer train": "--special --pattern --field --separator --from-counts",
     "tokenizer count": "--special --pattern --field --separator",
@@ -81,11 +88,14 @@ WORD_OPTIONS = {
     "corpus stories": "--size",
     "corpus info": "--field --separator",
     "evaluate": "--device --data --tasks",
-    "train": "--data --machine.device --machine.dtype --optimizer.name --budget --recipe",
+    "train": "--machine.device --machine.dtype --optimizer.name --budget --init --order "
+    "--model.norm --model.ffn --model.position --optimizer.schedule --parallel.strategy "
+    "--optimizer.muon-coefficients --watch.sample-prompt --watch.sinks",
     "export": "--to --dtype --quantize --push",
     "verify": "",
     "runs": "",
 }
+ONE_STEP = ("--steps", "1", "--machine.no-compile")
 VARIED = ["optimizer.lr", "model.num_layers", "seed", "optimizer.betas", "data", "", "a"]
 
 
@@ -138,9 +148,9 @@ class Campaign:
 
     def _data(self, chance, scratch):
         folder = self._copy(chance, scratch, "train.npy")
-        tiny = ("--steps", "1", "--model.d-model", "16", "--model.num-layers", "1")
-        tiny += ("--model.num-heads", "2", "--model.context-length", "8", "--batch-size", "1")
-        tiny += ("--machine.threads", "1", "--machine.no-compile", "--watch.sample-tokens", "1")
+        tiny = (*ONE_STEP, "--model.d-model", "16", "--model.num-layers", "1", "--batch-size", "1")
+        tiny += ("--model.num-heads", "2", "--model.context-length", "8")
+        tiny += ("--machine.threads", "1", "--watch.sample-tokens", "1")
         return chance.choice(
             [
                 ("verify", folder),
@@ -159,7 +169,7 @@ class Campaign:
                 ("runs", run, "--json"),
                 ("generate", run, *few),
                 ("generate", run, *few, "--quantize", "int8"),
-                ("generate", run, *few, "--backend", "torch"),
+                ("generate", run, *few, "--cache", "int8", "--drafts"),
                 ("evaluate", run, "--data", self.edition / "data", "--max-tokens", "16"),
                 ("account", run),
                 ("account", run, "--json"),
@@ -266,7 +276,7 @@ class Campaign:
     def _words(self, chance, scratch):
         scratch.mkdir()
         run, data = self.edition / "runs" / "adamw", self.edition / "data"
-        plain = self.corpora / "plain.txt"
+        plain, tokenizer = self.corpora / "plain.txt", self.edition / "tokenizer.json"
         begin = {
             "account": ("account", chance.choice(["gpt2-small", "tinystories", run, "/dev/zero"])),
             "generate": ("generate", run, "--max-tokens", "2"),
@@ -278,7 +288,7 @@ class Campaign:
                 "t.json",
             ),
             "tokenizer count": ("tokenizer", "count", plain, "--out", "c"),
-            "tokenize": ("tokenize", plain, "--out", "data"),
+            "tokenize": ("tokenize", plain, "--tokenizer", tokenizer, "--out", "data"),
             "corpus stories": ("corpus", "stories", "--size", "1kB", "--out", "s.txt"),
             "corpus info": ("corpus", "info", plain),
             "account ranks": ("account", "gpt2-small", "--hardware", "h100", "--ranks", "4"),
@@ -286,7 +296,7 @@ class Campaign:
             "lab search": ("lab", "search", "--data", data, "--recipe", "tiny", "--dry-run"),
             "lab sgd": ("lab", "sgd", "--json"),
             "evaluate": ("evaluate", run, "--data", data, "--max-tokens", "8"),
-            "train": ("train", "tiny", "--data", "absent", "--out", "run"),
+            "train": ("train", "tiny", "--data", data, "--out", "run", *ONE_STEP),
             "export": ("export", run, "--out", "out"),
             "verify": ("verify",),
             "runs": ("runs",),
