@@ -2,10 +2,11 @@
 //
 //     struct Machine {
 //       static ByteMasks classify(const char* bytes);
+//       static KnownLetters known_letters(const char* bytes);  // may know none
 //       static void write_ends(const char* block, std::uint64_t starts, const char** ends);
 //     };
 //
-// Contract: all machines give the same results. A splitter compiles its loop once for each machine,
+// Contract: all machines give the same pieces. A splitter compiles its loop once for each machine,
 // in a function with the same target attribute, and chooses one at run time.
 #pragma once
 
@@ -40,6 +41,7 @@ constexpr std::uint64_t bits_below(std::size_t i) {
 
 struct AnyMachine {
   static ByteMasks classify(const char* bytes) { return classify_64_bytes(bytes); }
+  static KnownLetters known_letters(const char*) { return {}; }
   static void write_ends(const char* block, std::uint64_t starts, const char** ends) {
     write_ends_by_bits(block, starts, ends);
   }
@@ -49,6 +51,7 @@ struct AnyMachine {
 
 struct Avx2Machine {
   TILTH_AVX2 static ByteMasks classify(const char* bytes) { return classify_64_bytes_avx2(bytes); }
+  static KnownLetters known_letters(const char*) { return {}; }
   TILTH_AVX2 static void write_ends(const char* block, std::uint64_t starts, const char** ends) {
     write_ends_by_bits(block, starts, ends);
   }
@@ -57,6 +60,9 @@ struct Avx2Machine {
 struct Avx512Machine {
   TILTH_AVX512 static ByteMasks classify(const char* bytes) {
     return classify_64_bytes_avx512(bytes);
+  }
+  TILTH_AVX512 static KnownLetters known_letters(const char* bytes) {
+    return known_letters_avx512(bytes);
   }
   // Compress the numbers of the bits, then widen eight at a time. With a mask, as GCC 12 warns of
   // its own intrinsic without one.
@@ -85,6 +91,9 @@ struct Avx512Machine {
 };
 
 #endif
+
+// Fewer bytes beyond ASCII are decoded faster than known_letters() finds them.
+inline constexpr int most_decoded = 8;
 
 // The best instructions of this processor up to `level`: 0 portable, 1 AVX2, 2 AVX-512.
 inline int machine_level(int level) {

@@ -86,7 +86,17 @@ template <typename Machine>
   std::uint64_t continuations = 0, both_cases = 0;
   std::uint64_t undecided = ~bits_below(size);
   if (masks.non_ascii != 0) [[unlikely]] {
-    for (std::uint64_t open = masks.non_ascii & bits_below(size); open != 0;) {
+    std::uint64_t open = masks.non_ascii & bits_below(size);
+    if (size == 64 && std::popcount(open) > most_decoded) {
+      const KnownLetters known = Machine::known_letters(block);
+      const std::uint64_t starts = known.uppers | known.lowers | known.caseless;
+      continuations = starts << 1 | known.caseless << 2;
+      letters |= starts | continuations;
+      uppers |= known.uppers | known.uppers << 1;
+      both_cases = known.caseless | known.caseless << 1 | known.caseless << 2;
+      open &= ~(starts | continuations);
+    }
+    while (open != 0) {
       const auto i = static_cast<std::size_t>(std::countr_zero(open));
       const CodePoint found = decode_code_point(text_, position_ + i);
       const std::uint64_t its_bytes = bits_below(found.length) << i;

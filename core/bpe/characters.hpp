@@ -56,6 +56,12 @@ struct ByteMasks {
   std::uint64_t non_ascii = 0;
 };
 
+// Letters that a machine may know without decoding: bit i is for a character that starts at byte i.
+struct KnownLetters {
+  std::uint64_t uppers = 0, lowers = 0;  // two bytes each
+  std::uint64_t caseless = 0;            // three bytes each
+};
+
 namespace detail {
 
 // Portable vectors of GCC and Clang: SSE2 on x86-64, NEON on arm64.
@@ -183,6 +189,37 @@ TILTH_AVX512 inline ByteMasks classify_64_bytes_avx512(const char* bytes) {
   masks.apostrophes = equals('\'');
   masks.non_ascii = _cvtmask64_u64(_mm512_movepi8_mask(c));
   return masks;
+}
+
+// Of the 64 bytes at `bytes`: letters of Latin-1, U+0400 to U+045F, most kana, U+4000 to U+9FFF
+// without hexagrams, and Hangul syllables. Only characters that end in the block.
+TILTH_AVX512 inline KnownLetters known_letters_avx512(const char* bytes) {
+  const __m512i c = _mm512_loadu_si512(bytes);
+  const auto equals = [&](int byte) __attribute__((target("avx512f,avx512bw"))) {
+    return _cvtmask64_u64(_mm512_cmpeq_epi8_mask(c, _mm512_set1_epi8(static_cast<char>(byte))));
+  };
+  const auto within = [&](int first, int last) __attribute__((target("avx512f,avx512bw"))) {
+    return _cvtmask64_u64(
+        _mm512_cmple_epu8_mask(_mm512_sub_epi8(c, _mm512_set1_epi8(static_cast<char>(first))),
+                               _mm512_set1_epi8(static_cast<char>(last - first))));
+  };
+  const std::uint64_t continuations = within(0x80, 0xBF);
+  const std::uint64_t second = continuations >> 1, third = continuations >> 2;
+  KnownLetters known;
+  const std::uint64_t latin = equals(0xC3), cyrillic = equals(0xD0);
+  known.uppers = (latin & (within(0x80, 0x9E) & ~equals(0x97)) >> 1) |  // U+00D7: a sign
+                 (cyrillic & within(0x80, 0xAF) >> 1);
+  known.lowers = (latin & (within(0x9F, 0xBF) & ~equals(0xB7)) >> 1) |  // U+00F7: a sign
+                 (cyrillic & within(0xB0, 0xBF) >> 1) | (equals(0xD1) & within(0x80, 0x9F) >> 1);
+  const std::uint64_t kana = (equals(0x81) >> 1 & ~(equals(0x80) >> 2)) |
+                             (equals(0x83) >> 1 & ~(equals(0xBB) >> 2)) |
+                             (equals(0x82) >> 1 & ~((within(0x97, 0x9C) | equals(0xA0)) >> 2));
+  known.caseless =
+      (within(0xE5, 0xE9) | within(0xEB, 0xEC) | (equals(0xE3) & kana) |
+       (equals(0xE4) & ~(equals(0xB7) >> 1)) | (equals(0xEA) & within(0xB0, 0xBF) >> 1) |
+       (equals(0xED) & within(0x80, 0x9D) >> 1)) &
+      second & third;
+  return known;
 }
 
 #else

@@ -146,6 +146,12 @@ class Encoder {
     PieceKey key;
     const PieceCache::Slot* line;
   };
+  // A piece that was not in the cache, and the index of its first id among the ids so far.
+  struct Missed {
+    PieceKey key;
+    std::string_view piece;
+    std::size_t place;
+  };
 
   std::vector<char> find_kept_tokens(const EncoderOptions& options) const;
   void prepare_cache(Workspace& workspace, std::size_t text_bytes, std::size_t num_workers) const;
@@ -163,11 +169,13 @@ class Encoder {
   bool may_cut_at(std::string_view text, std::size_t place, bool allow_special) const;
   std::size_t encode_pieces(std::string_view text, std::size_t limit, Workspace& workspace,
                             TokenIds& ids, const InterruptCheck& check) const;
+  std::size_t encode_known(std::string_view text, std::size_t limit, Workspace& workspace,
+                           TokenIds& ids, const InterruptCheck& check) const;
   template <typename Splitter>
   std::size_t encode_split(Splitter splitter, std::string_view text, std::size_t limit,
                            Workspace& workspace, TokenIds& ids, const InterruptCheck& check) const;
-  void add_missed(const char* const* bounds, std::span<const Pending> block,
-                  Workspace& workspace) const;
+  void insert_missed(Workspace& workspace, TokenIds& ids) const;
+  void add_missed(std::span<const Missed> missed, Workspace& workspace) const;
   void encode_missed(std::string_view piece, PieceKey key, Workspace& workspace,
                      TokenIds& ids) const;
   void encode_whole(std::string_view piece, Workspace& workspace, TokenIds& ids) const;

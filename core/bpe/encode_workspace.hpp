@@ -7,6 +7,7 @@
 // no lock, and its cache lines stay on one core. Checking out takes O(most_kept_workspaces).
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
 
@@ -21,6 +22,12 @@ struct Encoder::Workspace {
   GroupMerger group_merger;
   std::string normalized;  // a buffer
   std::string_view text;   // the whole text of the call: offsets in errors are relative to it
+
+  // Pieces whose ids insert_missed() inserts later, and a buffer of these ids.
+  static constexpr std::size_t most_missed = 512;
+  std::array<Missed, most_missed> missed;
+  std::size_t num_missed = 0;
+  TokenIds missed_ids;
 };
 
 class Encoder::Checkout {

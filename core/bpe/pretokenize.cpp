@@ -38,18 +38,27 @@ template <typename Machine>
 [[gnu::always_inline]] inline void Gpt2Splitter::read_block_on() {
   const std::size_t left = text_.size() - position_;
   const bool is_last = left <= 64;
+  const char* const block = text_.data() + position_;
   ByteMasks masks;
   if (left >= 64) {
-    masks = Machine::classify(text_.data() + position_);
+    masks = Machine::classify(block);
   } else {
     char padded[64];
     std::memset(padded, ' ', sizeof padded);  // the end of the text counts as a space
-    std::memcpy(padded, text_.data() + position_, left);
+    std::memcpy(padded, block, left);
     masks = Machine::classify(padded);
   }
 
   std::uint64_t continuations = 0;  // the bytes of a character after its first
-  for (std::uint64_t open = masks.non_ascii; open != 0;) {
+  std::uint64_t open = masks.non_ascii;
+  if (left >= 64 && std::popcount(open) > most_decoded) {
+    const KnownLetters known = Machine::known_letters(block);
+    const std::uint64_t starts = known.uppers | known.lowers | known.caseless;
+    continuations = starts << 1 | known.caseless << 2;
+    masks.letters |= starts | continuations;
+    open &= ~(starts | continuations);
+  }
+  while (open != 0) {
     const auto i = static_cast<std::size_t>(std::countr_zero(open));
     const Character character = decode_character(text_, position_ + i);
     const std::uint64_t its_bytes = bits_below(character.length) << i;

@@ -1,6 +1,7 @@
 #include "special_tokens.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -86,9 +87,13 @@ SpecialTokens::SpecialTokens(std::span<const Token> tokens, std::span<const Toke
       std::fill(strips_after_.begin() + 0x80, strips_after_.end(), true);
     }
   }
-  if (std::count(begins_.begin(), begins_.end(), true) == 1) {
-    only_beginning_ =
-        static_cast<int>(std::find(begins_.begin(), begins_.end(), true) - begins_.begin());
+  if (const Node& first = nodes_[nodes_[0].first_child]; first.sibling == 0) {
+    shared_byte_ = first.byte;
+    const Node& second = nodes_[first.first_child];
+    if (!first.is_end && second.sibling == 0 && std::ispunct(second.byte) != 0) {
+      shared_byte_ = second.byte;
+      shared_place_ = 1;
+    }
   }
 }
 
@@ -102,10 +107,14 @@ SpecialTokens::Found SpecialTokens::find(std::string_view text, std::size_t from
                                          bool is_whole) const {
   if (nodes_.empty()) return {text.size(), 0, 0};
   for (std::size_t start = from; start < text.size(); ++start) {
-    if (only_beginning_ >= 0) {  // memchr is vectorized
-      const void* next = std::memchr(text.data() + start, only_beginning_, text.size() - start);
-      if (next == nullptr) break;
-      start = static_cast<std::size_t>(static_cast<const char*>(next) - text.data());
+    if (shared_byte_ >= 0) {  // memchr is vectorized
+      const std::size_t place = std::min(start + shared_place_, text.size());
+      const void* next = std::memchr(text.data() + place, shared_byte_, text.size() - place);
+      if (next == nullptr) next = text.data() + text.size();  // the last byte may begin a token
+      const auto next_place =
+          static_cast<std::size_t>(static_cast<const char*>(next) - text.data());
+      start = std::max(start, next_place - shared_place_);
+      if (start == text.size()) break;
     } else if (!begins_[static_cast<unsigned char>(text[start])]) {
       continue;
     }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "../bpe/pattern.hpp"
+#include "../bpe/utf8.hpp"
 #include "check.hpp"
 
 using namespace tilth::bpe;
@@ -78,6 +79,19 @@ int main() {
         check_split(pattern, std::string(length, ' ') + tail + "a");
         check_split(pattern, std::string(length, '!') + tail + std::string(length, '1'));
       }
+    }
+    // All characters of two and three bytes, many in each block.
+    for (std::uint32_t first = 0x80; first < 0x10000; first += 64) {
+      if (first >= 0xD800 && first < 0xE000) continue;
+      std::string text, apart;
+      for (std::uint32_t i = first; i < first + 64; ++i) {
+        std::string one;
+        append_utf8(i, [&](char byte) { one += byte; });
+        text += one;
+        apart += 'a' + one;
+      }
+      check_split(pattern, text);
+      check_split(pattern, apart);
     }
     for (const std::vector<std::string>& alphabet : alphabets) {
       for (int i = 0; i < 3000; ++i) {

@@ -93,6 +93,24 @@ void check_pattern(Pattern pattern) {
   }
 }
 
+// Special tokens that share their first two bytes, of which the second is searched for.
+void check_shared_beginning() {
+  Vocabulary vocabulary = byte_vocabulary();
+  vocabulary.special = {{1000, "<|s>"}, {1001, "<|aa"}};
+  const Encoder encoder = make_encoder(vocabulary);
+  const std::string tail = "<|s> <|aa<<|s>||<|a <|s>b<";
+  const Ids expected = ReferenceEncoder(vocabulary).encode("b" + tail, true).value();
+  for (std::size_t shift = 0; shift < 40; ++shift) {
+    const std::string text = std::string(block - shift, '\n') + "b" + tail;
+    TokenIds ids;
+    StreamEncoder stream(encoder, true);
+    feed(stream, std::string_view(text).substr(0, block - 40), ids);
+    for (std::size_t i = block - 40; i < text.size(); ++i) feed(stream, text.substr(i, 1), ids);
+    stream.finish(ids);
+    CHECK_EQUAL(Ids(ids.end() - expected.size(), ids.end()) == expected, true);
+  }
+}
+
 // Normalizers and options of special tokens. encode() also cuts the text into slices, so compare
 // with an encoder whose pattern does not allow cuts.
 void check_normalizers_and_options(NormalizationForm form) {
@@ -194,6 +212,7 @@ void check_missing_byte() {
 int main() {
   check_pattern(Pattern::none);
   for (const Pattern& pattern : test_patterns()) check_pattern(pattern);
+  check_shared_beginning();
   for (const NormalizationForm form : {NormalizationForm::nfc, NormalizationForm::nfkd}) {
     check_normalizers_and_options(form);
   }

@@ -8,6 +8,7 @@
 
 #include "../bpe/characters.hpp"
 #include "../bpe/pretokenize.hpp"
+#include "../bpe/utf8.hpp"
 #include "check.hpp"
 
 using namespace tilth::bpe;
@@ -102,6 +103,21 @@ int main() {
       check_split(std::string(length, ' ') + tail);
       check_split(std::string(length, '!') + tail + std::string(length, 'a'));
     }
+  }
+
+  // All characters of two and three bytes, many in each block; also cut short.
+  for (std::uint32_t first = 0x80; first < 0x10000; first += 64) {
+    if (first >= 0xD800 && first < 0xE000) continue;
+    std::string text, apart;
+    for (std::uint32_t i = first; i < first + 64; ++i) {
+      std::string one;
+      append_utf8(i, [&](char byte) { one += byte; });
+      text += one;
+      apart += 'a' + one;
+    }
+    check_split(text);
+    check_split(apart);
+    for (std::size_t i = 60; i < 70; ++i) check_split(text.substr(0, i) + text.substr(i + 1));
   }
 
   // As many pieces as bytes.
