@@ -73,14 +73,15 @@ def test_the_curve_downloads_and_leads_to_its_points(open_view, folder):
     page = open_view(f"time?{FIELDS}")
     read(page)
     page.locator(".chart .js-line").first.wait_for()
+    save = "Download Bits per byte over the training as"
     with page.expect_download() as download:
-        page.get_by_role("button", name="as CSV").click()
+        page.get_by_role("button", name=f"{save} CSV").click()
     rows = [*csv.reader(download.value.path().read_text("utf-8").splitlines())]
     assert rows[0] == ["line", "step", "bits per byte"]
     found = {int(step): float(value) for line, step, value in rows[1:] if line == "this text"}
     assert found == {step: pytest.approx(bits_per_byte(folder, step), rel=1e-12) for step in STEPS}
     with page.expect_download() as download:
-        page.get_by_role("button", name="as PNG").click()
+        page.get_by_role("button", name=f"{save} PNG").click()
     assert download.value.path().read_bytes().startswith(b"\x89PNG")
     box = page.locator(".plot .points path").nth(1).bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
@@ -182,7 +183,7 @@ def test_attention_downloads_and_its_head_is_in_the_link(open_view, folder):
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowRight")
     weight = load(folder / "plain", threads=1).trace("the mouse").attention[1][2][2][1]
-    said = page.locator("canvas + [role=status]").inner_text()
+    said = page.locator(".scroll:has(canvas) + [role=status]").inner_text()
     assert float(said.split(": ")[1].rstrip("%")) == pytest.approx(100 * weight, abs=0.3)
     with page.expect_download() as download:
         page.get_by_role("button", name="Download Attention as CSV").click()

@@ -31,7 +31,9 @@ LAB = Lab(
     trials=(Trial("0", "1e-3", "a", x=1e-3, state="finished"), Trial("1", "1e-2", "b", x=1e-2)),
     tables=(Table("Losses", ("rate", "loss"), (("1e-3", 2.5), ("1e-2", None))),),
     notes=("One seed each.",),
-    charts=(Chart("Loss by rate", "rate", "loss", (Line("loss", ((1e-3, 2.5), (1e-2, 3))),), "log"),),
+    charts=(
+        Chart("Loss by rate", "rate", "loss", (Line("loss", ((1e-3, 2.5), (1e-2, 3))),), "log"),
+    ),
     quotes=(Quote("1e-3", "temperature 0.8", "the <i>mouse</i>"),),
     folds=(Fold("Details", ("More.",), "x = 1"),),
 )

@@ -46,7 +46,7 @@ class RunTable:
         self._checked = float("-inf")
 
     def read(self, since: float = 0.0) -> dict[str, Any]:
-        """Return the rows that have changed since a time, all ids, and the time.
+        """Return the rows that have changed since a time, all ids, the labs, and the time.
 
         Reading 500 runs for the first time takes a second: what is not read yet comes with the next
         call, the latest runs first.
@@ -57,8 +57,13 @@ class RunTable:
                 self._read_rows({entry.id: entry.path for entry in entries})
             ids = [entry.id for entry in entries]
             changed = [row.values for row in self._rows.values() if row.changed > since]
-            is_complete = self._checked > float("-inf")
-            return {"ids": ids, "rows": changed, "time": time.time(), "is_complete": is_complete}
+            return {
+                "ids": ids,
+                "labs": [entry.id for entry in self._folder.entries("lab")],
+                "rows": changed,
+                "time": time.time(),
+                "is_complete": self._checked > float("-inf"),
+            }
 
     def _read_rows(self, paths: dict[str, Path]) -> None:
         began = time.monotonic()

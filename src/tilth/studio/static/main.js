@@ -54,7 +54,8 @@ function updateLinks() {
 /** Offer the entries of the folder that a page is about; return whether there are any. */
 function offer(page, asked) {
   const fitting = page.entries ? folder.entries.filter(page.entries) : [];
-  const chosen = [asked, select.value].find((id) => fitting.some((entry) => entry.id === id));
+  const chosen = [asked, select.value, fitting.find((entry) => entry.is_model)?.id]
+    .find((id) => fitting.some((entry) => entry.id === id));
   select.replaceChildren(...fitting.map(({ id }) => el("option", { value: id }, id)));
   if (chosen !== undefined) select.value = chosen;
   label.textContent = page.label ?? "";

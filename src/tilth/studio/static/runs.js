@@ -162,19 +162,25 @@ export function show(main, { folder, fields, remember }) {
     drawTable();
   });
   states.setAttribute("aria-label", "State");
-  const labs = folder.entries.filter((entry) => entry.kind === "lab").map(({ id }) => id);
-  const labChoice = select(["", ...labs], (id) => id || "all labs", options.lab, (id) => {
+  const labChoice = select([], String, "", (id) => {
     options.lab = id;
     save();
     drawTable();
     loadLab();
   });
   labChoice.setAttribute("aria-label", "Lab");
-  labChoice.hidden = !labs.length;
-  if (!labs.includes(options.lab)) options.lab = labChoice.value = "";
+  labChoice.hidden = true;
   const labPlace = el("section", { class: "lab", hidden: true });
   let labContent = ""; // that is drawn
   const isOfLab = (id) => !options.lab || options.lab === folder.name || id.startsWith(`${options.lab}/`);
+
+  function offerLabs(labs) {
+    if (!labs.includes(options.lab)) options.lab = "";
+    if (labs.join("/") === [...labChoice.options].slice(1).map((each) => each.value).join("/")) return;
+    labChoice.replaceChildren(...["", ...labs].map((id) => el("option", { value: id }, id || "all labs")));
+    labChoice.value = options.lab;
+    labChoice.hidden = !labs.length;
+  }
 
   async function loadLab() {
     labPlace.hidden = !options.lab;
@@ -260,6 +266,7 @@ export function show(main, { folder, fields, remember }) {
 
   function takeTable(table) {
     since = table.time;
+    offerLabs(table.labs);
     for (const row of table.rows) rows.set(row.id, row);
     const ids = new Set(table.ids);
     for (const id of rows.keys()) if (!ids.has(id)) rows.delete(id);

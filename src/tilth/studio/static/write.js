@@ -177,7 +177,7 @@ export function show(main, { model, fields, remember }) {
       el("td", {}, each.id === own.id ? "drawn" : each.is_end ? "" : el("button", {
         type: "button", class: "plain small", "aria-label": `Branch with ${name(each)}`, onclick: () => fork(branch, place, each),
       }, "Branch"))));
-    const table = el("table", {},
+    const table = el("table", { class: "alternatives" },
       el("thead", {}, el("tr", {}, ...["token", "model", "after the options", ""].map((each) =>
         el(each ? "th" : "td", each ? { scope: "col" } : {}, each)))),
       el("tbody", {}, ...rows));
