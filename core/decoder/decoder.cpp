@@ -260,9 +260,12 @@ void Decoder::read_block(std::span<const Token> tokens, Interruption& interrupti
   Rows& output =
       network_->ln_final().size() > 0 ? normalized(network_->ln_final(), wanted.size()) : stream_;
   multiply(network_->head(), output, wanted.size(), 1, interruption,
-           [&](std::size_t token, std::size_t group, const float* eight) {
+           [&](std::size_t group, const float* numbers) {
              const std::size_t row = group * group_rows;
-             std::copy_n(eight, std::min(group_rows, shape_.vocab_size - row), wanted[token] + row);
+             const std::size_t count = std::min(group_rows, shape_.vocab_size - row);
+             for (std::size_t t = 0; t < wanted.size(); ++t) {
+               std::copy_n(numbers + t * group_rows, count, wanted[t] + row);
+             }
            });
 }
 
@@ -271,9 +274,6 @@ void Decoder::attend(const Layer& layer, std::size_t layer_index, std::span<cons
   const std::size_t num_tokens = tokens.size();
   Rows& input = shape_.norm == Norm::pre ? normalized(layer.ln1, num_tokens) : stream_;
   multiply(layer.queries_keys_values, input, num_tokens, heads_, interruption);
-  team_.run(num_tokens, [&](std::size_t t, std::size_t) {
-    place_heads(layer, layer_index, tokens[t], heads_[t]);
-  });
   const std::size_t d_head = shape_.d_head, group = shape_.num_heads / shape_.num_kv_heads;
   // All queries of a row for the same keys in one job, so that these stay in the processor's cache.
   std::vector<std::size_t> starts;  // of the tokens of each row
@@ -289,6 +289,9 @@ void Decoder::attend(const Layer& layer, std::size_t layer_index, std::span<cons
   run(num_rows * shape_.num_kv_heads, operations, interruption,
       [&](std::size_t job, std::size_t worker) {
         const std::size_t row = job / shape_.num_kv_heads, kv_head = job % shape_.num_kv_heads;
+        for (std::size_t t = starts[row]; t < starts[row + 1]; ++t) {
+          place_heads(layer, layer_index, kv_head, tokens[t], heads_[t]);
+        }
         const Cache& cache = caches_[tokens[starts[row]].row];
         float* scratch = worker_scratch_.data() + worker * attention_scratch(d_head);
         Query queries[max_queries];
@@ -316,19 +319,24 @@ void Decoder::feed_forward(const Layer& layer, std::size_t num_tokens, Interrupt
   // Eight gates, then their eight values.
   const std::size_t step = shape_.is_gated ? 2 : 1;
   multiply(layer.gate_value, input, num_tokens, step, interruption,
-           [&](std::size_t token, std::size_t group, const float* numbers) {
-             kernels_.silu(numbers, shape_.is_gated ? numbers + group_rows : nullptr, group_rows,
-                           hidden_[token] + group / step * group_rows);
+           [&](std::size_t group, const float* numbers) {
+             kernels_.activate(numbers, num_tokens, shape_.is_gated, hidden_.width,
+                               hidden_[0] + group / step * group_rows);
            });
   multiply(layer.down, hidden_, num_tokens, added_, interruption);
   add_to_stream(layer.ln2, num_tokens);
 }
 
-// Add biases, normalize and rotate queries and keys; store keys and values in the cache.
-void Decoder::place_heads(const Layer& layer, std::size_t layer_index, const Token& token,
-                          float* heads) {
-  const std::size_t d_head = shape_.d_head;
+// Add biases, normalize and rotate the key of a head and its queries; store key and value in the
+// cache.
+void Decoder::place_heads(const Layer& layer, std::size_t layer_index, std::size_t kv_head,
+                          const Token& token, float* heads) {
+  const std::size_t d_head = shape_.d_head, group = shape_.num_heads / shape_.num_kv_heads;
   const float scale = 1.0f / std::sqrt(static_cast<float>(d_head));
+  const auto add_bias = [&](std::size_t first) {
+    if (layer.biases.size() == 0) return;
+    for (std::size_t d = first; d < first + d_head; ++d) heads[d] += layer.biases[d];
+  };
   const auto normalize = [&](float* head, const Array<float>& weight) {
     if (weight.size() == 0) return;
     float squares = 0.0f;
@@ -337,19 +345,20 @@ void Decoder::place_heads(const Layer& layer, std::size_t layer_index, const Tok
         1.0f / std::sqrt(squares / static_cast<float>(d_head) + shape_.norm_epsilon);
     for (std::size_t d = 0; d < d_head; ++d) head[d] *= inverse * weight.data()[d];
   };
-  for (std::size_t i = 0; i < layer.biases.size(); ++i) heads[i] += layer.biases.data()[i];
-  for (std::size_t h = 0; h < shape_.num_heads; ++h) {
+  for (std::size_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
     float* query = heads + h * d_head;
+    add_bias(h * d_head);
     normalize(query, layer.q_norm);
     rotate(query, token.position);
     for (std::size_t d = 0; d < d_head; ++d) query[d] *= scale;
   }
-  for (std::size_t h = 0; h < shape_.num_kv_heads; ++h) {
-    float* key = heads + shape_.d_query() + h * d_head;
-    normalize(key, layer.k_norm);
-    rotate(key, token.position);
-    caches_[token.row].store(layer_index, h, token.position, key, key + shape_.d_kv());
-  }
+  const std::size_t place = shape_.d_query() + kv_head * d_head;
+  float* key = heads + place;
+  add_bias(place);
+  add_bias(place + shape_.d_kv());
+  normalize(key, layer.k_norm);
+  rotate(key, token.position);
+  caches_[token.row].store(layer_index, kv_head, token.position, key, key + shape_.d_kv());
 }
 
 void Decoder::rotate(float* head, std::size_t position) const {
@@ -381,9 +390,9 @@ Decoder::Rows& Decoder::normalized(const Array<float>& weight, std::size_t num_t
   return normalized_;
 }
 
-// Multiply the vector of each token; call finish(token, group, numbers) with the products of `step`
-// groups, starting with `group`. A job multiplies some groups with all tokens, so a block of tokens
-// reads each weight from memory once.
+// Multiply the vector of each token; call finish(group, numbers) with the products of `step`
+// groups, starting with `group`: 8 * step numbers for each token. A job multiplies some groups with
+// all tokens, so a block of tokens reads each weight from memory once.
 template <typename Finish>
 void Decoder::multiply(const Matrix& matrix, Rows& input, std::size_t num_tokens, std::size_t step,
                        Interruption& interruption, const Finish& finish) {
@@ -405,9 +414,7 @@ void Decoder::multiply(const Matrix& matrix, Rows& input, std::size_t num_tokens
     for (std::size_t i = job * steps_per_job; i < last; ++i) {
       float numbers[tokens_per_block * 2 * group_rows];
       matrix.multiply(kernels_, x, num_tokens, i * step, step, numbers);
-      for (std::size_t t = 0; t < num_tokens; ++t) {
-        finish(t, i * step, numbers + t * step * group_rows);
-      }
+      finish(i * step, numbers);
     }
   });
 }
@@ -415,8 +422,10 @@ void Decoder::multiply(const Matrix& matrix, Rows& input, std::size_t num_tokens
 void Decoder::multiply(const Matrix& matrix, Rows& input, std::size_t num_tokens, Rows& output,
                        Interruption& interruption) {
   multiply(matrix, input, num_tokens, 1, interruption,
-           [&](std::size_t token, std::size_t group, const float* eight) {
-             std::copy_n(eight, group_rows, output[token] + group * group_rows);
+           [&](std::size_t group, const float* numbers) {
+             for (std::size_t t = 0; t < num_tokens; ++t) {
+               std::copy_n(numbers + t * group_rows, group_rows, output[t] + group * group_rows);
+             }
            });
 }
 

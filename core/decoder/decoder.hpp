@@ -82,7 +82,7 @@ class Decoder {
   // vocabulary and fit into the context.
   void check(std::span<const Ids> ids) const;
 
-  static constexpr std::size_t tokens_per_block = 64;
+  static constexpr std::size_t tokens_per_block = max_tokens;
   static constexpr std::size_t max_rows = 4096;
 
  private:
@@ -112,7 +112,8 @@ class Decoder {
   void attend(const Layer& layer, std::size_t layer_index, std::span<const Token> tokens,
               Interruption& interruption);
   void feed_forward(const Layer& layer, std::size_t num_tokens, Interruption& interruption);
-  void place_heads(const Layer& layer, std::size_t layer_index, const Token& token, float* heads);
+  void place_heads(const Layer& layer, std::size_t layer_index, std::size_t kv_head,
+                   const Token& token, float* heads);
   void rotate(float* head, std::size_t position) const;
   void add_to_stream(const Array<float>& post_norm, std::size_t num_tokens);
   Rows& normalized(const Array<float>& weight, std::size_t num_tokens);

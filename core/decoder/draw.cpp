@@ -1,11 +1,9 @@
 #include "draw.hpp"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <stdexcept>
@@ -16,78 +14,14 @@
 namespace tilth::decoder {
 namespace {
 
-// Weights with the same exponent and four leading bits share a bucket. The last bucket holds the
-// largest weight, 1, and any weight above it, as `largest` is not trusted.
-constexpr int bucket_shift = 19;
-constexpr std::size_t num_buckets = (std::bit_cast<std::uint32_t>(1.0f) >> bucket_shift) + 1;
-std::size_t bucket_of(float weight) {
-  return std::min<std::size_t>(std::bit_cast<std::uint32_t>(weight) >> bucket_shift,
-                               num_buckets - 1);
-}
-
 constexpr std::size_t part_size = 128;
 
-struct Bucket {
-  double mass = 0.0;
-  std::size_t count = 0;
-};
-
 // The limit of a filter: weights above `least` are kept, and the first `num_equal` of those equal
-// to it. `mass` is the sum of the kept weights.
+// to it. `sum` is that of the kept weights.
 struct End {
   float least = 0.0f;
   std::size_t num_equal = 0;
-  double mass = 0.0;
-};
-
-// Weights in descending order, sorted only within the bucket where a filter ends.
-class Ranking {
- public:
-  explicit Ranking(std::span<const float> weights) : weights_(weights) {
-    for (const float weight : weights) {
-      Bucket& bucket = buckets_[bucket_of(weight)];
-      bucket.mass += weight;
-      ++bucket.count;
-    }
-  }
-
-  // The smallest prefix, of at least one weight, for which is_enough(count, mass) is true; all
-  // weights if there is none.
-  template <typename IsEnough>
-  End fewest(const IsEnough& is_enough) const {
-    std::size_t count = 0;
-    End end;
-    for (std::size_t i = num_buckets; i-- > 0;) {
-      const Bucket& bucket = buckets_[i];
-      if (bucket.count == 0) continue;
-      if (is_enough(count + bucket.count, end.mass + bucket.mass)) {
-        for (const float weight : sorted(i)) {
-          end.num_equal = weight == end.least ? end.num_equal + 1 : 1;
-          end.least = weight;
-          end.mass += weight;
-          if (is_enough(++count, end.mass)) break;
-        }
-        return end;
-      }
-      count += bucket.count;
-      end.mass += bucket.mass;
-    }
-    return end;
-  }
-
- private:
-  std::vector<float> sorted(std::size_t bucket) const {
-    std::vector<float> found;
-    found.reserve(buckets_[bucket].count);
-    for (const float weight : weights_) {
-      if (bucket_of(weight) == bucket) found.push_back(weight);
-    }
-    std::sort(found.begin(), found.end(), std::greater<>());
-    return found;
-  }
-
-  std::span<const float> weights_;
-  std::array<Bucket, num_buckets> buckets_;
+  Sum sum;
 };
 
 // Not set to zeros: for a large vocabulary that takes as long as the rest of a draw.
@@ -143,7 +77,52 @@ struct Candidates {
   }
 };
 
-// The weights that pass the filters, and possibly those below `min_p` where top-k follows.
+// The smallest set of largest weights, of at least one, for which is_enough(sum) is true; all
+// weights if there is none. They are at least `least`, which is positive, and not NaN.
+//
+// Positive numbers have the order of their bits, so the smallest kept weight is found by bisection.
+template <typename IsEnough>
+End fewest(std::span<const float> weights, float least, const IsEnough& is_enough) {
+  const Kernels& kernels = best_kernels();
+  const Sum all = kernels.sum_at_least(weights.data(), weights.size(), least);
+  if (!is_enough(all)) return {0.0f, 0, all};
+  // Weights from `low` on are enough, those from `high` on are not; the sums of both. `part` has
+  // the weights between them, after a while without the others; `dropped` is the sum of those
+  // above.
+  auto low = std::bit_cast<std::uint32_t>(least);
+  auto high = std::bit_cast<std::uint32_t>(std::numeric_limits<float>::infinity()) + 1;
+  Sum from_low = all, above, dropped;
+  Uninitialized<float> between(0);
+  std::span<const float> part = weights;
+  while (high - low > 1) {
+    const std::uint32_t middle = low + (high - low) / 2;
+    Sum sum = kernels.sum_at_least(part.data(), part.size(), std::bit_cast<float>(middle));
+    sum = {sum.mass + dropped.mass, sum.count + dropped.count};
+    const bool is_low = sum.count > 0 && is_enough(sum);
+    (is_low ? low : high) = middle;
+    (is_low ? from_low : above) = sum;
+    if (8 * (from_low.count - above.count) > part.size()) continue;
+    Uninitialized<float> left(part.size());
+    left.size = 0;
+    for (const float weight : part) {
+      const auto bits = std::bit_cast<std::uint32_t>(weight);
+      left[left.size] = weight;
+      left.size += low <= bits && bits < high ? 1 : 0;
+    }
+    between = std::move(left);
+    part = between.span();
+    dropped = above;
+  }
+  End end{std::bit_cast<float>(low), 0, above};
+  do {
+    ++end.num_equal;
+    ++end.sum.count;
+    end.sum.mass += end.least;
+  } while (!is_enough(end.sum) && end.sum.count < all.count);
+  return end;
+}
+
+// The weights that pass the filters.
 Candidates kept_of(std::span<const float> weights, const Filters& filters) {
   const Kernels& kernels = best_kernels();
   float least = std::numeric_limits<float>::denorm_min();
@@ -151,32 +130,36 @@ Candidates kept_of(std::span<const float> weights, const Filters& filters) {
   if (filters.top_k == 0) least = std::max(least, static_cast<float>(filters.min_p));
   if (filters.top_k == 0 && filters.top_p < 1.0) {
     // All weights below this limit have less than 1 - top_p of the mass, so none of them is kept.
-    // Without them the ranking has a few hundred weights.
+    // Without them, a few hundred weights of a trained model are left.
     mass = kernels.sum(weights.data(), weights.size());
     const double rest = 0.999 * (1.0 - filters.top_p) * mass;
     least = std::max(least, static_cast<float>(rest / static_cast<double>(weights.size())));
   }
   Candidates found{Uninitialized<float>(weights.size()),
                    Uninitialized<std::uint32_t>(weights.size())};
-  found.weights.size = found.ids.size = kernels.select(
-      weights.data(), weights.size(), least, found.weights.numbers.get(), found.ids.numbers.get());
+  const auto select = [&](float limit) {
+    found.weights.size = found.ids.size =
+        kernels.select(weights.data(), weights.size(), limit, found.weights.numbers.get(),
+                       found.ids.numbers.get());
+  };
+  select(least);
   if (filters.top_k == 0 && filters.top_p == 1.0) return found;
   End end;
-  {
-    const Ranking ranking(found.weights.span());
-    if (filters.top_k > 0) {
-      end = ranking.fewest([&](std::size_t n, double) { return n >= filters.top_k; });
-      mass = end.mass;
-    }
-    if (filters.top_p < 1.0) {
-      const double share = filters.top_p * mass;
-      end = ranking.fewest([&](std::size_t, double reached) { return reached >= share; });
-    }
+  if (filters.top_k > 0) {
+    end = fewest(found.weights.span(), least,
+                 [&](const Sum& sum) { return sum.count >= filters.top_k; });
+    mass = end.sum.mass;
   }
+  if (filters.top_p < 1.0) {
+    const double share = filters.top_p * mass;
+    end = fewest(found.weights.span(), least, [&](const Sum& sum) { return sum.mass >= share; });
+  }
+  select(std::max({least, end.least, static_cast<float>(filters.min_p)}));
+  if (found.weights.size <= end.sum.count) return found;
   found.keep([&](float weight) {
     const bool is_first = weight == end.least && end.num_equal > 0;
     end.num_equal -= is_first ? 1 : 0;
-    return (weight > end.least || is_first) && weight >= static_cast<float>(filters.min_p);
+    return weight > end.least || is_first;
   });
   return found;
 }

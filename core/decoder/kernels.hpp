@@ -30,6 +30,7 @@ constexpr std::size_t stream_rows = group_rows / num_streams;  // of a tile, in 
 constexpr std::size_t block_columns = 32;        // columns of an int8 tile, padding of vectors
 constexpr std::size_t tile_bytes = 64;           // of an int8 or int4 tile, in one stream
 constexpr std::size_t positions_per_block = 64;  // of keys, see attend
+constexpr std::size_t max_tokens = 64;           // of a product
 
 constexpr std::size_t padded(std::size_t size, std::size_t multiple = block_columns) {
   return (size + multiple - 1) / multiple * multiple;
@@ -65,13 +66,19 @@ struct QuantizedVectors {
   const std::int32_t* sums;
 };
 
+// A sum in float64, and how many numbers it has.
+struct Sum {
+  double mass = 0.0;
+  std::size_t count = 0;
+};
+
 struct Kernels {
   const char* name;
 
-  // Y = W X for num_groups groups of rows and num_tokens vectors x, each `columns` further than the
-  // last; y has num_groups * 8 numbers for each token. `tiles` points to the first tile in the
-  // first stream; the next stream is stream_size numbers further. The bits of a token do not depend
-  // on the other tokens.
+  // Y = W X for num_groups groups of rows and at most max_tokens vectors x, each `columns` further
+  // than the last; y has num_groups * 8 numbers for each token. `tiles` points to the first tile in
+  // the first stream; the next stream is stream_size numbers further. The bits of a token do not
+  // depend on the other tokens.
   void (*product)(const float* tiles, std::size_t stream_size, const float* x,
                   std::size_t num_tokens, std::size_t columns, std::size_t num_groups, float* y);
 
@@ -103,9 +110,10 @@ struct Kernels {
   void (*rms_norm)(const float* x, const float* weight, float epsilon, std::size_t size,
                    float* out);
 
-  // out = gate * sigmoid(gate) * value for `size` numbers, a multiple of 8. `value` may be null,
-  // which means 1.
-  void (*silu)(const float* gate, const float* value, std::size_t size, float* out);
+  // out = gate * sigmoid(gate) * value: 8 numbers for each token, `stride` further than the last
+  // one's. `numbers` has 8 gates and 8 values for each token; if not is_gated, gates only.
+  void (*activate)(const float* numbers, std::size_t num_tokens, bool is_gated, std::size_t stride,
+                   float* out);
 
   // out = e^((scores - largest) * factor); 0 below e^-87 and for NaN.
   void (*exponentials)(const float* scores, float largest, float factor, std::size_t size,
@@ -116,6 +124,9 @@ struct Kernels {
 
   // The sum in float64, in an order that depends on `size` only.
   double (*sum)(const float* numbers, std::size_t size);
+
+  // The sum of the numbers of at least `least`, likewise.
+  Sum (*sum_at_least)(const float* numbers, std::size_t size, float least);
 
   // Copy the numbers of at least `least`, and their places; return how many there are. Both outputs
   // have space for `size`.

@@ -4,10 +4,11 @@
 
 namespace tilth::decoder {
 
-const Kernels avx512_kernels = {
-    "avx512",    product<float>, product<std::uint16_t>, product_int8, product_int4, quantize,
-    rms_norm,    silu,           exponentials,           largest_of,   sum_of,       select,
-    log_sum_exp, attend};
+const Kernels avx512_kernels = {"avx512",     product<float>, product<std::uint16_t>,
+                                product_int8, product_int4,   quantize,
+                                rms_norm,     activate,       exponentials,
+                                largest_of,   sum_of,         sum_at_least,
+                                select,       log_sum_exp,    attend};
 
 }  // namespace tilth::decoder
 #endif

@@ -4,11 +4,21 @@
 
 namespace tilth::decoder {
 
-const Kernels neon_dot_kernels = {"neon dot product", product<float>, product<std::uint16_t>,
-                                  product_int8,       product_int4,   quantize,
-                                  rms_norm,           silu,           exponentials,
-                                  largest_of,         sum_of,         select,
-                                  log_sum_exp,        attend};
+const Kernels neon_dot_kernels = {"neon dot product",
+                                  product<float>,
+                                  product<std::uint16_t>,
+                                  product_int8,
+                                  product_int4,
+                                  quantize,
+                                  rms_norm,
+                                  activate,
+                                  exponentials,
+                                  largest_of,
+                                  sum_of,
+                                  sum_at_least,
+                                  select,
+                                  log_sum_exp,
+                                  attend};
 
 }  // namespace tilth::decoder
 #endif

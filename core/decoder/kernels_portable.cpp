@@ -8,9 +8,10 @@ namespace tilth::decoder {
 #define TILTH_NAME "portable"
 #endif
 
-const Kernels portable_kernels = {
-    TILTH_NAME,  product<float>, product<std::uint16_t>, product_int8, product_int4, quantize,
-    rms_norm,    silu,           exponentials,           largest_of,   sum_of,       select,
-    log_sum_exp, attend};
+const Kernels portable_kernels = {TILTH_NAME,   product<float>, product<std::uint16_t>,
+                                  product_int8, product_int4,   quantize,
+                                  rms_norm,     activate,       exponentials,
+                                  largest_of,   sum_of,         sum_at_least,
+                                  select,       log_sum_exp,    attend};
 
 }  // namespace tilth::decoder
