@@ -272,9 +272,11 @@ def _config_to_resume(run: Run) -> ResolvedConfig:
 
 
 def _whole_state(checkpoint: Checkpoint) -> CheckpointState | None:
-    """Return the state of a checkpoint, None if a byte of the checkpoint is damaged."""
+    """Return the state of a checkpoint, None if a byte or a shape of a tensor is wrong."""
     try:
-        return checkpoint.check()
+        state = checkpoint.check()
+        checkpoint.check_tensors(state, checkpoint.config(state))
+        return state
     except FileError:
         return None
 
