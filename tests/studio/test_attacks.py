@@ -390,9 +390,12 @@ def descriptors_of(server):
 
 @pytest.mark.slow
 def test_ten_rounds_leak_nothing(server):
-    """Memory, connections and threads after ten rounds are those after the second."""
+    """Ten rounds need no more memory, connections and threads, once all threads have run.
+
+    The pool starts threads as requests overlap: until about the fifth round on a busy machine.
+    """
     sizes, descriptors = [], []
-    for number in range(12):
+    for number in range(15):
         run(bombard(server, 20_000, 300))
         run(streams(server, 200))
         run(get(server, "/health"))
@@ -400,5 +403,5 @@ def test_ten_rounds_leak_nothing(server):
         sizes.append(memory_of(server))
         descriptors.append(descriptors_of(server))
         print(number, sizes[-1], descriptors[-1])
-    assert sizes[-1] <= 1.05 * sizes[1], sizes
-    assert descriptors[-1] <= descriptors[1] + 2, descriptors
+    assert sizes[-1] <= 1.05 * sizes[4], sizes
+    assert descriptors[-1] <= descriptors[4] + 2, descriptors
