@@ -124,12 +124,12 @@ constexpr std::size_t tokens_at_once = 6;  // 24 of 32 registers are accumulator
 // Add the products of some columns of a group to the sums of `tokens` tokens.
 template <std::size_t tokens, typename Weight>
 TILTH_INLINE void add_columns(const Weight* tiles, std::size_t stream_size, const float* x,
-                              std::size_t columns, std::size_t count, Wide (*totals)[num_streams]) {
+                              std::size_t columns, std::size_t count, Wide (*sums)[num_streams]) {
   Wide total[tokens][num_streams];
 #pragma GCC unroll 6
   for (std::size_t t = 0; t < tokens; ++t) {
 #pragma GCC unroll 4
-    for (std::size_t s = 0; s < num_streams; ++s) total[t][s] = totals[t][s];
+    for (std::size_t s = 0; s < num_streams; ++s) total[t][s] = sums[t][s];
   }
   for (std::size_t column = 0; column < count; column += lanes) {
     Wide weights[num_streams];
@@ -152,7 +152,7 @@ TILTH_INLINE void add_columns(const Weight* tiles, std::size_t stream_size, cons
 #pragma GCC unroll 6
   for (std::size_t t = 0; t < tokens; ++t) {
 #pragma GCC unroll 4
-    for (std::size_t s = 0; s < num_streams; ++s) totals[t][s] = total[t][s];
+    for (std::size_t s = 0; s < num_streams; ++s) sums[t][s] = total[t][s];
   }
 }
 #else
@@ -230,12 +230,24 @@ template <typename Weight>
 void product(const Weight* tiles, std::size_t stream_size, const float* x, std::size_t num_tokens,
              std::size_t columns, std::size_t num_groups, float* y) {
 #if defined(__AVX512F__)
+  if (num_tokens <= tokens_at_once) {
+    // The sums stay in registers: one token takes 0.91 of the time.
+    for_tokens(num_tokens, [&]<std::size_t tokens>(std::size_t) __attribute__((always_inline)) {
+      for (std::size_t group = 0; group < num_groups; ++group) {
+        Wide total[tokens][num_streams] = {};
+        add_columns<tokens>(tiles + group * stream_rows * columns, stream_size, x, columns, columns,
+                            total);
+        for (std::size_t t = 0; t < tokens; ++t) {
+          store(y + (t * num_groups + group) * group_rows, all_sums(total[t]));
+        }
+      }
+    });
+    return;
+  }
   // All tokens take some columns before the next ones. Few tokens take few, so that the processor
   // reads weights from memory all the time: 8 take 0.75 (1,344 columns) to 0.93 (512) of the time.
   // The columns of many stay in the nearest cache: 64 take 0.86 of the time (1,344).
-  const std::size_t part = num_tokens <= tokens_at_once       ? columns
-                           : num_tokens <= 2 * tokens_at_once ? std::size_t{128}
-                                                              : std::size_t{512};
+  const std::size_t part = num_tokens <= 2 * tokens_at_once ? 128 : 512;
   Wide totals[max_tokens][num_streams];
   for (std::size_t group = 0; group < num_groups; ++group) {
     for (std::size_t t = 0; t < num_tokens; ++t) {

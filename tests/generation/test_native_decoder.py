@@ -222,6 +222,7 @@ EXTREMES = {
     "a vocabulary of one": {"vocab_size": 1, "context_length": 1},
     "a large vocabulary": {
         **{"vocab_size": 70_001, "d_model": 1, "num_heads": 1, "position": "none"},
+        "context_length": 3,
     },
     "many layers": {"d_model": 2, "num_heads": 1, "num_layers": 50, "norm": "post"},
 }
@@ -247,6 +248,10 @@ def test_extreme_shapes(make_model, name):
                 alone = [single.extend([token_id])[0] for token_id in ids]
                 for row in found:
                     assert np.array_equal(row, alone)
+                steps = _core.Decoder(network, 2, 9, kernels, cache)
+                for token_id, logits in zip(ids[:2], alone, strict=False):
+                    for row in steps.extend([[token_id]] * 9)[:, 0]:
+                        assert np.array_equal(row, logits)
 
 
 def test_large_activations_do_not_overflow(make_model):
