@@ -34,6 +34,7 @@ def test_plan_resolves_the_config_and_its_cost(config, data):
 
 def test_budget_becomes_steps(config, data, monkeypatch):
     monkeypatch.setattr(planning, "_time_steps", lambda *_, **__: [(0.2, 0.1)])
+    monkeypatch.setattr(planning, "cpu_has_bfloat16", lambda: False)
     clock = iter([0.0, 0.3, 0.0, 0.3, 0.0])  # what planning takes is taken from the budget
     monkeypatch.setattr(planning, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     nothing = {"evaluate_every": 0, "save_every": 0, "sample_every": 0}
@@ -54,6 +55,7 @@ def test_budget_becomes_steps(config, data, monkeypatch):
 def test_short_budgets_are_kept(config, data, monkeypatch, caplog, seconds):
     """Evaluations and samples take the same time in short and long runs."""
     monkeypatch.setattr(planning, "_time_steps", lambda *_, **__: [(0.02, 0.01)])
+    monkeypatch.setattr(planning, "cpu_has_bfloat16", lambda: False)
     monkeypatch.setattr(planning, "measured_peak", lambda *_: 1e9)
     monkeypatch.setattr(planning, "time", SimpleNamespace(perf_counter=lambda: 0.0))
     undecided = {"evaluate_every": None, "save_every": None, "sample_every": None}
@@ -94,17 +96,26 @@ def test_compiling_is_decided_by_measurement(config, data, monkeypatch, compiled
     assert planned.step_seconds == (compiled_step if compiles else 0.2)
 
 
-def test_short_run_does_not_compile(config, data, monkeypatch):
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        (100, [("float32", False)]),
+        (1000, [("float32", False), ("float32", False), ("bfloat16", False)]),
+    ],
+    ids=["10s", "100s"],
+)
+def test_short_runs_do_not_compile(config, data, monkeypatch, steps, expected):
     tried = []
 
     def time_steps(_config, machines, _data):
         tried.extend((machine.dtype, machine.compile) for machine in machines)
-        return [(1.0, 0.1)]
+        return [(1.0, {"float32": 0.1, "bfloat16": 0.05}[m.dtype]) for m in machines]
 
     monkeypatch.setattr(planning, "_time_steps", time_steps)
     monkeypatch.setattr(planning, "cpu_has_bfloat16", lambda: True)
-    assert not plan(open_ended(config, steps=100), data).config.machine.compile
-    assert tried == [("float32", False)]
+    machine = plan(open_ended(config, steps=steps), data).config.machine
+    assert tried == expected
+    assert (machine.dtype, machine.compile) == expected[-1]
 
 
 FLOAT32, BFLOAT16 = ("float32", False), ("bfloat16", False)

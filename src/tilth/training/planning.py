@@ -41,9 +41,10 @@ from tilth.training.step import (
     update,
 )
 
-# Shorter runs try neither: compiling takes most of a minute and saves an eighth of a step, and
-# short runs in float32 are comparable between machines.
-TRIED_FROM_SECONDS = 420.0
+# Shorter runs do not try bfloat16: they end soon, with the same numbers on any processor.
+BFLOAT16_FROM_SECONDS = 60.0
+# Shorter runs are not compiled: it takes most of a minute.
+COMPILED_FROM_SECONDS = 420.0
 # A step in bfloat16 must take less than this share of the step in float32, beyond noise.
 BFLOAT16_BELOW = 0.95
 # Below this share of an uncompiled step in float32, a compiled step in bfloat16 is faster than a
@@ -89,10 +90,10 @@ class Plan:
 
 
 def measure_flops(config: TrainingConfig, data: Data) -> float:
-    """Return the FLOP/s of uncompiled steps, in the faster precision that a long run would try."""
+    """Return the FLOP/s of uncompiled steps, in the faster precision of a config with a budget."""
     machine = _machine_of(config)
     with machine_settings(machine):
-        machines, _ = _open_choices(config, machine, is_long=True)
+        machines, _ = _open_choices(config, machine, config.budget_seconds or math.inf)
         seconds = min(later for _, later in _time_steps(config, machines, data))
     return training_flops(config.model, config.batch_size) / seconds
 
@@ -112,8 +113,7 @@ def plan(config: TrainingConfig, data: Data, *, counts_measuring: bool = True) -
         measured = ""
         whole = config.budget_seconds if config.steps is None else config.steps * step_seconds
         assert whole is not None
-        is_long = whole >= TRIED_FROM_SECONDS
-        dtypes, may_compile = _open_choices(config, machine, is_long=is_long)
+        dtypes, may_compile = _open_choices(config, machine, whole)
         if len(dtypes) > 1 or may_compile:
             machine, step_seconds, measured = _choose_machine(config, dtypes, may_compile, data)
         peak = measured_peak(torch.device(device), machine.dtype)
@@ -209,18 +209,20 @@ def check_compiler(machine: ResolvedMachine) -> None:
 
 
 def _open_choices(
-    config: TrainingConfig, machine: ResolvedMachine, *, is_long: bool
+    config: TrainingConfig, machine: ResolvedMachine, seconds: float
 ) -> tuple[list[ResolvedMachine], bool]:
     """Return the uncompiled machines that differ in precision, and whether to try to compile.
 
-    bfloat16 is tried on a CPU that has the instructions, if the config leaves the precision open.
+    `seconds` is the length of the run in float32. bfloat16 is tried on a CPU that has the
+    instructions, if the config leaves the precision open.
     """
     device = torch.device(machine.device).type
     machines = [replace(machine, compile=False)]
-    if is_long and config.machine.dtype is None and device == "cpu" and cpu_has_bfloat16():
+    may_differ = seconds >= BFLOAT16_FROM_SECONDS and config.machine.dtype is None
+    if may_differ and device == "cpu" and cpu_has_bfloat16():
         machines.append(replace(machines[0], dtype="bfloat16"))
-    is_open = is_long and config.machine.compile is None and device != "mps"
-    return machines, machine.compile or is_open
+    is_open = seconds >= COMPILED_FROM_SECONDS and config.machine.compile is None
+    return machines, machine.compile or (is_open and device != "mps")
 
 
 def _choose_machine(
