@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import tilth
 from tests.hostile.batches import run_in_batches
 from tests.hostile.campaign import NUMBER_OPTIONS, WORD_OPTIONS, Campaign
 from tests.hostile.mutations import make_consistent
@@ -40,10 +39,12 @@ def test_some_cases(level, count):
 
 
 @pytest.mark.parametrize("options", [NUMBER_OPTIONS, WORD_OPTIONS], ids=["numbers", "words"])
-def test_the_options_of_the_campaign_exist(options, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
+def test_the_options_of_the_campaign_exist(options):
+    wide = os.environ | {"COLUMNS": "200"}  # names are not cut
     for verb, names in options.items():
-        said = tilth(*verb.replace("account ranks", "account").split(), "--help").stdout
+        words = verb.replace("account ranks", "account").split()
+        command = [sys.executable, "-m", "tilth", *words, "--help"]
+        said = subprocess.run(command, env=wide, capture_output=True, text=True, check=True).stdout
         assert not {*names.split()} - {*re.findall(r"--[\w.-]+", said)}, verb
 
 

@@ -224,8 +224,14 @@ def prepare_extension(folder: StrPath, steps: int, *, data: StrPath | None = Non
     """Run the preflight checks of a finished run that is to be trained for `steps` more."""
     run = open_run(folder)
     # The extended config fits no checkpoint but the last.
-    if not run.is_finished or not _whole_state(run.checkpoints()[-1]):
-        raise ValueError(f"{folder} is not finished; first `tilth resume {folder}`.")
+    problem = ""
+    if run.is_finished:
+        try:
+            _check_state(run.checkpoints()[-1])
+        except FileError as error:
+            problem = f" ({error})"
+    if not run.is_finished or problem:
+        raise ValueError(f"{folder} is not finished; first `tilth resume {folder}`{problem}.")
     if steps < 1:
         raise ValueError(f"steps is {steps}; give at least 1.")
     old, begin_step = run.config.opened(), run.config.steps
@@ -271,12 +277,17 @@ def _config_to_resume(run: Run) -> ResolvedConfig:
     return run.config
 
 
+def _check_state(checkpoint: Checkpoint) -> CheckpointState:
+    """Return the state of a checkpoint; raise FileError if a byte or a shape is wrong."""
+    state = checkpoint.check()
+    checkpoint.check_tensors(state, checkpoint.config(state))
+    return state
+
+
 def _whole_state(checkpoint: Checkpoint) -> CheckpointState | None:
-    """Return the state of a checkpoint, None if a byte or a shape of a tensor is wrong."""
+    """Return the state of a checkpoint, None if a byte or a shape is wrong."""
     try:
-        state = checkpoint.check()
-        checkpoint.check_tensors(state, checkpoint.config(state))
-        return state
+        return _check_state(checkpoint)
     except FileError:
         return None
 
