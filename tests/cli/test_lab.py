@@ -122,7 +122,9 @@ def test_warm_up_steps_with_a_time_budget(data, tmp_path, capsys):
 
 def test_a_time_budget_is_converted_to_steps_of_all_trials(data, tmp_path, capsys, monkeypatch):
     module = "tilth.training.planning"
-    monkeypatch.setattr(f"{module}._time_steps", lambda *_, **__: [(0.01, 0.01)])
+    monkeypatch.setattr(
+        f"{module}._time_steps", lambda _c, machines, _d: [(0.01, 0.01)] * len(machines)
+    )
 
     def steps_of(budget):
         words = ("lr", "--data", data.folder, *SMALL, "--budget", budget, "--dry-run")
