@@ -12,7 +12,7 @@ NATIVE_PACKAGES := tokenizer generation
 # Generated tables keep the format of their script.
 FORMATTED_CXX := $(filter-out core/bpe/unicode_tables.hpp core/bpe/normalization_tables.hpp,$(CXX_FILES))
 
-.PHONY: demo test test-base test-browser env lint format stubs unicode words pictures sanitize bench clean
+.PHONY: demo test test-base test-browser test-compilers env lint format stubs unicode words pictures sanitize bench clean
 
 demo: $(or $(wildcard .venv/dev.stamp),.venv/demo.stamp)
 	$(BIN)/tilth demo
@@ -50,8 +50,9 @@ env: .venv/dev.stamp build/core/tests.stamp
 	@touch $@
 
 # The C++ test programs, which `make test` runs.
+CONFIGURE_CORE = $(BIN)/cmake -S core -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
 build/core/tests.stamp: .venv/tools.stamp $(NATIVE)
-	$(BIN)/cmake -S core -B build/core -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja >/dev/null
+	$(CONFIGURE_CORE) -B build/core >/dev/null
 	$(BIN)/cmake --build build/core >/dev/null
 	@touch $@
 
@@ -104,12 +105,23 @@ pictures: env
 	$(BIN)/python scripts/draw_packages.py
 	$(BIN)/python scripts/make_pictures.py
 
+# The C++ tests with Clang and libc++, as on macOS, then for arm64 in an emulator. Needs Debian's clang-15,
+# libc++-15-dev, libc++abi-15-dev, g++-aarch64-linux-gnu and qemu-user.
+test-compilers: env
+	$(CONFIGURE_CORE) -B build/clang -DCMAKE_CXX_COMPILER=clang++-15 -DCMAKE_CXX_FLAGS=-stdlib=libc++
+	$(CONFIGURE_CORE) -B build/arm64 -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -DCMAKE_SYSTEM_NAME=Linux \
+	    -DCMAKE_SYSTEM_PROCESSOR=aarch64 '-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-L;/usr/aarch64-linux-gnu'
+	for folder in clang arm64; do \
+	    $(BIN)/cmake --build build/$$folder && \
+	    $(BIN)/ctest --test-dir build/$$folder --output-on-failure || exit 1; \
+	done
+
 # The C++ tests under ASan and UBSan, then under TSan. Then the tests of the bindings, with extension
 # modules built for ASan and UBSan.
 PRELOAD = $(shell $(CXX) -print-file-name=libasan.so):$(shell $(CXX) -print-file-name=libubsan.so):$(shell $(CXX) -print-file-name=libstdc++.so)
 sanitize: env
 	for sanitizers in address,undefined thread; do \
-	    $(BIN)/cmake -S core -B build/$$sanitizers -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+	    $(CONFIGURE_CORE) -B build/$$sanitizers \
 	        -DCMAKE_BUILD_TYPE=RelWithDebInfo -DTILTH_SANITIZE=$$sanitizers && \
 	    $(BIN)/cmake --build build/$$sanitizers && \
 	    $(BIN)/ctest --test-dir build/$$sanitizers --output-on-failure || exit 1; \

@@ -191,7 +191,8 @@ class PieceTable {
   }
 
   // Sixteen bytes of ones, then zeros: a read at 16 - n starts with n ones.
-  static constexpr char ones[32] = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+  static constexpr char ones[33] =
+      "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff";
 
   void queue(const ShortPiece& key) {
     short_pieces_.prefetch(key.hash());

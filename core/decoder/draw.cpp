@@ -5,10 +5,10 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <memory>
 #include <stdexcept>
 #include <vector>
 
+#include "../common/array.hpp"
 #include "kernels.hpp"
 
 namespace tilth::decoder {
@@ -26,54 +26,54 @@ struct End {
 
 // Not set to zeros: for a large vocabulary that takes as long as the rest of a draw.
 template <typename Number>
-struct Uninitialized {
-  explicit Uninitialized(std::size_t count)
-      : numbers(std::make_unique_for_overwrite<Number[]>(count)), size(count) {}
-  std::unique_ptr<Number[]> numbers;
-  std::size_t size;
-
-  Number& operator[](std::size_t i) { return numbers[i]; }
-  std::span<const Number> span() const { return {numbers.get(), size}; }
-};
+Array<Number> unset(std::size_t size) {
+  Array<Number> made;
+  made.reserve_more(size);
+  made.set_size(size);
+  return made;
+}
 
 // e^((scores - largest) / temperature); 0 for NaN.
-Uninitialized<float> weights_of(std::span<const double> scores, double largest,
-                                double temperature) {
-  Uninitialized<float> weights(scores.size());
-  std::transform(scores.begin(), scores.end(), weights.numbers.get(), [&](double score) {
+Array<float> weights_of(std::span<const double> scores, double largest, double temperature) {
+  auto weights = unset<float>(scores.size());
+  std::transform(scores.begin(), scores.end(), weights.data(), [&](double score) {
     // exp is 0 below -104. This order of arguments turns NaN into -200.
     return std::exp(static_cast<float>(std::max(-200.0, (score - largest) / temperature)));
   });
   return weights;
 }
 
-Uninitialized<float> weights_of(std::span<const float> scores, double largest, double temperature) {
+Array<float> weights_of(std::span<const float> scores, double largest, double temperature) {
   if (temperature < 1e-6) {  // its inverse may overflow
     const std::vector<double> wide(scores.begin(), scores.end());
     return weights_of(wide, largest, temperature);
   }
-  Uninitialized<float> weights(scores.size());
+  auto weights = unset<float>(scores.size());
   best_kernels().exponentials(scores.data(), static_cast<float>(largest),
-                              static_cast<float>(1.0 / temperature), scores.size(),
-                              weights.numbers.get());
+                              static_cast<float>(1.0 / temperature), scores.size(), weights.data());
   return weights;
 }
 
 // Weights that may be kept, and their ids, ascending.
 struct Candidates {
-  Uninitialized<float> weights;
-  Uninitialized<std::uint32_t> ids;
+  Array<float> weights;
+  Array<std::uint32_t> ids;
+
+  void set_size(std::size_t size) {
+    weights.set_size(size);
+    ids.set_size(size);
+  }
 
   template <typename IsKept>
   void keep(const IsKept& is_kept) {
     std::size_t count = 0;
-    for (std::size_t i = 0; i < weights.size; ++i) {
+    for (std::size_t i = 0; i < weights.size(); ++i) {
       const float weight = weights[i];
       weights[count] = weight;
       ids[count] = ids[i];
       count += is_kept(weight) ? 1 : 0;
     }
-    weights.size = ids.size = count;
+    set_size(count);
   }
 };
 
@@ -92,7 +92,7 @@ End fewest(std::span<const float> weights, float least, const IsEnough& is_enoug
   auto low = std::bit_cast<std::uint32_t>(least);
   auto high = std::bit_cast<std::uint32_t>(std::numeric_limits<float>::infinity()) + 1;
   Sum from_low = all, above, dropped;
-  Uninitialized<float> between(0);
+  Array<float> between;
   std::span<const float> part = weights;
   while (high - low > 1) {
     const std::uint32_t middle = low + (high - low) / 2;
@@ -102,15 +102,16 @@ End fewest(std::span<const float> weights, float least, const IsEnough& is_enoug
     (is_low ? low : high) = middle;
     (is_low ? from_low : above) = sum;
     if (8 * (from_low.count - above.count) > part.size()) continue;
-    Uninitialized<float> left(part.size());
-    left.size = 0;
+    auto left = unset<float>(part.size());
+    std::size_t num_left = 0;
     for (const float weight : part) {
       const auto bits = std::bit_cast<std::uint32_t>(weight);
-      left[left.size] = weight;
-      left.size += low <= bits && bits < high ? 1 : 0;
+      left[num_left] = weight;
+      num_left += low <= bits && bits < high ? 1 : 0;
     }
+    left.set_size(num_left);
     between = std::move(left);
-    part = between.span();
+    part = between.view();
     dropped = above;
   }
   End end{std::bit_cast<float>(low), 0, above};
@@ -135,27 +136,25 @@ Candidates kept_of(std::span<const float> weights, const Filters& filters) {
     const double rest = 0.999 * (1.0 - filters.top_p) * mass;
     least = std::max(least, static_cast<float>(rest / static_cast<double>(weights.size())));
   }
-  Candidates found{Uninitialized<float>(weights.size()),
-                   Uninitialized<std::uint32_t>(weights.size())};
+  Candidates found{unset<float>(weights.size()), unset<std::uint32_t>(weights.size())};
   const auto select = [&](float limit) {
-    found.weights.size = found.ids.size =
-        kernels.select(weights.data(), weights.size(), limit, found.weights.numbers.get(),
-                       found.ids.numbers.get());
+    found.set_size(kernels.select(weights.data(), weights.size(), limit, found.weights.data(),
+                                  found.ids.data()));
   };
   select(least);
   if (filters.top_k == 0 && filters.top_p == 1.0) return found;
   End end;
   if (filters.top_k > 0) {
-    end = fewest(found.weights.span(), least,
+    end = fewest(found.weights.view(), least,
                  [&](const Sum& sum) { return sum.count >= filters.top_k; });
     mass = end.sum.mass;
   }
   if (filters.top_p < 1.0) {
     const double share = filters.top_p * mass;
-    end = fewest(found.weights.span(), least, [&](const Sum& sum) { return sum.mass >= share; });
+    end = fewest(found.weights.view(), least, [&](const Sum& sum) { return sum.mass >= share; });
   }
   select(std::max({least, end.least, static_cast<float>(filters.min_p)}));
-  if (found.weights.size <= end.sum.count) return found;
+  if (found.weights.size() <= end.sum.count) return found;
   found.keep([&](float weight) {
     const bool is_first = weight == end.least && end.num_equal > 0;
     end.num_equal -= is_first ? 1 : 0;
@@ -169,9 +168,9 @@ std::size_t draw_from(std::span<const Score> scores, double largest, const Filte
                       double unit) {
   if (scores.empty()) throw std::invalid_argument("there are no scores to draw from");
   const auto weights = weights_of(scores, largest, filters.temperature);
-  Candidates kept = kept_of(weights.span(), filters);
+  Candidates kept = kept_of(weights.view(), filters);
   // By parts, as the sum of a part is fast.
-  const std::size_t count = kept.weights.size;
+  const std::size_t count = kept.weights.size();
   const auto sum_of = [&](std::size_t first) {
     return best_kernels().sum(&kept.weights[first], std::min(part_size, count - first));
   };

@@ -40,7 +40,7 @@ std::string message_of(const std::function<void()>& work) {
 
 void check_arithmetic() {
   CHECK_EQUAL(checked_multiply(3, 5), 15u);
-  CHECK_EQUAL(checked_multiply(3, 5, 7, 0), 0u);
+  CHECK_EQUAL(checked_multiply(3, 5, 7u, 0u), 0u);
   CHECK_EQUAL(checked_multiply(std::size_t{1} << 31, std::size_t{1} << 31), std::size_t{1} << 62);
   CHECK_EQUAL(checked_add(max_bytes - 1, 1), max_bytes);
   CHECK_EQUAL(checked_round_up(65, 64), 128u);

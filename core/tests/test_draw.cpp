@@ -115,7 +115,7 @@ int main() {
     }
   }
   // choose finds the largest score itself; without a finite one there is no choice.
-  for (const std::size_t size : {1, 7, 8, 300}) {
+  for (const std::size_t size : {1u, 7u, 8u, 300u}) {
     std::vector<float> some(size);
     for (float& score : some) score = static_cast<float>(random() % 50);
     const auto likeliest = std::max_element(some.begin(), some.end());

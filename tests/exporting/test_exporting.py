@@ -254,7 +254,7 @@ def test_what_cannot_be_exported_is_refused_and_nothing_is_written(run, exported
     assert "has no checkpoint of step 99" in refuse(*words, "--to", "hf", "--step", 99)
     assert not out.exists()
     message = refuse("export", run, "--to", "hf", "--out", exported)
-    assert "exists and is not an empty folder; name a new one" in message
+    assert "is not empty; name a new folder" in message
     (tmp_path / "Modelfile").touch()
     message = refuse("export", run, "--to", "gguf", "--out", tmp_path / "m.gguf")
     assert "Modelfile exists already; name a file in a new folder" in message

@@ -63,7 +63,7 @@ def test_optimum_is_the_lowest_loss_at_equal_flops():
             assert LAW.loss(parameters * factor, tokens / factor) > best
 
 
-def test_same_seed_gives_the_same_fit():
+def test_the_fit_repeats():
     noisy = runs(noise=0.01)
     assert fit(noisy, replicates=5) == fit(noisy, replicates=5)
 

@@ -24,7 +24,7 @@ from tilth.runs import open_run
 from tilth.runs import run as run_module
 from tilth.runs.checkpoints import Checkpoint
 from tilth.runs.metrics import Log, StepRecord
-from tilth.runs.run import check_new_folder, create_run, verify_run, versions
+from tilth.runs.run import check_run_folder, create_run, verify_run, versions
 
 RECORD = StepRecord(1, 256, 0.5, 4.0, 1e-3, 0.5, 512.0, 0.7)
 FILES = {"README.md", "checkpoints", "config.toml", "manifest.json", "tokenizer.json"}
@@ -104,7 +104,7 @@ def test_symlink_to_the_run_is_followed(make_run, tmp_path):
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda path: path.write_text("mine"), "is a file; name a new folder for the run."),
+        (lambda path: path.write_text("mine"), "is a file; name a new folder."),
         (lambda path: (path / "notes").mkdir(parents=True), "is not empty; name a new folder"),
         (lambda path: (path / ".git").mkdir(parents=True), "is not empty; name a new folder"),
     ],
@@ -132,7 +132,7 @@ def test_current_folder_is_not_replaced(tmp_path, monkeypatch, config, tokenizer
     with pytest.raises(FileExistsError, match="is the current folder; name a new one"):
         create_run(name, config, tokenizer, "d" * 64)
     assert names_in(tmp_path) == {"here"}
-    check_new_folder(Path("below"))
+    check_run_folder(Path("below"))
 
 
 def test_folder_created_concurrently_is_not_replaced(make_run, tmp_path, monkeypatch):

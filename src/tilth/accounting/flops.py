@@ -65,10 +65,10 @@ def forward_products(config: ModelConfig, batch_size: int = 1) -> list[Product]:
     ]
 
 
-def flops_by_component(config: ModelConfig, batch_size: int = 1) -> dict[str, int]:
+def flops_by_component(config: ModelConfig) -> dict[str, int]:
     """Return the operations of the products of a forward pass, by component."""
     sums: Counter[str] = Counter()
-    for product in forward_products(config, batch_size):
+    for product in forward_products(config):
         sums[product.component] += product.flops
     return dict(sums)
 

@@ -18,7 +18,7 @@ from tilth.formats.llama2c import TOKENIZER_BIN, DecodingTokenizer
 from tilth.formats.model_files import ModelFiles
 from tilth.formats.safetensors_files import Dtype
 from tilth.generation.sources import open_source, read_model
-from tilth.runs.atomic_folders import new_folder
+from tilth.runs.atomic_folders import check_new_folder, new_folder
 from tilth.runs.run import Run, versions
 from tilth.schema import check_choice
 
@@ -169,17 +169,6 @@ def _export_llama2c(path: Path, model: ModelFiles, quantize: Quantization | None
     return targets
 
 
-# --- new folders ----------------------------------------------------------------------------------
-
-
-def check_new_folder(folder: Path) -> None:
-    """Raise FileExistsError if a new model folder would replace files."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise FileExistsError(f"{folder} exists and is not an empty folder; name a new one.")
-    if folder.resolve() == Path.cwd():  # the rename would replace it
-        raise FileExistsError(f"{folder} is the current folder; name a new one.")
-
-
 def manifest_content(source: str) -> dict[str, Any]:
     """Return what the manifest of a model folder says beside checksums."""
     created = datetime.now(UTC).isoformat(timespec="seconds")
@@ -195,7 +184,7 @@ def check_repository(name: str) -> None:
         raise ValueError(f"{name[:200]!r} is not USER/NAME; write the user and the model.")
 
 
-def push(folder: StrPath, name: str, *, private: bool = False) -> str:
+def push(folder: StrPath, name: str) -> str:
     """Upload an exported folder to USER/NAME on the Hugging Face Hub; return its address.
 
     The token is the one of `hf auth login` or of the variable HF_TOKEN.
@@ -206,7 +195,7 @@ def push(folder: StrPath, name: str, *, private: bool = False) -> str:
     hub = import_extra("huggingface_hub", "--push")
     api = hub.HfApi()
     try:
-        address = api.create_repo(name, private=private, exist_ok=True)
+        address = api.create_repo(name, exist_ok=True)
         api.upload_folder(
             repo_id=name, folder_path=str(folder), commit_message="Upload a model of tilth"
         )

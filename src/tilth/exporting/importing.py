@@ -6,7 +6,7 @@ No torch, no pickle. Everything is read and checked before the folder appears.
 from pathlib import Path
 
 from tilth.config.model import END_TOKEN
-from tilth.exporting.exporting import check_new_folder, manifest_content
+from tilth.exporting.exporting import manifest_content
 from tilth.exporting.model_card import write_card
 from tilth.files import FileError, StrPath
 from tilth.formats import huggingface, llama2c
@@ -14,7 +14,7 @@ from tilth.formats.huggingface import ModelFolder, open_model_folder
 from tilth.formats.llama2c import TOKENIZER_BIN
 from tilth.formats.model_files import ModelFiles
 from tilth.formats.safetensors_files import Dtype, merged_headers
-from tilth.runs.atomic_folders import new_folder
+from tilth.runs.atomic_folders import check_new_folder, new_folder
 from tilth.tokenizer import Tokenizer
 
 _DTYPES: dict[str, Dtype] = {"BF16": "bfloat16", "F16": "float16"}

@@ -8,7 +8,7 @@ from statistics import fmean, median
 
 from tilth.accounting import count_parameters
 from tilth.config.training import TrainingConfig
-from tilth.report.comparing import SeedStatistics, grouped, is_within_seed_spread
+from tilth.report.comparing import SeedStatistics, format_value, grouped, is_within_seed_spread
 from tilth.report.lab_file import Cell, State, Table, Trial
 from tilth.runs.metrics import finite_or_none
 from tilth.runs.run import CONFIG, open_run
@@ -179,9 +179,4 @@ def difference_text(one: TrialGroup, base: TrialGroup) -> str:
 
 def setting_label(name: str, value: object) -> str:
     """Return the label of a setting: the last part of its dotted name, and its value."""
-    return f"{name.rpartition('.')[2]} {setting_value(value)}"
-
-
-def setting_value(value: object) -> str:
-    """Return the text of a value: six digits of a float."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{name.rpartition('.')[2]} {format_value(name, value)}"

@@ -28,6 +28,16 @@ def atomic_folder(target: Path, temporary: str) -> Iterator[Path]:
         delete(partial)
 
 
+def check_new_folder(path: Path) -> None:
+    """Raise FileExistsError unless a new folder at `path` would replace nothing."""
+    if path.exists() and not path.is_dir():
+        raise FileExistsError(f"{path} is a file; name a new folder.")
+    if path.exists() and any(path.iterdir()):
+        raise FileExistsError(f"{path} is not empty; name a new folder.")
+    if path.resolve() == Path.cwd():  # the rename would replace it
+        raise FileExistsError(f"{path} is the current folder; name a new one.")
+
+
 @contextmanager
 def new_folder(path: Path, what: str = "") -> Iterator[Path]:
     """Yield a folder that appears at `path` when the block ends; `what` precedes it in errors.

@@ -34,7 +34,7 @@ from tilth.files import (
     save_manifest,
     write_text_atomically,
 )
-from tilth.runs.atomic_folders import new_folder
+from tilth.runs.atomic_folders import check_new_folder, new_folder
 from tilth.runs.checkpoints import (
     CHECKPOINTS,
     HISTORY,
@@ -176,7 +176,7 @@ def create_run(
     initial: str = "",
 ) -> Run:
     """Create a run directory without checkpoints; the folder appears complete or not at all."""
-    check_new_folder(Path(folder))
+    check_run_folder(Path(folder))
     with new_folder(Path(folder), "the run ") as partial:
         _save_config(partial, Path(folder).resolve().name, config)
         tokenizer.save(partial / TOKENIZER)
@@ -194,19 +194,14 @@ def create_run(
     return open_run(folder)
 
 
-def check_new_folder(folder: Path) -> None:
+def check_run_folder(folder: Path) -> None:
     """Raise FileExistsError if a new run would replace files; part of the preflight checks."""
-    if folder.exists() and not folder.is_dir():
-        raise FileExistsError(f"{folder} is a file; name a new folder for the run.")
     if (folder / CONFIG).exists():
         raise FileExistsError(
             f"{folder} is a run already; continue it with `tilth resume {folder}`, or choose "
             "another --out."
         )
-    if folder.exists() and any(folder.iterdir()):
-        raise FileExistsError(f"{folder} is not empty; name a new folder for the run.")
-    if folder.resolve() == Path.cwd():  # the rename would replace it
-        raise FileExistsError(f"{folder} is the current folder; name a new one for the run.")
+    check_new_folder(folder)
 
 
 def open_run(folder: StrPath) -> Run:

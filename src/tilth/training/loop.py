@@ -38,7 +38,7 @@ from tilth.runs.checkpoints import (
     CheckpointState,
 )
 from tilth.runs.metrics import METRICS, SAMPLES, Log, StepRecord
-from tilth.runs.run import CONFIG, Run, check_new_folder, create_run, open_run, versions
+from tilth.runs.run import CONFIG, Run, check_run_folder, create_run, open_run, versions
 from tilth.runs.state import CheckpointWriter
 from tilth.training.deadline import Deadline
 from tilth.training.distributed import Ranks, open_ranks
@@ -129,7 +129,7 @@ def prepare(
         # It may have been killed before its first checkpoint.
         given_model = read_initial(init, prepared.config, prepared.data.tokenizer())
         return replace(prepared, initial=given_model)
-    check_new_folder(folder)
+    check_run_folder(folder)
     data = open_data(config.data) if data is None else data
     tokenizer = data.tokenizer()
     initial = None if init is None else read_initial(init, config, tokenizer)

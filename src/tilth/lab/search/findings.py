@@ -18,7 +18,7 @@ from typing import Any, Literal
 from tilth.config.training import CountOrZero
 from tilth.formatting import join_words
 from tilth.lab.search.space import Range, Varied, settings_label
-from tilth.lab.trials import setting_value
+from tilth.report.comparing import format_value
 from tilth.report.lab_file import Cell, Chart, Lab, Line, Real, State, Table, Trial
 
 BITS = "bits per byte on validation"
@@ -83,7 +83,7 @@ def lab_of(
     rows: list[tuple[Cell, ...]] = []
     for bits, trial in _ranked(trials)[:MOST_ROWS]:
         suffix = " (recipe)" if trial.is_default else ""
-        values = [setting_value(trial.values[name]) for name in names]
+        values = [format_value(name, trial.values[name]) for name in names]
         rows.append((trial.name + suffix, *values, bits, trial.outcome.steps))
     tables = [Table("Best trials", ("trial", *names, "bits per byte", "steps"), tuple(rows))]
     if importances:

@@ -35,14 +35,14 @@ class _Measured:
     words: float
 
 
-def repeated_ngrams(text: str, n: int = NGRAM) -> float:
-    """Return the share of the n-grams of words that occurred before in the text.
+def repeated_ngrams(text: str) -> float:
+    """Return the share of the NGRAM-grams of words that occurred before in the text.
 
     >>> repeated_ngrams("a b c d a b c d")
     0.2
     """
     words = text.split()
-    grams = Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
+    grams = Counter(tuple(words[i : i + NGRAM]) for i in range(len(words) - NGRAM + 1))
     total = sum(grams.values())
     return (total - len(grams)) / total if total else 0.0
 
