@@ -73,6 +73,16 @@ def test_shell_commands(page, tmp_path):
             pytest.fail(f"{page}: nothing checks {program}")
 
 
+def test_commands_of_the_write_up():
+    """It took two hours: parse only."""
+    text = (ROOT / "docs" / "writeup.md").read_text()
+    lines = [body.strip() for language, body in BLOCK.findall(text) if language == "text"]
+    lines = [line for line in lines if line.startswith("tilth ")]
+    assert len(lines) > 15
+    for line in lines:
+        assert app.parse_args(shlex.split(line)[1:], print_error=False, exit_on_error=False), line
+
+
 def check_make(words):
     """Check that targets and variables exist; running them would create another environment."""
     makefile = (ROOT / "Makefile").read_text()

@@ -10,7 +10,7 @@ import tilth
 from tests.command_line import tilth as command
 from tilth.accounting import account
 from tilth.files import FileError
-from tilth.lab.sections import generating, layers, runner
+from tilth.lab.sections import bugs, generating, layers, runner
 from tilth.lab.sections.accounting import reconstructions
 from tilth.lab.sections.figures import AUTHORS, figures
 from tilth.report.lab_file import LAB, load_lab
@@ -88,7 +88,7 @@ def test_the_document_names_its_problems_and_is_in_order(written):
     for name in ("unicode1", "train_bpe_tinystories", "adamwAccounting", "main_experiment"):
         assert name in page
         assert name.replace("_", r"\_") in markdown
-    assert page.count("How it was computed") == markdown.count("How it was computed") == 11
+    assert page.count("How it was computed") == markdown.count("How it was computed") == 12
     assert "<summary>The figures of the five write-ups, A to E</summary>" in page
     assert "Story 3" in page
     assert "No such file" not in page
@@ -170,6 +170,13 @@ def test_numbers_are_those_of_the_separate_commands(written, texts):
     assert tilth.lab.sgd().tables == part(written, "sgd").tables
 
 
+def test_the_document_has_its_command(written):
+    fold = written[1][1].read_text().partition("How this document was made")[2]
+    words = re.search("tilth lab writeup .*", fold)[0].split()
+    done = command(*words[1:], "--only", "unicode")
+    assert done.returncode == 0, done.stderr  # the folder has the same settings
+
+
 def test_commands_of_folds_are_commands(written):
     for path in (written[0] / "parts").glob(f"*/{LAB}"):
         words = load_lab(path.parent).folds[0].code.split()
@@ -222,6 +229,18 @@ def test_a_wrong_layer_is_seen(monkeypatch):
     monkeypatch.setattr(layers, "silu", lambda x: x)
     gaps = {reference: gap for _, reference, gap in layers.differences()}
     assert gaps["torch.nn.functional.silu"] > layers.TOLERANCE
+
+
+def test_bugs_are_made_again(written):
+    overlapping, ordinary, positions, clipping, rope = (pair for _, *pair in bugs.measured())
+    assert overlapping == [1, 2]
+    assert ordinary == [1, len("<|endoftext|>")]
+    assert positions[0] > 0.01
+    assert positions[1] < 1e-6  # attention is a sum over the tokens before
+    assert clipping == [pytest.approx(100, rel=1e-5), 1]
+    assert rope[0] < 1e-6
+    assert rope[1] > 0.1
+    assert part(written, "bugs").answer.startswith("5 of 5 bugs")
 
 
 def test_hand_counts_are_reconstructed():

@@ -4,6 +4,7 @@ A folder holds one write-up: `writeup.json` (its settings), a lab per part, and 
 that are finished are read, and trials that are finished are not repeated.
 """
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from tilth.lab.planning import Options, check_options, quiet
 from tilth.lab.question import Tell, refuse_changes
 from tilth.lab.sections import (
     accounting,
+    bugs,
     comparing,
     generating,
     layers,
@@ -29,7 +31,7 @@ from tilth.lab.sections import (
 from tilth.lab.sections.corpora import make_corpora, open_corpora
 from tilth.lab.sections.section import SHORT_SECONDS, Part, Section, Setting, read_sections
 from tilth.lab.texts import MOST_BYTES
-from tilth.report.lab_file import LAB, LOCK, Lab, Table, load_lab, save_lab
+from tilth.report.lab_file import LAB, LOCK, Fold, Lab, Table, load_lab, save_lab
 from tilth.report.reading import Report, section_of_lab
 from tilth.report.reading import Section as ReportSection
 from tilth.report.writing import save_report
@@ -44,6 +46,7 @@ SECTIONS = read_sections(
         "tokenizers": tokenizing.compared,
         "storing": tokenizing.stored,
         "layers": layers.made,
+        "bugs": bugs.made,
         "accounting": accounting.made,
         "sgd": optimizing.descended,
         "adamw": optimizing.accounted,
@@ -112,7 +115,7 @@ def writeup(
             folder,
             tuple(made),
             tuple(each.folder.resolve().name for each in made),
-            seconds,
+            budget,
             steps,
             max_bytes,
             Options(**options),  # type: ignore[typeddict-item]
@@ -209,5 +212,6 @@ def _contents(setting: Setting, rows: list[tuple[str, str, str]]) -> ReportSecti
         f"Every number below was computed from {names} on this machine, with {length}. The folds "
         "say how, and list the figures of five write-ups of the same assignment."
     )
-    lab = Lab("writeup", TITLE, answer, tables=(texts, table))
+    fold = Fold("How this document was made", code=shlex.join(setting.command))
+    lab = Lab("writeup", TITLE, answer, tables=(texts, table), folds=(fold,))
     return section_of_lab(setting.folder, lab)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tilth.data.token_files import Data
+from tilth.formatting import parse_duration
 from tilth.lab.planning import Options
 from tilth.lab.question import Tell
 from tilth.lab.sections.figures import figures_table
@@ -37,7 +38,7 @@ class Setting:
     """The stories, then the other text."""
     names: tuple[str, ...]
     """Names of the corpora."""
-    seconds: float
+    budget: str
     """The time for all trials."""
     steps: int | None
     """Steps per trial, instead of the time."""
@@ -46,6 +47,19 @@ class Setting:
     options: Options
     """Of every question: recipe, seed, workers, changes, batch_size."""
     tell: Tell
+
+    @property
+    def seconds(self) -> float:
+        """The budget in seconds."""
+        return parse_duration(self.budget)
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The command of the whole document."""
+        length = {"budget": self.budget} if self.steps is None else {"steps": self.steps}
+        options = Options(**{**self.options, **length, "out": self.folder})  # type: ignore[typeddict-item]
+        words = command_of("writeup", [data.folder for data in self.corpora], options)
+        return (*words, "--max-bytes", str(self.max_bytes))
 
     @property
     def texts(self) -> list[tuple[str, Data]]:
