@@ -31,13 +31,13 @@ SHARES = {
     "scaling": 0.1,
 }
 """Of the time for all trials."""
-LONG_SECONDS = 3600.0  # from here, the norm ablations take NORM_STEPS, as a write-up did
-NORM_LAYERS, NORM_WIDTH, NORM_STEPS = 4, 128, 1000
+LONG_SECONDS = 3600.0  # from here, the norm ablations have NORM_STEPS, as a write-up did
+NORM_LAYERS, NORM_WIDTH, NORM_STEPS, NORM_SEEDS = 4, 128, 1000, 3
 NORM_LR = {"adamw": 3e-3, "muon": 1e-2}
 NORM_VARIANTS = ("no-norm", "no-norm-tuned", "post-norm")
 OTHER_VARIANTS = ("no-position", "silu", "swiglu", "tied", "untied", "qk-norm", "no-qk-norm")
 MFU = 0.3  # of the recipe leaderboard on a GPU, a usual value
-DEPTHS, WIDTHS = (1, 2, 3, 4, 5, 6), (64, 128, 256)
+DEPTHS, WIDTHS = (1, 2, 3, 4, 5, 6), (64, 128, 256, 512)
 DEPTH_ROWS, DEPTH_TOKENS = 4, 64
 
 
@@ -96,7 +96,7 @@ def norms(optimizer: str) -> Callable[[Setting], Made]:
         }
         own: dict[str, Any] = {"changes": changes, "variants": NORM_VARIANTS, "seeds": 1}
         if setting.steps is None and setting.seconds >= LONG_SECONDS:
-            own["steps"] = NORM_STEPS
+            own |= {"steps": NORM_STEPS, "seeds": NORM_SEEDS}
         return answered(setting, f"ablations-{optimizer}", "ablations", "no_norm", **own)
 
     return made
