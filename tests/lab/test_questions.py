@@ -99,6 +99,28 @@ def test_lr_over_seeds_reports_equal_neighbours():
     assert "0.02" in note
 
 
+def test_close_rates_get_more_seeds():
+    question = LearningRate(BASE, close_seeds=3)
+
+    def close(trial):  # 0.02 is better than 0.01 with one seed, worse with three
+        bits = {0.01: 1.004, 0.02: 1.000}.get(trial.x, 1.5)
+        return finished(bits + (0.05 * trial.config.seed if trial.x == 0.02 else 0.0))
+
+    results = ask(question, close)
+    more = [name for name in results if "seed" in name]
+    assert more == ["lr-0.01-seed-1", "lr-0.01-seed-2", "lr-0.02-seed-1", "lr-0.02-seed-2"]
+    found = question.conclude(results)
+    assert found.answer.startswith("The best learning rate is 0.01, with 1.0040 bits")
+    assert "Rates within 1% of the best have 3 seeds." in found.notes
+    seeds = {row[0]: row[3] for row in found.tables[0].rows}
+    assert (seeds["0.01"], seeds["0.02"], seeds["0.04"]) == (3, 3, 1)
+    alone = LearningRate(BASE, close_seeds=3)
+    results = ask(alone, lambda trial: finished(1.0 if trial.x == 0.01 else 1.5))
+    assert not any("seed" in name for name in results)
+    (note,) = [note for note in alone.conclude(results).notes if "seed" in note]
+    assert note == "Each learning rate has one seed; none is within 1% of the best."
+
+
 # --- batch-size -----------------------------------------------------------------------------------
 
 
@@ -135,6 +157,21 @@ def test_batch_size_gives_equal_time_by_the_speed_of_the_first_runs():
     assert [line.name for line in found.charts[0].lines] == ["equal tokens", "equal time"]
     assert len(found.tables[0].rows) == 20
     assert question.cost() == pytest.approx(20)
+
+
+def test_close_batch_sizes_get_more_seeds():
+    question = BatchSize(changed(BASE, {"steps": 4000}), close_seeds=2, memory_bytes=10**12)
+
+    def close(trial):
+        found = by_size(trial)
+        return replace(found, bits_per_byte=0.885) if trial.x == 8 else found  # 0.88 at 16
+
+    results = ask(question, close)
+    more = [name for name in results if name.endswith("-seed-1")]
+    assert more == [f"{kind}-{size}-seed-1" for kind in ("tokens", "time") for size in (8, 16)]
+    sizes = question.conclude(results).tables[0]
+    assert sizes.columns[2] == "seeds"
+    assert {row[0]: row[2] for row in sizes.rows}["16, equal time"] == 2
 
 
 def test_batch_size_reports_unequal_tokens_and_times():

@@ -70,24 +70,32 @@ class Options:
 
 
 @app.command(name=["learning-rate", "lr"], sort_key=1)
-def learning_rate(*, data: DataFolder, options: Options | None = None) -> None:
+def learning_rate(
+    *, data: DataFolder, close_seeds: int = 1, options: Options | None = None
+) -> None:
     """Sweep the learning rate up to divergence, then refine around the best value.
+
+    Args:
+        close_seeds: Number of seeds of the rates within 1% of the best.
 
     Examples:
         tilth lab learning-rate --data data/stories --budget 20m --out lab/lr
         tilth lab lr --data data/stories --dry-run
     """
-    _ask("learning-rate", data, options)
+    _ask("learning-rate", data, options, close_seeds=close_seeds)
 
 
 @app.command(sort_key=2)
-def batch_size(*, data: DataFolder, options: Options | None = None) -> None:
+def batch_size(*, data: DataFolder, close_seeds: int = 1, options: Options | None = None) -> None:
     """Sweep the batch size, from 1 to the memory limit, at equal tokens and at equal time.
+
+    Args:
+        close_seeds: Number of seeds of the sizes within 1% of the best.
 
     Examples:
         tilth lab batch-size --data data/stories --budget 1h
     """
-    _ask("batch-size", data, options)
+    _ask("batch-size", data, options, close_seeds=close_seeds)
 
 
 @app.command(sort_key=3)

@@ -49,6 +49,8 @@ def plan(
     elif kind is Vocabulary:
         max_bytes = options.get("max_bytes", MOST_BYTES)
         make = partial(Vocabulary, seeds=seeds, folder=out, max_bytes=max_bytes)
+    elif kind in (LearningRate, BatchSize):
+        make = partial(kind, seeds=seeds, close_seeds=options.get("close_seeds", 1))
     elif kind is Ablations:
         make = partial(Ablations, seeds=seeds, variants=options.get("variants", ()))
     elif kind is Scaling:

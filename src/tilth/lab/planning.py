@@ -53,6 +53,8 @@ class Options(TypedDict, total=False):
     batch_size: Sequences per step of the base.
     seed: The first random seed.
     seeds: The number of seeds per trial.
+    close_seeds: The number of seeds of values within 1% of the best, in `learning-rate` and
+        `batch-size`; default 1.
     workers: Parallel trials, each on its share of the cores; default 1.
     executor: Where the trials run, instead of workers of this host.
     changes: Values of the base config, by dotted name.
@@ -71,6 +73,7 @@ class Options(TypedDict, total=False):
     batch_size: int
     seed: int
     seeds: int
+    close_seeds: int
     workers: int
     executor: Executor | None
     changes: Mapping[str, Any]

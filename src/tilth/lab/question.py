@@ -26,6 +26,7 @@ from tilth.report.lab_file import LARGEST, Chart, Line, Table
 from tilth.schema import Range, check_int
 
 SEEDS = Range(at_least=1, at_most=1000)
+CLOSE = 0.01  # groups within this share of the best are close
 Tell = Callable[[str], None]
 
 
@@ -52,12 +53,19 @@ class Question(ABC):
     by_clock = False
     later_trials = 0.0
     usual_seeds = 1
+    close_groups = 2.0
+    """How many groups are usually close to the best."""
 
-    def __init__(self, base: TrainingConfig, seeds: int | None = None) -> None:
+    def __init__(
+        self, base: TrainingConfig, seeds: int | None = None, close_seeds: int = 1
+    ) -> None:
         seeds = self.usual_seeds if seeds is None else seeds
         check_int("seeds", seeds, SEEDS)
+        check_int("close_seeds", close_seeds, SEEDS)
         self.base = base
         self.seeds = [base.seed + number for number in range(seeds)]
+        self.more_seeds = [base.seed + number for number in range(seeds, close_seeds)]
+        """Of the groups that are close to the best."""
 
     @abstractmethod
     def trials(self, results: Results) -> list[PlannedTrial]:
@@ -73,7 +81,8 @@ class Question(ABC):
     def cost(self) -> float:
         """Return the expected FLOPs, as a multiple of one run of the base."""
         first = sum(relative_cost(trial.config, self.base) for trial in self.trials({}))
-        return first + self.later_trials * len(self.seeds)
+        later = self.later_trials * len(self.seeds) + self.close_groups * len(self.more_seeds)
+        return first + later
 
     def groups(self, results: Results) -> list[TrialGroup]:
         """Return all groups of trials that are done."""
@@ -99,6 +108,25 @@ class Question(ABC):
             trial
             for x, config in configs.items()
             for trial in self.over_seeds(name.format(x, config), label.format(x, config), config, x)
+        ]
+
+    def close_calls(self, trials: Sequence[PlannedTrial], results: Results) -> list[PlannedTrial]:
+        """Return the trials with more seeds, once all groups are done and several are close."""
+        groups = groups_of(trials, results).values()
+        best = best_of(groups)
+        if best is None or sum(len(group.trials) for group in groups) < len(trials):
+            return []
+        limit = (1 + CLOSE) * best.mean
+        close = [group.trials[0] for group in groups if group.is_whole and group.mean <= limit]
+        return [
+            replace(
+                trial,
+                name=f"{trial.name}-seed-{seed}",
+                label=f"{trial.group}, seed {seed}",
+                config=replace(trial.config, seed=seed),
+            )
+            for trial in close
+            for seed in (self.more_seeds if len(close) > 1 else ())
         ]
 
     def chart(

@@ -147,6 +147,7 @@ COLUMNS: dict[str, Column] = {
     "tokens": lambda each: each.config.tokens,
     "parameters": lambda each: count_parameters(each.config.model).total,
     "ms per step": _milliseconds,
+    "seeds": lambda each: len(each.results),
     "loss": lambda each: f"{each.loss:.4f}" if each.is_whole else None,
     "perplexity": lambda each: f"{each.perplexity:.2f}" if each.is_whole else None,
 }

@@ -32,9 +32,13 @@ class BatchSize(Question):
     by_clock = True
 
     def __init__(
-        self, base: TrainingConfig, seeds: int | None = None, memory_bytes: int | None = None
+        self,
+        base: TrainingConfig,
+        seeds: int | None = None,
+        close_seeds: int = 1,
+        memory_bytes: int | None = None,
     ) -> None:
-        super().__init__(base, seeds)
+        super().__init__(base, seeds, close_seeds)
         self.memory_bytes = memory_bytes or _machine_bytes(base.machine.device)
 
     def cost(self) -> float:
@@ -67,7 +71,11 @@ class BatchSize(Question):
             for size, config in configs.items()
             if seconds and speeds[size]  # else it failed, for lack of memory
         }
-        return trials + self.along_axis("time-{}", "{}, equal time", timed)
+        timed_trials = self.along_axis("time-{}", "{}, equal time", timed)
+        close = [
+            call for kind in (trials, timed_trials) for call in self.close_calls(kind, results)
+        ]
+        return trials + timed_trials + close
 
     def conclude(self, results: Results) -> Findings:
         """Report the best size of each comparison, and up to which size larger is better."""
@@ -96,7 +104,8 @@ class BatchSize(Question):
             self.chart("Speed", "tokens per second", speeds),
         )
         rate = ("learning rate", lambda each: f"{each.config.optimizer.lr:.3g}")
-        columns = ("bits per byte", "steps", "tokens", rate, "ms per step")
+        seeds = ("seeds",) if self.more_seeds else ()
+        columns = ("bits per byte", *seeds, "steps", "tokens", rate, "ms per step")
         table = group_table("Batch sizes", groups, self.axis, *columns)
         notes = [
             "The learning rate is proportional to the square root of the batch size; the base has "

@@ -7,7 +7,7 @@ sides of the best rate, and one below the rate at which training diverges.
 from itertools import pairwise
 
 from tilth.config.overrides import changed
-from tilth.lab.question import Findings, Sweep
+from tilth.lab.question import CLOSE, Findings, Sweep
 from tilth.lab.trials import Column, PlannedTrial, Results, TrialGroup, best_of, groups_of
 from tilth.report.comparing import is_within_seed_spread
 
@@ -42,7 +42,8 @@ class LearningRate(Sweep):
             finer |= {power - 0.5, power + 0.5}
         if divergent := [p for p, g in zip(powers, groups, strict=True) if _is_divergent(g)]:
             finer.add(min(divergent) - 0.5)
-        return self._at([*powers, *sorted(finer)])
+        trials = self._at([*powers, *sorted(finer)])
+        return trials + self.close_calls(trials, results)
 
     def _at(self, powers: list[float]) -> list[PlannedTrial]:
         rates = [float(f"{self.base.optimizer.lr * STEP**power:.3g}") for power in powers]
@@ -60,7 +61,8 @@ class LearningRate(Sweep):
             return f"{group.mean - best.mean:+.4f}" if best and group.is_whole else None
 
         steps = ("steps taken", lambda g: sum(r.steps for r in g.results) // len(g.results))
-        return ("bits per byte", ("difference from best", difference), steps)
+        seeds = ("seeds",) if self.more_seeds else ()
+        return ("bits per byte", ("difference from best", difference), *seeds, steps)
 
     def explain(self, groups: list[TrialGroup], best: TrialGroup) -> Findings:
         """Report the best rate, and the rate at which training diverges."""
@@ -78,7 +80,18 @@ class LearningRate(Sweep):
             answer += "Some learning rates diverged, but larger ones did not."
         else:
             answer += f"No learning rate up to {groups[-1].label} diverged."
-        return Findings(answer, notes=tuple(_notes(groups, best, divergent)))
+        notes = _notes(groups, best, divergent)
+        if len(best.bits) > 1 and self.more_seeds:
+            notes.append(f"Rates within {CLOSE:.0%} of the best have {len(best.bits)} seeds.")
+        elif self.more_seeds:
+            notes.append(
+                f"Each learning rate has one seed; none is within {CLOSE:.0%} of the best."
+            )
+        elif len(best.bits) == 1:
+            notes.append(
+                "Each learning rate has one seed: differences of a few thousandths may be noise."
+            )
+        return Findings(answer, notes=tuple(notes))
 
 
 def _is_divergent(group: TrialGroup) -> bool:
@@ -107,8 +120,4 @@ def _notes(groups: list[TrialGroup], best: TrialGroup, divergent: list[TrialGrou
         each.label for each in others if len(each.bits) > 1 and is_within_seed_spread(each, best)
     ]:
         notes.append(f"Within the spread over seeds of the best: {', '.join(alike)}.")
-    if len(best.bits) == 1:
-        notes.append(
-            "Each learning rate has one seed: differences of a few thousandths may be noise."
-        )
     return notes

@@ -160,7 +160,17 @@ def command_of(question: str, folders: Sequence[Path], options: Options) -> tupl
         words += ["--data", os.fspath(folder)]
     for predicted in options.get("predict", ()):
         words += ["--predict", predicted]
-    for name in ("recipe", "steps", "budget", "batch_size", "seed", "seeds", "workers", "out"):
+    for name in (
+        "recipe",
+        "steps",
+        "budget",
+        "batch_size",
+        "seed",
+        "seeds",
+        "close_seeds",
+        "workers",
+        "out",
+    ):
         if (value := options.get(name)) is not None:
             words += [f"--{name.replace('_', '-')}", str(value)]
     for variant in options.get("variants", ()):

@@ -33,6 +33,7 @@ SHARES = {
 """Of the time for all trials."""
 LONG_SECONDS = 3600.0  # from here, the norm ablations have NORM_STEPS, as a write-up did
 NORM_LAYERS, NORM_WIDTH, NORM_STEPS, NORM_SEEDS = 4, 128, 1000, 3
+CLOSE_SEEDS = 3  # of learning rates and batch sizes whose results are close
 NORM_LR = {"adamw": 3e-3, "muon": 1e-2}
 NORM_VARIANTS = ("no-norm", "no-norm-tuned", "post-norm")
 OTHER_VARIANTS = ("no-position", "silu", "swiglu", "tied", "untied", "qk-norm", "no-qk-norm")
@@ -77,7 +78,7 @@ def answered(
 
 def learning_rate(setting: Setting) -> Made:
     """Ask for the best learning rate."""
-    made = answered(setting, "learning-rate", figure="learning_rate")
+    made = answered(setting, "learning-rate", figure="learning_rate", close_seeds=CLOSE_SEEDS)
     here = {**made.here, "valid_loss": _best_loss(setting, made.lab)} if made.here else {}
     return replace(made, here=here)
 
@@ -201,7 +202,7 @@ def _best_loss(setting: Setting, lab: Lab) -> str:
     return f"{loss:.3f} at learning rate {label}"
 
 
-batch_size = partial(answered, part="batch-size", figure="batch_size")
+batch_size = partial(answered, part="batch-size", figure="batch_size", close_seeds=CLOSE_SEEDS)
 ablations = partial(answered, part="ablations", variants=OTHER_VARIANTS)
 # One model on each corpus; the section on generation uses the model of the first.
 corpora_lab = partial(answered, part="corpora")
