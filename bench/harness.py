@@ -29,6 +29,7 @@ from typing import Any
 from bench import vocabularies, workloads
 from bench.declaration import Benchmark, Contender, Limit, Skipped, Target, names_of, peers_of
 from bench.report import seconds
+from tilth.accounting.hardware import processor_name
 
 PROJECT = Path(__file__).resolve().parent.parent
 USUAL_RUNS = 5
@@ -263,12 +264,8 @@ def judge(target: Target | Limit, entries: list[Entry]) -> dict[str, Any]:
 
 def machine() -> dict[str, Any]:
     """Describe the machine."""
-    model = platform.processor() or platform.machine()
-    with contextlib.suppress(FileNotFoundError):  # only on Linux
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next((line.split(":")[1].strip() for line in lines if "model name" in line), model)
     return {
-        "cpu": model,
+        "cpu": processor_name(),
         "cores": os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "system": platform.platform(),

@@ -10,6 +10,7 @@ et al. 2022).
 """
 
 import os
+import platform
 import time
 import timeit
 from collections.abc import Callable
@@ -195,6 +196,15 @@ def measure_machine(clock: Callable[[], float] = time.perf_counter) -> Hardware:
 
 def _best_seconds(work: Callable[[], object], clock: Callable[[], float]) -> float:
     return min(timeit.repeat(work, timer=clock, repeat=TRIALS, number=1))
+
+
+def processor_name() -> str:
+    """Return the name of the processor, or its architecture where the system does not say."""
+    with suppress(OSError):  # only on Linux
+        for line in Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def host_memory_bytes() -> int:

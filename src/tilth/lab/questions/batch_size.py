@@ -113,6 +113,11 @@ class BatchSize(Question):
             *(_trend(kind, best, kinds[kind][-1], whole[kind]) for kind, best in bests),
             *self._deviations(whole["equal time"]),
         ]
+        first, last = kinds["equal tokens"][0], kinds["equal tokens"][-1]
+        notes.append(
+            f"At equal tokens, batch size {first.x:g} has {first.config.steps:,} updates, and "
+            f"{last.x:g} has {last.config.steps:,}."
+        )
         if left_out := [size for size in SIZES if size not in self._configs()]:
             notes.append(
                 f"Left out: {', '.join(map(str, left_out))} (fewer than {FEWEST_STEPS} steps, or "

@@ -93,6 +93,11 @@ class Scaling(Question):
             f"The loss in nats per token is {law.E:.3g} + {law.A:.3g} / N^{law.alpha:.3g} + "
             f"{law.B:.3g} / D^{law.beta:.3g}."
         )
+        growth = law.beta / (law.alpha + law.beta)
+        answer += (
+            f" With ten times the FLOPs, the best model has {10**growth:.2g} times the parameters "
+            f"and {10 ** (1 - growth):.2g} times the tokens."
+        )
         if said:
             answer += f" Predicted losses, with 90% intervals: {'; '.join(said)}."
         tables = (
@@ -108,6 +113,10 @@ class Scaling(Question):
                     "loss": lambda each: f"{each[1][0]:.3f}",
                     "90% interval": lambda each: f"{each[1][1]:.3f} to {each[1][2]:.3f}",
                     "bits per byte": lambda each: f"{each[1][0] * per_loss:.3f}",
+                    "FLOPs": lambda each: f"{_flops(*_size(each[0])):.3g}",
+                    "best parameters for these FLOPs": lambda each: (
+                        f"{law.optimum(_flops(*_size(each[0])))[0]:,.0f}"
+                    ),
                 },
             ),
         )

@@ -27,12 +27,12 @@ def made(setting: Setting) -> Made:
         setting.tell(f"Training {LARGE:,} tokens on {name}.")
         trained[name] = train_on(data, LARGE, setting.max_bytes)
         held_out = "\n".join(documents_of(data, "valid", setting.max_bytes))
-        sizes = [max(1, round(setting.max_bytes * share)) for share in SHARES]
-        sizes = [min(size, data.text_bytes("train")) for size in sizes]
-        tokenizers = [train_on(data, SMALL, size) for size in dict.fromkeys(sizes)]
+        most = min(setting.max_bytes, data.text_bytes("train"))
+        sizes = [max(1, round(most * share)) for share in SHARES]
+        tokenizers = [train_on(data, SMALL, size) for size in sizes]
         smallest = min(each.vocab_size for each in tokenizers)
         ratios = []
-        for size, tokenizer in zip(dict.fromkeys(sizes), tokenizers, strict=True):
+        for size, tokenizer in zip(sizes, tokenizers, strict=True):
             equal = bytes_per_token(prefix_of(tokenizer, smallest), held_out)
             ratios.append((size, equal))
             own = bytes_per_token(tokenizer, held_out)

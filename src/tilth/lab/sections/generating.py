@@ -1,12 +1,12 @@
 """Section 9: stories of the trained model, at several temperatures and top-p."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilth.generation import LanguageModel, load
 from tilth.lab.questions.corpora import bits_per_byte
 from tilth.lab.sections.section import Made, Setting, own_command
-from tilth.lab.sections.training import corpora_lab
+from tilth.lab.sections.training import corpora_lab, size_text
 from tilth.report.lab_file import Lab, Quote, Table, trial_folder
 
 PROMPT = "Once upon a time"
@@ -47,16 +47,13 @@ def repeated_ngrams(text: str) -> float:
     return (total - len(grams)) / total if total else 0.0
 
 
-def _measure(model: LanguageModel, name: str, temperature: float, top_p: float) -> _Measured:
+def _measure(
+    model: LanguageModel, max_tokens: int, name: str, temperature: float, top_p: float
+) -> _Measured:
     texts = []
-    room = model.config.context_length - 8
     for seed in SEEDS:
         pieces = model.generate(
-            PROMPT,
-            temperature=temperature,
-            top_p=top_p,
-            seed=seed,
-            max_tokens=max(1, min(MAX_TOKENS, room)),
+            PROMPT, temperature=temperature, top_p=top_p, seed=seed, max_tokens=max_tokens
         )
         texts.append(PROMPT + "".join(pieces))
     return _Measured(
@@ -74,7 +71,9 @@ def made(setting: Setting) -> Made:
     folder = trial_folder(setting.folder / "corpora", trained.trials[0])
     model = load(folder)
     setting.tell(f"Generating {len(SEEDS) * len(SAMPLERS)} stories.")
-    measured = [_measure(model, *sampler) for sampler in SAMPLERS]
+    # The whole story is scored from its start, so prompt and story fit the context.
+    max_tokens = max(1, min(MAX_TOKENS, model.config.context_length - 8))
+    measured = [_measure(model, max_tokens, *sampler) for sampler in SAMPLERS]
     quoted = next(each for each in measured if each.name == QUOTED)
     low, high = measured[1], measured[-1]
     answer = (
@@ -85,6 +84,11 @@ def made(setting: Setting) -> Made:
         else f"Bits per byte and repeated {NGRAM}-grams are {low.bits:.2f} and {low.repeated:.0%} "
         f"at temperature 0.5, {high.bits:.2f} and {high.repeated:.0%} at 1.5."
     )
+    answer = (
+        f"{answer} {size_text(setting, 'corpora', replace(trained, trials=trained.trials[:1]))}"
+    )
+    valid = float(_valid_bits(trained))
+    place = "between them" if low.bits < valid < high.bits else "not between them"
     table = Table.by(
         f"{len(SEEDS)} stories each",
         measured,
@@ -109,9 +113,10 @@ def made(setting: Setting) -> Made:
         "generation",
         name=setting.names[0],
         folder=folder,
-        bits=_valid_bits(trained),
+        bits=f"{valid:.2f}",
+        place=place,
         prompt=PROMPT,
-        max_tokens=MAX_TOKENS,
+        max_tokens=max_tokens,
         seeds=", ".join(map(str, SEEDS)),
     )
 

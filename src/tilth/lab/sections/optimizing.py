@@ -15,7 +15,7 @@ COMMAND = f"tilth account gpt2-xl --hardware a100 --mfu 0.5 --batch-size {BATCH}
 
 def descended(setting: Setting) -> Made:
     """Minimise the toy by SGD at several rates."""
-    seed = setting.options.get("seed", 0)
+    seed = setting.options["seed"]
     losses = {rate: descend(rate, SGD_STEPS, seed) for rate in RATES}
     command = ("tilth", "lab", "sgd", "--seed", str(seed))
     said = [

@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tilth.accounting.hardware import processor_name
+from tilth.config.threads import usable_cores
 from tilth.data.token_files import Data
 from tilth.errors import import_extra
 from tilth.files import StrPath, hold_lock, load_manifest, refuse_link, save_manifest
@@ -97,10 +99,9 @@ def writeup(
     if folder.exists() and not (folder / SETTINGS).exists() and any(folder.iterdir()):
         raise FileExistsError(f"{folder} is not empty and not a write-up; name another --out.")
     recipe = options.get("recipe") or ("tiny" if seconds < SHORT_SECONDS else "small")
-    options = {**options, "recipe": recipe}
+    options = {"seed": 0, **options, "recipe": recipe}
     folder.mkdir(parents=True, exist_ok=True)
     with hold_lock(folder / LOCK, f"Another process is writing {folder}; wait for it, or stop it."):
-        seed = options.get("seed", 0)
         settings = {
             "data": [each.fingerprint for each in corpora] if corpora else "built-in",
             **{"budget": budget, "steps": steps, "max_bytes": max_bytes},
@@ -110,7 +111,7 @@ def writeup(
         for name in ("corpora-made", "parts", "texts"):
             refuse_link(folder / name)  # files in them are replaced
         _claim(folder, settings)
-        made = corpora or make_corpora(folder / "corpora-made", max_bytes, seed, tell)
+        made = corpora or make_corpora(folder / "corpora-made", max_bytes, options["seed"], tell)
         setting = Setting(
             folder,
             tuple(made),
@@ -209,9 +210,10 @@ def _contents(setting: Setting, rows: list[tuple[str, str, str]]) -> ReportSecti
         },
     )
     answer = (
-        f"Every number below was computed from {names} on this machine, with {length}. The folds "
-        "say how, and list the figures of five write-ups of the same assignment."
+        f"Every number below was computed from {names} on one machine ({processor_name()}, "
+        f"{usable_cores()} cores), with {length}. The folds say how, and list the figures of five "
+        "write-ups of the same assignment."
     )
-    fold = Fold("How this document was made", code=shlex.join(setting.command))
+    fold = Fold("How this document was made", code=shlex.join(setting.command(setting.folder)))
     lab = Lab("writeup", TITLE, answer, tables=(texts, table), folds=(fold,))
     return section_of_lab(setting.folder, lab)

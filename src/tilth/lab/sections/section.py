@@ -53,13 +53,13 @@ class Setting:
         """The budget in seconds."""
         return parse_duration(self.budget)
 
-    @property
-    def command(self) -> tuple[str, ...]:
-        """The command of the whole document."""
+    def command(self, out: Path, *only: str) -> tuple[str, ...]:
+        """Return the command of the whole document, or of the sections `only`."""
         length = {"budget": self.budget} if self.steps is None else {"steps": self.steps}
-        options = Options(**{**self.options, **length, "out": self.folder})  # type: ignore[typeddict-item]
+        options = Options(**{**self.options, **length, "out": out})  # type: ignore[typeddict-item]
         words = command_of("writeup", [data.folder for data in self.corpora], options)
-        return (*words, "--max-bytes", str(self.max_bytes))
+        sections = (word for name in only for word in ("--only", name))
+        return (*words, "--max-bytes", str(self.max_bytes), *sections)
 
     @property
     def texts(self) -> list[tuple[str, Data]]:
@@ -145,12 +145,8 @@ def read_sections(makers: Mapping[str, Callable[[Setting], Made]]) -> tuple[Sect
 
 
 def own_command(setting: Setting, name: str) -> tuple[str, ...]:
-    """Return the command of a part that only the write-up computes."""
-    words = ["tilth", "lab", "writeup"]
-    for data in setting.corpora:
-        words += ["--data", os.fspath(data.folder)]
-    words += ["--max-bytes", str(setting.max_bytes)]
-    return (*words, "--only", name, "--out", "writeup-again")
+    """Return the command of a section that only the write-up computes."""
+    return setting.command(Path("writeup-again"), name)
 
 
 def command_of(question: str, folders: Sequence[Path], options: Options) -> tuple[str, ...]:

@@ -2,9 +2,11 @@
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -13,12 +15,13 @@ from tilth.accounting import HARDWARE, count_parameters, training_flops
 from tilth.config.recipes import D_HEAD, RECIPES
 from tilth.config.training import TrainingConfig
 from tilth.data import get_batch
+from tilth.formatting import join_words
 from tilth.lab.asking import plan
 from tilth.lab.planning import base_config
 from tilth.lab.questions.scaling import PREDICTED
 from tilth.lab.sections.section import Made, Setting, command_of, own_command
 from tilth.model import TransformerLM, cross_entropy
-from tilth.report.lab_file import Chart, Lab, Line, Table
+from tilth.report.lab_file import Chart, Lab, Line, Table, trial_folder
 from tilth.runs.run import open_run
 
 SHARES = {
@@ -34,6 +37,7 @@ SHARES = {
 LONG_SECONDS = 3600.0  # from here, the norm ablations have NORM_STEPS, as a write-up did
 NORM_LAYERS, NORM_WIDTH, NORM_STEPS, NORM_SEEDS = 4, 128, 1000, 3
 CLOSE_SEEDS = 3  # of learning rates and batch sizes whose results are close
+END_STEPS = 50
 NORM_LR = {"adamw": 3e-3, "muon": 1e-2}
 NORM_VARIANTS = ("no-norm", "no-norm-tuned", "post-norm")
 OTHER_VARIANTS = ("no-position", "silu", "swiglu", "tied", "untied", "qk-norm", "no-qk-norm")
@@ -42,16 +46,27 @@ DEPTHS, WIDTHS = (1, 2, 3, 4, 5, 6), (64, 128, 256, 512)
 DEPTH_ROWS, DEPTH_TOKENS = 4, 64
 
 
-def size_text(base: Mapping[str, Any]) -> str:
-    """Return the size at which a conclusion holds, from the base of a lab."""
-    config = TrainingConfig.from_dict(dict(base))
-    model = config.model
-    layers = "1 layer" if model.num_layers == 1 else f"{model.num_layers} layers"
+def size_text(setting: Setting, part: str, lab: Lab) -> str:
+    """Return the sizes at which a conclusion holds, from the trials of a lab."""
+    configs = [
+        open_run(trial_folder(setting.folder / part, trial)).config.opened()
+        for trial in lab.trials
+        if trial.state in ("finished", "diverged")
+    ] or [TrainingConfig.from_dict(dict(lab.base))]
+
+    def span(value: Callable[[TrainingConfig], int]) -> str:
+        low, high = min(map(value, configs)), max(map(value, configs))
+        return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+    layers = span(lambda each: each.model.num_layers)
     return (
-        f"Holds at this size: {layers} of width {model.d_model}, "
-        f"{count_parameters(model).total:,} parameters, vocabulary {model.vocab_size:,}, context "
-        f"{model.context_length}, batch {config.batch_size}, {config.steps:,} steps, "
-        f"{config.optimizer.name}."
+        f"Holds at this size: {layers} layer{'' if layers == '1' else 's'} of width "
+        f"{span(lambda each: each.model.d_model)}, "
+        f"{span(lambda each: count_parameters(each.model).total)} parameters, vocabulary "
+        f"{span(lambda each: each.model.vocab_size)}, context "
+        f"{span(lambda each: each.model.context_length)}, batch "
+        f"{span(lambda each: each.batch_size)}, {span(lambda each: each.known_steps)} steps, "
+        f"{join_words(sorted({each.optimizer.name for each in configs}))}."
     )
 
 
@@ -72,7 +87,7 @@ def answered(
     folders = [data.folder for data in setting.corpora][: None if question == "corpora" else 1]
     options["command"] = command_of(question, folders, options)
     lab = plan(question, [os.fspath(folder) for folder in folders], **options).answer()
-    found = replace(lab, answer=f"{lab.answer} {size_text(lab.base)}")
+    found = replace(lab, answer=f"{lab.answer} {size_text(setting, part, lab)}")
     return Made.of(found, part, {figure: str(lab.answer)} if figure and lab.answer else {})
 
 
@@ -86,7 +101,7 @@ def learning_rate(setting: Setting) -> Made:
 def norms(optimizer: str) -> Callable[[Setting], Made]:
     """Return the part that ablates norms with an optimizer."""
 
-    def made(setting: Setting) -> Made:
+    def part(setting: Setting) -> Made:
         changes = {
             "model.num_layers": NORM_LAYERS,
             "model.d_model": NORM_WIDTH,
@@ -98,15 +113,36 @@ def norms(optimizer: str) -> Callable[[Setting], Made]:
         own: dict[str, Any] = {"changes": changes, "variants": NORM_VARIANTS, "seeds": 1}
         if setting.steps is None and setting.seconds >= LONG_SECONDS:
             own |= {"steps": NORM_STEPS, "seeds": NORM_SEEDS}
-        return answered(setting, f"ablations-{optimizer}", "ablations", "no_norm", **own)
+        name = f"ablations-{optimizer}"
+        made = answered(setting, name, "ablations", **own)
+        return replace(made, here={"no_norm": _end_losses(setting.folder / name, made.lab)})
 
-    return made
+    return part
+
+
+def _end_losses(folder: Path, lab: Lab) -> str:
+    """Return the training loss at the end, with norms and without, at the same rate."""
+    said = []
+    for name, group in (("with norms", "base"), ("without", "without RMSNorm, same rate")):
+        runs = [open_run(trial_folder(folder, each)) for each in lab.trials if each.group == group]
+        ends = [
+            loss
+            for run in runs
+            for record in run.metrics()[-END_STEPS:]
+            if (loss := record.loss) is not None
+        ]
+        said.append(f"{name} {fmean(ends):.2f}" if ends else f"{name} none")
+    config = TrainingConfig.from_dict(dict(lab.base))
+    return (
+        f"mean training loss of the last {END_STEPS} of {config.steps:,} steps of "
+        f"{config.tokens_per_step:,} tokens: {', '.join(said)}"
+    )
 
 
 def depth(setting: Setting) -> Made:
     """Measure the loss before the first update, by depth, width and norm."""
     data = setting.corpora[0]
-    generator = torch.Generator().manual_seed(setting.options.get("seed", 0))
+    generator = torch.Generator().manual_seed(setting.options["seed"])
     context = min(DEPTH_TOKENS, len(data.train) - 1)
     x, y = get_batch(data.train, DEPTH_ROWS, context, generator=generator)
     base = base_config(data.folder, setting.options).model

@@ -1,6 +1,7 @@
 """Section 2: training a vocabulary on each corpus: time and memory by phase, and the ladder."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -56,7 +57,9 @@ def made(setting: Setting) -> Made:
         phases += _phase_rows(name, "1", one)
         if cores > 1:
             phases += _phase_rows(name, str(cores), _measured(path, vocab_size, cores))
-        longest.append((name, one.tokens, ", ".join(one.longest)))
+        kinds = Counter(map(_kind, one.longest))
+        said = join_words([f"{count} of {kind}" for kind, count in kinds.items()])
+        longest.append((name, one.tokens, ", ".join(one.longest), said))
         growth += [
             (
                 *(name, each.text_bytes, each.pieces, each.tokens),
@@ -82,7 +85,7 @@ def made(setting: Setting) -> Made:
     columns = ("text", "threads", "phase", "seconds", "share", "memory")
     tables = (
         Table("Time and memory by phase", columns, tuple(phases)),
-        Table("Longest tokens", ("text", "vocabulary size", "tokens"), tuple(longest)),
+        Table("Longest tokens", ("text", "vocabulary size", "tokens", "kinds"), tuple(longest)),
         Table(
             "Growth with the text, one thread",
             (
@@ -138,6 +141,20 @@ def made(setting: Setting) -> Made:
         ladder_merges=LADDER_MERGES,
         ladder_bytes=LADDER_BYTES,
     )
+
+
+def _kind(shown: str) -> str:
+    """Return what a token is made of, as `inspection.visible` shows it.
+
+    >>> _kind("␣accomplishment"), _kind("-----"), _kind("ÃÂÃÂ"), _kind("webkitTransition")
+    ('one word', 'one character repeated', 'letters outside ASCII', 'one word')
+    """
+    bare = shown.strip("␣")
+    if len(set(bare)) <= 1:
+        return "one character repeated"
+    if not bare.isascii():
+        return "letters outside ASCII"
+    return "one word" if bare.isalpha() else "other characters"
 
 
 def _figure(one: Trained) -> str:
