@@ -95,9 +95,9 @@ _ALL = (
     Recipe("tiny", 2, 32, 128, 8, 2e-2, 300, evaluation_tokens=16_384),
     # Some minutes on two cores: short stories that a child can follow.
     Recipe("small", 4, 24, 256, 4, 1e-2, 2_400),
-    # 327,680,000 tokens, 30 to 40 minutes on an H100: validation loss 1.45 or less.
+    # 327,680,000 tokens, 30 to 40 minutes on an H100. Predictions: docs/training.md.
     Recipe("tinystories", 4, 128, 256, 128, 3e-3, 10_000),
-    # 40,960,000 tokens, ten hours on two cores: validation loss 2.00 or less.
+    # 40,960,000 tokens, ten hours on two cores.
     Recipe("tinystories-cpu", 4, 128, 256, 32, 3e-3, 5_000),
     # The architecture and steps of tinystories, for web text with 32,000 tokens.
     Recipe("openwebtext", 4, 128, 256, 128, 3e-3, 10_000),
