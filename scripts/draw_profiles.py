@@ -1,4 +1,4 @@
-"""Draw the flame graphs of docs/bpe.md: the steps of training merges, sampled by CPU time.
+"""Draw the flame graphs of docs/bpe.md: the steps of training and encoding, sampled by CPU time.
 
 A timer of CPU time interrupts the program every millisecond; a handler notes the stack. The width
 of a box is its share of the samples. Run it again after a change of `tokenizer/ladder.py`:
@@ -17,13 +17,21 @@ from pathlib import Path
 from types import FrameType
 
 from tilth.corpus.stories import stories
-from tilth.tokenizer import count_pieces, train_tokenizer
-from tilth.tokenizer.ladder import learn_merges_by_heap, learn_merges_incrementally
-from tilth.tokenizer.reference import learn_merges
+from tilth.tokenizer import Tokenizer, count_pieces, split, train_tokenizer
+from tilth.tokenizer.ladder import (
+    cached,
+    encode_by_filter,
+    encode_by_heap,
+    encode_by_merges,
+    learn_merges_by_heap,
+    learn_merges_incrementally,
+)
+from tilth.tokenizer.reference import encode_piece, learn_merges
 
 OUT = Path(__file__).parents[1] / "docs" / "pictures"
 TEXT_CHARACTERS, MERGES = 200_000, 200
 NATIVE_CALLS = 100  # one is shorter than a tick of the clock
+VOCAB_SIZE = 4_000
 INTERVAL_SECONDS = 0.001
 WIDTH, ROW, GAP = 900, 18, 26
 COLOURS = ("#e9c46a", "#f4a261", "#e76f51", "#8ab6d6", "#9ec1a3")
@@ -95,15 +103,19 @@ def draw(parts: list[tuple[str, Counter[Stack]]]) -> str:
     )
 
 
-def main() -> None:
-    """Time the steps, print their CPU seconds, and draw those in Python."""
-    characters = 0
-    texts = []
-    for story in stories():
-        texts.append(story)
-        characters += len(story)
-        if characters >= TEXT_CHARACTERS:
+def generated(characters: int, begin: int = 0) -> list[str]:
+    """Return stories of about `characters`, after the first `begin` of them."""
+    texts: list[str] = []
+    for number, story in enumerate(stories()):
+        if number >= begin:
+            texts.append(story)
+        if sum(map(len, texts)) >= characters:
             break
+    return texts
+
+
+def draw_training(texts: list[str]) -> None:
+    """Time the steps of training, print their CPU seconds, and draw those in Python."""
     counted = count_pieces(texts=texts)
     counts = dict(counted.items())
     parts = []
@@ -122,6 +134,42 @@ def main() -> None:
     print(f"Native core: {seconds:.4f} s of CPU time")
     print(f"{len(counts):,} distinct pieces, {MERGES} merges, Python {sys.version.split()[0]}")
     (OUT / "bpe_profiles.svg").write_text(draw(parts), "utf-8")
+
+
+def draw_encoding(texts: list[str]) -> None:
+    """Time the steps of encoding on other stories, print their speeds, and draw those in Python."""
+    tokenizer = train_tokenizer(texts=texts, vocab_size=VOCAB_SIZE)
+    text = "\n".join(generated(TEXT_CHARACTERS, begin=len(texts)))
+    pieces = [piece.encode() for piece in split(text, tokenizer.pattern)]
+    merges = list(tokenizer.merges)
+    ranks = {pair: rank for rank, pair in enumerate(merges)}
+    parts = []
+    steps: tuple[tuple[str, int, Callable[[bytes], object]], ...] = (
+        ("Loop over all merges", 1_000, lambda piece: encode_by_merges(piece, merges)),
+        ("Skip merges by a set of pairs", 10_000, lambda piece: encode_by_filter(piece, merges)),
+        ("Look up the ranks of its pairs", len(pieces), lambda piece: encode_piece(piece, ranks)),
+        ("Heap of ranks", len(pieces), lambda piece: encode_by_heap(piece, ranks)),
+        ("Heap and cache", len(pieces), cached(lambda piece: encode_by_heap(piece, ranks))),
+    )
+    for name, number, encode in steps:
+        some = pieces[:number]
+        stacks, seconds = sampled(partial(list, map(encode, some)))
+        rate = sum(map(len, some)) / seconds
+        parts.append((f"{name}: {rate:,.0f} bytes per second", stacks))
+        print(f"{name}: {rate:,.0f} bytes per second of CPU time")
+    fresh = [Tokenizer.from_vocabulary(tokenizer.vocabulary) for _ in range(NATIVE_CALLS)]
+    start = time.process_time()
+    for each in fresh:
+        each.encode_array(text)
+    rate = NATIVE_CALLS * len(text.encode()) / (time.process_time() - start)
+    print(f"Native core: {rate:,.0f} bytes per second of CPU time")
+    (OUT / "encoding_profiles.svg").write_text(draw(parts), "utf-8")
+
+
+def main() -> None:
+    """Draw both ladders."""
+    draw_training(generated(TEXT_CHARACTERS))
+    draw_encoding(generated(10 * TEXT_CHARACTERS))
 
 
 if __name__ == "__main__":
