@@ -1,5 +1,8 @@
 """Time, energy and price, and the measurement of this machine."""
 
+import platform
+from pathlib import Path
+
 import pytest
 
 from tests.accounting.configs import XL
@@ -12,7 +15,7 @@ from tilth.accounting import (
     measure_machine,
     training_flops,
 )
-from tilth.accounting.hardware import SHARE_OF_PEAK, find_hardware
+from tilth.accounting.hardware import SHARE_OF_PEAK, find_hardware, processor_name
 from tilth.config import ModelConfig
 from tilth.config.threads import most_threads, usable_cores
 
@@ -97,6 +100,14 @@ def test_measurement_of_this_machine():
     machine = find_hardware("this")
     assert 1e8 < machine.peak("float32") < 1e15
     assert 1e7 < machine.bytes_per_second < 1e14
+
+
+def test_processor_name(monkeypatch):
+    text = "processor\t: 0\nmodel name\t: AMD EPYC 9B45\n"
+    monkeypatch.setattr(Path, "read_text", lambda _path, *_: text)
+    assert processor_name() == "AMD EPYC 9B45"
+    monkeypatch.setattr(Path, "read_text", lambda _path, *_: "Hardware\t: BCM2835\n")
+    assert processor_name() == (platform.processor() or platform.machine())
 
 
 def test_cost_on_a_measured_machine():
