@@ -17,7 +17,7 @@ import torch
 
 from tilth.files import FileError
 from tilth.generation import GenerationOptions, LanguageModel, _core
-from tilth.generation.decoding import Drafter
+from tilth.generation.decoding import PART_TOKENS, Drafter
 from tilth.generation.language_model import load as load_model
 from tilth.runs.run import open_run
 from tilth.tokenizer import Tokenizer
@@ -256,6 +256,18 @@ def test_native_batches_have_the_texts_of_single_sequences(make_model, load):
         assert text.text == "".join(stream)
         assert text.stop_reason == stream.stop_reason
         assert (text.token_ids, text.scored_tokens) == (stream.token_ids, stream.scored_tokens)
+
+
+def test_long_prompts_beside_other_rows_have_the_texts_of_single_sequences(make_model, load):
+    """Prompts and slides of more tokens than a row reads in one step."""
+    model = load(make_model(context_length=2 * PART_TOKENS + 100, num_layers=1))
+    prompts = ["a", "b" * 599, "ab" * 299, "ab" * 299 + "c", "ab" * 290 + "c", "b" * 612]
+    options = {"max_tokens": 30, "temperature": 0.9, "seed": 3}
+    alone = [
+        "".join(model.generate(prompt, sample_index=index, **options))
+        for index, prompt in enumerate(prompts)
+    ]
+    assert model.generate_batch(prompts, **options) == alone
 
 
 # --- prompts and the end token ---

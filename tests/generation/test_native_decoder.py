@@ -600,14 +600,46 @@ def test_rows_that_begin_alike_are_read_once(make_model, monkeypatch):
     alone = [NativeDecoder(network, 1).extend([ids])[0] if ids else None for ids in rows]
     for ids, logits, expected in zip(rows, found, alone, strict=True):
         assert not ids or np.array_equal(logits, expected)
-    # The prefix of 59 ids; then 1, 40, 1, 40, 1 and 1.
-    assert numbers[:2] == [59, 84]
+    # The prefix of 50 ids; then 10, 40, 0 (the logits of row 0), 40, 1 and 1.
+    assert numbers[:2] == [50, 92]
     # A row that begins later shares the cache of a row at work.
     numbers.clear()
     decoder.truncate(4, 0)
     later = decoder.extend([[7], [7], [], [], text[:55], [], []])
     assert numbers == [1 + 1 + 1]
     assert np.array_equal(later[4], NativeDecoder(network, 1).extend([text[:55]])[0])
+
+
+def test_prompts_in_parts_share_what_they_have_in_common(make_model, monkeypatch):
+    """Two equal rows, one that differs at the end, and one that begins when others are ahead."""
+    model = make_model(context_length=LONG)
+    network = network_of(model)
+    numbers = []
+
+    class Counted(_core.Decoder):
+        def extend(self, ids, every=False):
+            numbers.append(sum(map(len, ids)))
+            return super().extend(ids, every)
+
+    text = some_ids(model, 120)
+    texts = [text, text, [*text[:-1], 7], [*text[:100], *text[:20]]]
+    alone = [NativeDecoder(network, 1).extend([ids])[0] for ids in texts]
+    monkeypatch.setattr(_core, "Decoder", Counted)
+    decoder = NativeDecoder(network, 2, 4)
+    for begin, end in ((0, 40), (40, 80)):
+        decoder.extend([*[ids[begin:end] for ids in texts[:3]], []])
+    assert numbers == [40, 40]  # of three rows
+    found = decoder.extend([*[ids[80:] for ids in texts[:3]], texts[3][:85]])
+    # The last row shares 80 ids, and 4 of the next 39; row 1 needs none of its own.
+    assert numbers[2:] == [39, 1 + 1 + 1]
+    for row in range(3):
+        assert np.array_equal(found[row], alone[row])
+    assert np.array_equal(decoder.extend([[], [], [], texts[3][85:]])[3], alone[3])
+    # Rows that were given the cache of another continue on their own.
+    found = decoder.extend([[1], [2], [3], []])
+    for row in range(3):
+        longer = NativeDecoder(network, 1).extend([[*texts[row], row + 1]])[0]
+        assert np.array_equal(found[row], longer)
 
 
 def test_invalid_rows_are_rejected(make_model):
