@@ -259,7 +259,8 @@ class LanguageModel:
         """Return the log-probability of each token of each text, as `score` does.
 
         Several texts are read at once. In the native decoder the numbers equal those of `score` of
-        one text to the bit.
+        one text to the bit. Texts that begin alike are each read from the start, as every token is
+        scored; `tilth evaluate` reads the common context of several continuations once.
         """
         if isinstance(texts, str):
             raise ValueError("score_batch takes a list of texts; for one, call score.")
