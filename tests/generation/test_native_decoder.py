@@ -27,6 +27,12 @@ VARIANTS = MODEL_VARIANTS | {
     "wide heads": {"d_model": 176, "num_heads": 2, "num_kv_heads": 1},
 }
 PRECISIONS = ["float32", "bfloat16", "int8", "int4"]
+BOUNDS = {"float32": 0.0, "bfloat16": 0.02, "int8": 0.1, "int4": 0.5}
+"""The largest error of a logit: 1e-4 plus this fraction of the largest logit, as docs/generation.md
+states. Measured: 0.010, 0.042 and 0.28."""
+CACHE_BOUND = 0.04  # of a cache in int8, besides; measured: 0.021
+# With widths of one and two, a norm multiplies the rounding of a number near zero by up to 300.
+UNBOUNDED = {("one of each", "bfloat16"), ("many layers", "int4")}
 LONG = 150  # more than two blocks of keys, more than four blocks of tokens
 
 
@@ -66,6 +72,29 @@ def expected(model, ids):
     exact = copy.deepcopy(model).double().use_fast_path(False)
     with torch.no_grad():
         return exact(torch.tensor([ids]))[0].numpy()
+
+
+def check_near(found, exact, name, precision, cache):
+    """Compare with the definition, within the bounds of a precision."""
+    assert np.isfinite(found).all()
+    if (name, precision) in UNBOUNDED:
+        return
+    fraction = BOUNDS[precision] + (CACHE_BOUND if cache == "int8" else 0.0)
+    atol = 1e-4 + fraction * np.abs(exact).max()
+    np.testing.assert_allclose(found, exact, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("kernels", _core.runnable_kernels())
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_precision_is_near_torch(make_model, name, kernels):
+    model = make_model(**changed(name))
+    ids = some_ids(model)
+    exact = expected(model, ids)
+    for precision in PRECISIONS:
+        network = network_of(model, precision=precision)
+        for cache in ("float32", "int8"):
+            found = Single(network, 2, kernels, cache).extend(ids, every=True)
+            check_near(found, exact, name, precision, cache)
 
 
 @pytest.mark.parametrize("kernels", _core.runnable_kernels())
@@ -241,9 +270,7 @@ def test_extreme_shapes(make_model, name):
             for cache in ("float32", "int8"):
                 rows = _core.Decoder(network, 3, 9, kernels, cache)
                 found = rows.extend([ids] * 9, every=True)
-                assert np.isfinite(found).all()
-                if (precision, cache) == ("float32", "float32"):
-                    np.testing.assert_allclose(found[8], exact, rtol=0, atol=1e-4)
+                check_near(found[8], exact, name, precision, cache)
                 single = Single(network, 1, kernels, cache)
                 alone = [single.extend([token_id])[0] for token_id in ids]
                 for row in found:
@@ -482,6 +509,7 @@ def test_int4_rounds_the_feed_forward(make_model, kernels):
     unrounded = Single(network_of(model, precision="int8"), 2, kernels).extend(ids, every=True)
     error, difference = np.abs(found - reference), np.abs(unrounded - reference)
     assert np.median(error) < 0.02 * reference.std()
+    assert error.max() < 0.15 * reference.std()  # measured: 0.075
     assert np.median(error) < 0.2 * np.median(difference)  # rounding to 4 bits is no small change
 
 
