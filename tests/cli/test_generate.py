@@ -96,7 +96,9 @@ def test_prompts_of_a_file(run, tmp_path):
     assert done.stdout == "\n---\n".join(texts) + "\n"
     assert done.stderr.count("stopped") == 4
     assert re.search(r"generated 36 tokens in .* tokens/s, the first after \d+ ms\n$", done.stderr)
-    result = json.loads(tilth(run.folder, *words, "--json").stdout)
+    done = tilth(run.folder, *words, "--json")
+    assert done.stderr.startswith("generated 36 tokens in ")
+    result = json.loads(done.stdout)
     found = [each["prompt"] + s["text"] for each in result["prompts"] for s in each["samples"]]
     assert found == texts
     for wrong, sentence in (
@@ -156,7 +158,8 @@ def test_a_terminal_gets_no_control_characters(tmp_path):
 def test_json_has_every_token(run):
     done = tilth(run.folder, "--prompt", "Hi", "--max-tokens", 6, "--json", "--alternatives", 3)
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    rate = r"generated 6 tokens in [\d.]+ s, [\d,]+ tokens/s, the first after \d+ ms\n"
+    assert re.fullmatch(rate, done.stderr)
     result = json.loads(done.stdout)
     assert (result["prompt"], result["seed"]) == ("Hi", 0)
     (text,) = result["samples"]

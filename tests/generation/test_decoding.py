@@ -155,6 +155,16 @@ def test_a_long_prompt_does_not_stop_the_other_rows():
     assert decoder.read[1].count("again") == 1
 
 
+def test_the_first_token_is_timed_not_the_first_text(spoken, make_model, monkeypatch):
+    """The first three tokens are held back, as they may begin a stop string."""
+    seconds = iter(range(100))
+    monkeypatch.setattr("time.perf_counter", lambda: next(seconds))
+    stream = stream_of(spoken(b"abcd", make_model().config)[1], stop=["abcx"])
+    assert stream.first_token_seconds is None
+    assert next(stream) == "abcd"
+    assert stream.first_token_seconds == 1
+
+
 # --- characters and stop strings ---
 
 

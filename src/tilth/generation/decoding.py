@@ -496,14 +496,16 @@ class TextStream(Iterator[str]):
     Attributes:
         token_ids: All token ids so far, without the end token.
         scored_tokens: All tokens so far with log-probabilities, if `alternatives` was given.
+        first_token_seconds: Time from the first call of `next` to the first token.
 
     """
 
     def __init__(self, decoder: Decoder, sequence: Continuation, tokenizer: Tokenizer) -> None:
         self.token_ids: list[int] = []
         self.scored_tokens: list[ScoredToken] = []
+        self.first_token_seconds: float | None = None
         self._sequence = sequence
-        self._decoded = decode(decoder, [sequence], tokenizer.vocab_size)
+        self._decoded = self._count(decode(decoder, [sequence], tokenizer.vocab_size))
         self._parts = self._read(TextBuilder(tokenizer, sequence))
 
     @property
@@ -514,17 +516,25 @@ class TextStream(Iterator[str]):
     @property
     def tokens(self) -> Iterator[ScoredToken]:
         """The tokens to come, with log-probabilities; stop strings are ignored."""
-        for _, token_id, logits in self._decoded:
-            self.token_ids.append(token_id)
+        for token_id, logits in self._decoded:
             yield scored_token(logits, token_id, self._sequence.options.alternatives or 0)
 
     def __next__(self) -> str:
         return next(self._parts)
 
+    def _count(
+        self, decoded: Iterator[tuple[Continuation, int, Float32[np.ndarray, " vocab_size"]]]
+    ) -> Iterator[tuple[int, Float32[np.ndarray, " vocab_size"]]]:
+        began = time.perf_counter()
+        for _, token_id, logits in decoded:
+            if self.first_token_seconds is None:
+                self.first_token_seconds = time.perf_counter() - began
+            self.token_ids.append(token_id)
+            yield token_id, logits
+
     def _read(self, text: TextBuilder) -> Iterator[str]:
         alternatives = self._sequence.options.alternatives
-        for _, token_id, logits in self._decoded:
-            self.token_ids.append(token_id)
+        for token_id, logits in self._decoded:
             if alternatives is not None:
                 self.scored_tokens.append(scored_token(logits, token_id, alternatives))
             if part := text.add(token_id):
