@@ -111,6 +111,21 @@ def test_prompts_of_a_file(run, tmp_path):
     assert "does not exist" in tilth(run.folder, "--prompt-file", tmp_path / "none").stderr
 
 
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (b"x" * 40, "the prompt has 40 tokens, and the context length is 32; shorten it."),
+        (b"a\xff", "the prompt is not UTF-8 (its byte 1); convert it first."),
+    ],
+)
+def test_errors_name_the_line_of_a_prompt(run, tmp_path, line, sentence):
+    file = tmp_path / "prompts.txt"
+    file.write_bytes(b"Once\n" + line + b"\na cat\n")
+    done = tilth(run.folder, "--prompt-file", file)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"tilth: line 2 of {file}: {sentence}\n"
+
+
 def test_stop_strings_and_a_full_context(run):
     text = expected(run, "a", max_tokens=200)
     stop = text[50:53]

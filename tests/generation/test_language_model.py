@@ -239,6 +239,15 @@ def test_batch_equals_single_sequences(make_model, load, tokenizer, backend):
             batches.generate_batch(prompts, max_tokens=0)
 
 
+def test_options_that_a_batch_sets_itself_are_rejected(make_model, load):
+    model = load(make_model())
+    with pytest.raises(ValueError, match="texts only; omit alternatives, or call generate_samples"):
+        model.generate_batch(["a"], alternatives=2)
+    for call in (model.generate_batch, model.generate_samples):
+        with pytest.raises(ValueError, match=f"{call.__name__} gives .*; omit sample_index, or"):
+            call(["a"], sample_index=1)
+
+
 def test_native_batches_have_the_texts_of_single_sequences(make_model, load):
     model = load(make_model(context_length=24))
     prompts = [f"{'once upon' if i % 3 else 'a'} {i}" for i in range(70)]  # more than the rows

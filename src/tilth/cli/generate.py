@@ -2,8 +2,8 @@
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -118,6 +118,10 @@ def generate(
     if prompt_file is not None:
         prompts = [*_prompts(prompt_file)]
     model = load(run, step=step, device=device, quantize=quantize, cache=cache, threads=threads)
+    if prompt_file is not None:
+        for number, each in enumerate(prompts, start=1):
+            with _named_line(prompt_file, number):
+                model.prompt_ids(each, allow_special=allow_special)
     options: dict[str, Any] = {
         "max_tokens": max_tokens,
         "stop": stop,
@@ -174,10 +178,22 @@ def _text(line: bytes) -> str:
         raise PromptError(sentence) from error
 
 
-def _prompts(path: Path) -> list[str]:
-    """Return the lines of a file."""
+def _prompts(path: Path) -> Iterator[str]:
+    """Yield the lines of a file."""
     lines = read_bytes(path).removesuffix(b"\n").split(b"\n")
-    return [_text(line) for line in lines]
+    for number, line in enumerate(lines, start=1):
+        with _named_line(path, number):
+            prompt = _text(line)
+        yield prompt
+
+
+@contextmanager
+def _named_line(path: Path, number: int) -> Iterator[None]:
+    """Name the line of a prompt in its error."""
+    try:
+        yield
+    except PromptError as error:
+        raise PromptError(f"line {number} of {path}: {error}") from error
 
 
 def _shown(model: LanguageModel, prompt: Prompt) -> str:
