@@ -16,7 +16,7 @@ from tests.command_line import program_without
 from tests.command_line import tilth as run_tilth
 from tilth.config import ModelConfig
 from tilth.config.training import OptimizerConfig, TrainingConfig
-from tilth.generation import LanguageModel, load
+from tilth.generation import LanguageModel, _core, load
 from tilth.model import TransformerLM
 from tilth.runs.run import create_run
 from tilth.runs.state import CheckpointWriter
@@ -124,6 +124,36 @@ def test_errors_name_the_line_of_a_prompt(run, tmp_path, line, sentence):
     done = tilth(run.folder, "--prompt-file", file)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"tilth: line 2 of {file}: {sentence}\n"
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The number of ids of each call of a native decoder."""
+    calls = []
+
+    class Counted(_core.Decoder):
+        def extend(self, ids, every=False):
+            calls.append(sum(map(len, ids)))
+            return super().extend(ids, every)
+
+    monkeypatch.setattr(_core, "Decoder", Counted)
+    return calls
+
+
+def test_samples_are_generated_together(run, calls):
+    done = tilth(run.folder, "--prompt", "a cat", "--max-tokens", 20, "--samples", 8)
+    assert done.stderr.count("stopped") == 8
+    assert len(calls) <= 20  # one by one: about 150
+    assert sum(calls) > 100
+
+
+def test_drafts_leave_the_text_unchanged(run, calls):
+    words = ("--prompt", "abcabcabcabc", "--max-tokens", 60, "--temperature", 0)
+    alone = tilth(run.folder, *words).stdout
+    assert len(alone) > 60
+    num_calls = len(calls)
+    assert tilth(run.folder, *words, "--drafts").stdout == alone
+    assert len(calls) - num_calls < 0.8 * num_calls
 
 
 def test_stop_strings_and_a_full_context(run):

@@ -267,6 +267,31 @@ def test_native_batches_have_the_texts_of_single_sequences(make_model, load):
         assert (text.token_ids, text.scored_tokens) == (stream.token_ids, stream.scored_tokens)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": 0.0},
+        {"temperature": 0.9, "top_p": 0.95},
+        {"temperature": 0.9, "repetition_penalty": 1.3},
+    ],
+    ids=["greedy", "sampled", "penalized"],
+)
+@pytest.mark.parametrize("quantize", [None, "bfloat16", "int8", "int4"])
+@pytest.mark.parametrize("cache", ["float32", "int8"])
+def test_batches_of_every_precision_have_the_texts_of_single_sequences(
+    make_model, load, cache, quantize, options
+):
+    model = load(make_model(context_length=24), quantize=quantize, cache=cache)
+    prompts = [f"{'once upon' if i % 3 else 'a'} {i}" for i in range(9)]
+    options = {"max_tokens": 30, "seed": 3, **options}
+    alone = [
+        "".join(model.generate(prompt, sample_index=index, **options))
+        for index, prompt in enumerate(prompts)
+    ]
+    assert model.generate_batch(prompts, **options) == alone
+    assert len(set(alone)) > 1
+
+
 def test_long_prompts_beside_other_rows_have_the_texts_of_single_sequences(make_model, load):
     """Prompts and slides of more tokens than a row reads in one step."""
     model = load(make_model(context_length=2 * PART_TOKENS + 100, num_layers=1))
