@@ -99,7 +99,8 @@ def generate(
         quantize: Precision of the weights, on a CPU; default float32. int4 is for feed-forwards,
             with attention and output matrix in int8.
         cache: Precision of keys and values, on a CPU; int8 takes about a quarter of the memory.
-        drafts: Guess tokens from earlier text: the same text, faster where it repeats itself.
+        drafts: Guess tokens from earlier text: the same text, faster where it repeats itself. For
+            one text; several texts at once (--samples, --prompt-file) ignore it.
         device: cpu (native decoder), or a torch device.
         alternatives: With --json, number of likeliest tokens at each position.
 

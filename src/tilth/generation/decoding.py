@@ -63,7 +63,7 @@ class GenerationOptions(Sampling):
             in its place, in `TextStream.scored_tokens`. Default: record nothing.
         drafts: Read up to 8 tokens that followed the same three tokens before, together with the
             last token, and keep those that are drawn. The text is the same: it pays where a text
-            repeats itself. Used for one text in the native decoder.
+            repeats itself. For one text in the native decoder; batches ignore it.
 
     """
 
