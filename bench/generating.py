@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from bench.declaration import Benchmark, Contender, Target
@@ -59,9 +60,17 @@ class Work:
 
     @property
     def prompt(self) -> list[int]:
-        """The ids of the prompt; those of a text to score are letters, as there are no merges."""
-        first, count = (32, 90) if self.scored else (11, SHAPES[self.shape].vocab_size - 11)
-        return [first + 7919 * i % count for i in range(self.prompt_tokens)]
+        """The ids of the prompt."""
+        count = SHAPES[self.shape].vocab_size - 11
+        return [11 + 7919 * i % count for i in range(self.prompt_tokens)]
+
+    def texts(self, count: int) -> list[list[int]]:
+        """Return the ids of texts to score: all differ, so that no cache serves two of them.
+
+        The ids are letters, as there are no merges.
+        """
+        letters = Random(0)
+        return [letters.choices(range(32, 122), k=self.prompt_tokens) for _ in range(count)]
 
 
 ONE, EIGHT, MANY = "1 sequence, {}", "8 sequences", "64 sequences"
@@ -118,8 +127,7 @@ def tilth(precision: str, file: Path, sample: float) -> Task:
     model = language_model(work.shape, work.context_length, precision)
     options: dict[str, Any] = {"max_tokens": work.new_tokens, **work.sampling}
     if work.scored:
-        rows = max(1, round(work.rows * sample))
-        texts = [model.tokenizer.decode(work.prompt)] * rows
+        texts = [*map(model.tokenizer.decode, work.texts(max(1, round(work.rows * sample))))]
         return lambda: sum(map(len, model.score_batch(texts)))
 
     def generate() -> list[int]:
@@ -149,9 +157,10 @@ def hugging_face(file: Path, sample: float) -> Task:
 
     def score() -> int:
         count = 0
-        rows = max(1, round(work.rows * sample / HUGGING_FACE_ROWS))
-        for _ in range(rows):
-            ids = torch.tensor([work.prompt] * HUGGING_FACE_ROWS)
+        batches = max(1, round(work.rows * sample / HUGGING_FACE_ROWS))
+        texts = work.texts(batches * HUGGING_FACE_ROWS)
+        for first in range(0, len(texts), HUGGING_FACE_ROWS):
+            ids = torch.tensor(texts[first : first + HUGGING_FACE_ROWS])
             with torch.no_grad():
                 logits = llama(ids).logits[:, :-1]
                 loss = torch.nn.functional.cross_entropy(

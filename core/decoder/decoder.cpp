@@ -275,24 +275,43 @@ void Decoder::attend(const Layer& layer, std::size_t layer_index, std::span<cons
   Rows& input = shape_.norm == Norm::pre ? normalized(layer.ln1, num_tokens) : stream_;
   multiply(layer.queries_keys_values, input, num_tokens, heads_, interruption);
   const std::size_t d_head = shape_.d_head, group = shape_.num_heads / shape_.num_kv_heads;
-  // All queries of a row for the same keys in one job, so that these stay in the processor's cache.
-  std::vector<std::size_t> starts;  // of the tokens of each row
-  double positions = 0;
-  for (std::size_t t = 0; t < num_tokens; ++t) {
-    if (t == 0 || tokens[t].row != tokens[t - 1].row) starts.push_back(t);
-    positions += static_cast<double>(tokens[t].position + 1);
+  // The queries of a row for the same keys are in one job, so that these stay in the processor's
+  // cache; unless they take too long, or are more than the share of a thread.
+  std::size_t num_rows = 1, positions = tokens[0].position + 1;
+  for (std::size_t t = 1; t < num_tokens; ++t) {
+    if (tokens[t].row != tokens[t - 1].row) ++num_rows;
+    positions = std::max(positions, tokens[t].position + 1);
   }
-  const std::size_t num_rows = starts.size();
+  const std::size_t share =
+      (num_tokens * shape_.num_kv_heads + team_.num_threads() - 1) / team_.num_threads();
+  const double operations = 4.0 * static_cast<double>(positions * group * d_head);  // of a token
+  const std::size_t most = std::min(  // tokens of a job
+      share, static_cast<std::size_t>(std::max(operations_per_check / operations, 1.0)));
+  std::vector<std::size_t> starts;  // of the tokens of each job
+  for (std::size_t t = 0; t < num_tokens; ++t) {
+    const bool is_other = t == 0 || tokens[t].row != tokens[t - 1].row;
+    if (is_other || t - starts.back() == most) starts.push_back(t);
+  }
+  const std::size_t num_parts = starts.size();
   starts.push_back(num_tokens);
-  const double operations =
-      4.0 * positions * static_cast<double>(d_head * group) / static_cast<double>(num_rows);
-  run(num_rows * shape_.num_kv_heads, operations, interruption,
+  const auto place = [&](std::size_t first, std::size_t last, std::size_t kv_head) {
+    for (std::size_t t = first; t < last; ++t) {
+      place_heads(layer, layer_index, kv_head, tokens[t], heads_[t]);
+    }
+  };
+  const bool is_split = num_parts > num_rows;
+  if (is_split) {  // jobs need the keys that others would store
+    team_.run(num_tokens * shape_.num_kv_heads, [&](std::size_t job, std::size_t) {
+      const std::size_t t = job / shape_.num_kv_heads;
+      place(t, t + 1, job % shape_.num_kv_heads);
+    });
+  }
+  const double job_operations = operations * static_cast<double>(std::min(most, num_tokens));
+  run(num_parts * shape_.num_kv_heads, job_operations, interruption,
       [&](std::size_t job, std::size_t worker) {
-        const std::size_t row = job / shape_.num_kv_heads, kv_head = job % shape_.num_kv_heads;
-        for (std::size_t t = starts[row]; t < starts[row + 1]; ++t) {
-          place_heads(layer, layer_index, kv_head, tokens[t], heads_[t]);
-        }
-        const Cache& cache = caches_[tokens[starts[row]].row];
+        const std::size_t part = job / shape_.num_kv_heads, kv_head = job % shape_.num_kv_heads;
+        if (!is_split) place(starts[part], starts[part + 1], kv_head);
+        const Cache& cache = caches_[tokens[starts[part]].row];
         float* scratch = worker_scratch_.data() + worker * attention_scratch(d_head);
         Query queries[max_queries];
         std::size_t count = 0;
@@ -301,7 +320,7 @@ void Decoder::attend(const Layer& layer, std::size_t layer_index, std::span<cons
                           d_head, cache_precision_, scratch);
           count = 0;
         };
-        for (std::size_t t = starts[row]; t < starts[row + 1]; ++t) {
+        for (std::size_t t = starts[part]; t < starts[part + 1]; ++t) {
           for (std::size_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
             queries[count++] = {heads_[t] + head * d_head, tokens[t].position + 1,
                                 mixed_[t] + head * d_head};

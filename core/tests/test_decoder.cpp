@@ -1,7 +1,9 @@
 // Tests of Decoder against a reference in double precision, for every variant, kernel and
 // precision; equal bits for any number of threads and any split into calls.
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <random>
 #include <stdexcept>
@@ -170,23 +172,101 @@ void extend(Decoder& decoder, Decoder::Ids ids, Logits wanted, std::span<float> 
   decoder.extend(rows, wanted, logits);
 }
 
+// The larger of two differences; infinite for NaN.
+double larger(double largest, double difference) {
+  return std::isnan(difference) ? std::numeric_limits<double>::infinity()
+                                : std::max(largest, std::abs(difference));
+}
+
 double largest_difference(std::span<const float> found, const std::vector<Vector>& expected) {
   double largest = 0;
   std::size_t i = 0;
   for (const Vector& row : expected) {
-    for (const double number : row) largest = std::max(largest, std::abs(found[i++] - number));
+    for (const double number : row) largest = larger(largest, found[i++] - number);
   }
   return largest;
 }
 
-void check_shape(const Shape& shape, std::mt19937& random) {
+double largest_difference(std::span<const float> found, std::span<const float> expected) {
+  double largest = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    largest = larger(largest, static_cast<double>(found[i]) - static_cast<double>(expected[i]));
+  }
+  return largest;
+}
+
+// A precision, and the differences of logits that are allowed with a cache in float32 and in int8:
+// from the reference in double precision with exact weights, as a fraction of the largest logit,
+// and from the portable kernels.
+struct Bounds {
+  Precision precision;
+  double reference[2], portable[2];
+};
+
+// A text, and the logits after each of its ids in a decoder of one row.
+struct Text {
+  std::span<const std::uint32_t> ids;
+  std::span<const float> logits;
+  std::span<const float> after(std::size_t i) const {
+    const std::size_t size = logits.size() / ids.size();
+    return logits.subspan(i * size, size);
+  }
+};
+
+// Rows that are extended together, share a beginning and are scored have the bits of one row.
+void check_rows(const std::shared_ptr<const Network>& network, const Kernels& kernels,
+                CachePrecision cache, const Text& text) {
+  const std::size_t vocab_size = network->shape().vocab_size, size = text.ids.size();
+  const auto check = [&](std::span<const float> found, std::size_t i) {
+    CHECK_EQUAL(std::ranges::equal(found, text.after(i)), true);
+  };
+  Decoder rows(network, 2, 3, kernels, cache);
+  const std::size_t half = (size + 1) / 2, third = (size + 2) / 3;
+  std::vector<float> logits(3 * half * vocab_size);
+  const auto of = [&](std::size_t row, std::size_t i, std::size_t most) {
+    return std::span<const float>(logits).subspan((row * most + i) * vocab_size, vocab_size);
+  };
+  rows.extend(std::vector<Decoder::Ids>{text.ids.first(half), {}, text.ids.first(third)},
+              Logits::every, logits);
+  for (std::size_t i = 0; i < half; ++i) check(of(0, i, half), i);
+  for (std::size_t i = 0; i < third; ++i) check(of(2, i, half), i);
+  rows.share(0, 1, third);
+  logits.resize(3 * vocab_size);
+  std::vector<Decoder::Ids> next;
+  for (const std::size_t length : {half, third, third}) {
+    next.push_back(text.ids.subspan(length, length < size ? 1 : 0));
+  }
+  if (third < size) {
+    rows.extend(next, Logits::last, logits);
+    for (std::size_t row = 0; row < 3; ++row) {
+      if (!next[row].empty()) check(of(row, 0, 1), row == 0 ? half : third);
+    }
+  }
+  // Row 1 is scored from its beginning, row 2 after its first ids, which it shares with row 0.
+  rows.truncate(1, 0);
+  rows.share(0, 2, third);
+  const Decoder::Ids ids[] = {{}, text.ids, text.ids.subspan(third)};
+  const Decoder::Ids targets[] = {{}, text.ids, text.ids.subspan(third)};
+  std::vector<double> scores(3 * size);
+  rows.score(ids, targets, vocab_size, scores);
+  for (std::size_t i = 0; i < size; ++i) {
+    const auto row = text.after(i);
+    const double largest = *std::ranges::max_element(row);
+    double total = 0;
+    for (const double number : row) total += std::exp(number - largest);
+    const double expected = row[text.ids[i]] - largest - std::log(total);
+    CHECK_BELOW(std::abs(scores[size + i] - expected), 1e-6);
+    if (i >= third) CHECK_EQUAL(scores[2 * size + i - third], scores[size + i]);
+  }
+}
+
+void check_shape(const Shape& shape, std::span<const Bounds> precisions, std::mt19937& random) {
   Weights weights;
   const WeightSource source = drawn(weights, random);
-  const auto network = std::make_shared<const Network>(shape, Precision::float32, source);
+  const Network first(shape, Precision::float32, source);  // draws the weights
   const auto again = [&](const std::string& name, std::size_t, std::size_t) {
     return static_cast<const float*>(weights.at(name).data());
   };
-  const auto int8 = std::make_shared<const Network>(shape, Precision::int8, again);
   std::vector<std::uint32_t> ids(shape.context_length);
   std::vector<Vector> expected;
   Reference reference(shape, weights);
@@ -195,58 +275,84 @@ void check_shape(const Shape& shape, std::mt19937& random) {
     expected.push_back(reference.read(id));
   }
 
-  std::vector<float> int8_logits;
-  for (const Kernels* kernels : runnable_kernels()) {
-    Decoder decoder(network, 2, 1, *kernels);
-    std::vector<float> logits(ids.size() * shape.vocab_size);
-    extend(decoder, ids, Logits::every, logits);
-    CHECK_EQUAL(largest_difference(logits, expected) < 1e-4, true);
+  for (const Bounds& bounds : precisions) {
+    const auto network = std::make_shared<const Network>(shape, bounds.precision, again);
+    const double largest =
+        largest_difference(std::vector<float>(expected.size() * shape.vocab_size), expected);
+    for (const CachePrecision cache : {CachePrecision::float32, CachePrecision::int8}) {
+      const std::size_t place = cache == CachePrecision::float32 ? 0 : 1;
+      std::vector<float> portable;
+      for (const Kernels* kernels : runnable_kernels()) {
+        Decoder decoder(network, 2, 1, *kernels, cache);
+        std::vector<float> logits(ids.size() * shape.vocab_size);
+        extend(decoder, ids, Logits::every, logits);
+        if (portable.empty()) portable = logits;
+        CHECK_BELOW(largest_difference(logits, expected), bounds.reference[place] * largest);
+        CHECK_BELOW(largest_difference(logits, portable), bounds.portable[place]);
+        check_rows(network, *kernels, cache, {ids, logits});
+        if (place > 0) continue;
 
-    Decoder quantized(int8, 2, 1, *kernels);
-    std::vector<float> rounded(logits.size());
-    extend(quantized, ids, Logits::every, rounded);
-    if (int8_logits.empty()) int8_logits = rounded;
-    double between = 0;
-    for (std::size_t i = 0; i < rounded.size(); ++i) {
-      between = std::max<double>(between, std::abs(rounded[i] - int8_logits[i]));
-    }
-    CHECK_EQUAL(between < 0.3, true);  // kernels may round a tie differently
+        std::vector<Decoder::Choice> choices;
+        for (std::size_t i = 0; i < ids.size(); ++i) {
+          const auto row =
+              std::span<const float>(logits).subspan(i * shape.vocab_size, shape.vocab_size);
+          choices.push_back({row, {.temperature = 0.7, .top_p = 0.9}, 0.6});
+        }
+        std::vector<std::size_t> tokens(choices.size());
+        decoder.choose(choices, tokens);
+        for (std::size_t i = 0; i < ids.size(); ++i) {
+          CHECK_EQUAL(tokens[i], choose(choices[i].scores, choices[i].filters, choices[i].unit));
+        }
 
-    Decoder small(network, 3, 1, *kernels, CachePrecision::int8);
-    std::vector<float> cached(logits.size());
-    extend(small, ids, Logits::every, cached);
-    CHECK_EQUAL(largest_difference(cached, expected) < 0.3, true);
-
-    std::vector<Decoder::Choice> choices;
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      const auto row =
-          std::span<const float>(logits).subspan(i * shape.vocab_size, shape.vocab_size);
-      choices.push_back({row, {.temperature = 0.7, .top_p = 0.9}, 0.6});
-    }
-    std::vector<std::size_t> tokens(choices.size());
-    small.choose(choices, tokens);
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      CHECK_EQUAL(tokens[i], choose(choices[i].scores, choices[i].filters, choices[i].unit));
-    }
-
-    for (const std::size_t num_threads : {1u, 3u}) {
-      for (const auto& [both, whole] : {std::pair(network, logits), std::pair(int8, rounded)}) {
-        Decoder other(both, num_threads, 1, *kernels);
-        std::vector<float> row(shape.vocab_size);
-        for (std::size_t first = 0; first < ids.size();) {
-          const std::size_t count = std::min<std::size_t>(1 + random() % 40, ids.size() - first);
-          extend(other, std::span(ids).subspan(first, count), Logits::last, row);
-          first += count;
-          CHECK_EQUAL(other.length(0), first);
-          const auto begin = whole.begin() + std::ptrdiff_t((first - 1) * shape.vocab_size);
-          CHECK_EQUAL(std::equal(row.begin(), row.end(), begin), true);
-          if (random() % 3 == 0) {  // truncate, and read again
-            first -= random() % (first + 1);
-            other.truncate(0, first);
+        for (const std::size_t num_threads : {1u, 3u}) {
+          Decoder other(network, num_threads, 1, *kernels);
+          std::vector<float> row(shape.vocab_size);
+          for (std::size_t begin = 0; begin < ids.size();) {
+            const std::size_t count = std::min<std::size_t>(1 + random() % 40, ids.size() - begin);
+            extend(other, std::span(ids).subspan(begin, count), Logits::last, row);
+            begin += count;
+            CHECK_EQUAL(other.length(0), begin);
+            const Text text = {ids, logits};
+            CHECK_EQUAL(std::ranges::equal(row, text.after(begin - 1)), true);
+            if (random() % 3 == 0) {  // truncate, and read again
+              begin -= random() % (begin + 1);
+              other.truncate(0, begin);
+            }
           }
         }
       }
     }
+  }
+}
+
+// One KV head with so many queries that the tokens of a block are in several jobs, for any number
+// of threads: the bits are those of one token at a time.
+void check_split_attention(std::mt19937& random) {
+  Shape shape = {.vocab_size = 5,
+                 .context_length = 70,
+                 .d_model = 8,
+                 .num_layers = 1,
+                 .num_heads = 512,
+                 .num_kv_heads = 1,
+                 .d_head = 160,
+                 .d_ff = 8,
+                 .rope_frequencies = frequencies_of(160),
+                 .norm_epsilon = 1e-5f};
+  Weights weights;
+  const auto network =
+      std::make_shared<const Network>(shape, Precision::float32, drawn(weights, random));
+  std::vector<std::uint32_t> ids(shape.context_length);
+  for (std::uint32_t& id : ids) id = static_cast<std::uint32_t>(random() % shape.vocab_size);
+  std::vector<float> alone, row(shape.vocab_size), found(ids.size() * shape.vocab_size);
+  Decoder single(network, 1);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    extend(single, std::span(ids).subspan(i, 1), Logits::last, row);
+    alone.insert(alone.end(), row.begin(), row.end());
+  }
+  for (const std::size_t num_threads : {1u, 2u}) {
+    Decoder decoder(network, num_threads);
+    extend(decoder, ids, Logits::every, found);
+    CHECK_EQUAL(std::ranges::equal(found, alone), true);
   }
 }
 
@@ -263,6 +369,13 @@ std::string message_of(const std::function<void()>& work) {
 
 int main() {
   std::mt19937 random(7);
+  // Measured on x86-64: 9e-7, 0.014, 0.083 and 0.37 from the reference, with a cache in int8 0.02,
+  // 0.029, 0.09 and 0.34. Kernels differ by less than 6e-6, or where they round a tie differently:
+  // by 0.05 where inputs are in int8 (0.09 with other seeds), by 0.002 in the cache.
+  const Bounds precisions[] = {{Precision::float32, {5e-6, 0.05}, {5e-5, 0.02}},
+                               {Precision::bfloat16, {0.03, 0.06}, {5e-5, 0.02}},
+                               {Precision::int8, {0.2, 0.2}, {0.2, 0.2}},
+                               {Precision::int4, {0.7, 0.7}, {0.2, 0.2}}};
   const Shape plain = {.vocab_size = 45,
                        .context_length = 80,
                        .d_model = 32,
@@ -273,7 +386,7 @@ int main() {
                        .d_ff = 40,
                        .rope_frequencies = frequencies_of(8),
                        .norm_epsilon = 1e-5f};
-  std::vector<Shape> shapes(10, plain);
+  std::vector<Shape> shapes(11, plain);
   shapes[1].num_kv_heads = 2;
   shapes[2].norm = Norm::post;
   shapes[3].norm = Norm::none;
@@ -284,6 +397,7 @@ int main() {
   shapes[8].has_qkv_bias = true;
   shapes[9].d_head = 22;
   shapes[9].rope_frequencies = frequencies_of(22);
+  shapes[10].num_kv_heads = 1;
   for (int i = 0; i < 6; ++i) {
     Shape shape = plain;
     shape.num_kv_heads = 1 + random() % 3;
@@ -302,7 +416,8 @@ int main() {
     shape.has_qkv_bias = random() % 2 == 0;
     shapes.push_back(shape);
   }
-  for (const Shape& shape : shapes) check_shape(shape, random);
+  for (const Shape& shape : shapes) check_shape(shape, precisions, random);
+  check_split_attention(random);
 
   Weights weights;
   const auto network =

@@ -16,7 +16,7 @@ from tests.command_line import program_without
 from tests.command_line import tilth as run_tilth
 from tilth.config import ModelConfig
 from tilth.config.training import OptimizerConfig, TrainingConfig
-from tilth.generation import LanguageModel, load
+from tilth.generation import LanguageModel, _core, load
 from tilth.model import TransformerLM
 from tilth.runs.run import create_run
 from tilth.runs.state import CheckpointWriter
@@ -96,7 +96,9 @@ def test_prompts_of_a_file(run, tmp_path):
     assert done.stdout == "\n---\n".join(texts) + "\n"
     assert done.stderr.count("stopped") == 4
     assert re.search(r"generated 36 tokens in .* tokens/s, the first after \d+ ms\n$", done.stderr)
-    result = json.loads(tilth(run.folder, *words, "--json").stdout)
+    done = tilth(run.folder, *words, "--json")
+    assert done.stderr.startswith("generated 36 tokens in ")
+    result = json.loads(done.stdout)
     found = [each["prompt"] + s["text"] for each in result["prompts"] for s in each["samples"]]
     assert found == texts
     for wrong, sentence in (
@@ -107,6 +109,51 @@ def test_prompts_of_a_file(run, tmp_path):
         done = tilth(run.folder, *words, *wrong)
         assert (done.returncode, sentence in done.stderr) == (2, True)
     assert "does not exist" in tilth(run.folder, "--prompt-file", tmp_path / "none").stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (b"x" * 40, "the prompt has 40 tokens, and the context length is 32; shorten it."),
+        (b"a\xff", "the prompt is not UTF-8 (its byte 1); convert it first."),
+    ],
+)
+def test_errors_name_the_line_of_a_prompt(run, tmp_path, line, sentence):
+    file = tmp_path / "prompts.txt"
+    file.write_bytes(b"Once\n" + line + b"\na cat\n")
+    done = tilth(run.folder, "--prompt-file", file)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"tilth: line 2 of {file}: {sentence}\n"
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The number of ids of each call of a native decoder."""
+    calls = []
+
+    class Counted(_core.Decoder):
+        def extend(self, ids, every=False):
+            calls.append(sum(map(len, ids)))
+            return super().extend(ids, every)
+
+    monkeypatch.setattr(_core, "Decoder", Counted)
+    return calls
+
+
+def test_samples_are_generated_together(run, calls):
+    done = tilth(run.folder, "--prompt", "a cat", "--max-tokens", 20, "--samples", 8)
+    assert done.stderr.count("stopped") == 8
+    assert len(calls) <= 20  # one by one: about 150
+    assert sum(calls) > 100
+
+
+def test_drafts_leave_the_text_unchanged(run, calls):
+    words = ("--prompt", "abcabcabcabc", "--max-tokens", 60, "--temperature", 0)
+    alone = tilth(run.folder, *words).stdout
+    assert len(alone) > 60
+    num_calls = len(calls)
+    assert tilth(run.folder, *words, "--drafts").stdout == alone
+    assert len(calls) - num_calls < 0.8 * num_calls
 
 
 def test_stop_strings_and_a_full_context(run):
@@ -156,7 +203,8 @@ def test_a_terminal_gets_no_control_characters(tmp_path):
 def test_json_has_every_token(run):
     done = tilth(run.folder, "--prompt", "Hi", "--max-tokens", 6, "--json", "--alternatives", 3)
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    rate = r"generated 6 tokens in [\d.]+ s, [\d,]+ tokens/s, the first after \d+ ms\n"
+    assert re.fullmatch(rate, done.stderr)
     result = json.loads(done.stdout)
     assert (result["prompt"], result["seed"]) == ("Hi", 0)
     (text,) = result["samples"]

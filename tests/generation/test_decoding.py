@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilth.generation import LanguageModel, TextStream
-from tilth.generation.decoding import Continuation, GenerationOptions, decode, scored_token
+from tilth.generation.decoding import (
+    PART_TOKENS,
+    Continuation,
+    GenerationOptions,
+    decode,
+    scored_token,
+)
 from tilth.tokenizer import Tokenizer
 
 # --- stop reasons ---
@@ -131,6 +137,32 @@ def test_rows_decoded_together_read_what_they_read_alone(context_length, data):
                 context = [*context, 1][-max(1, context_length // 2) :]
                 expected += ["again", context.copy()]
         assert [each for each in read if each] == expected
+
+
+def test_a_long_prompt_does_not_stop_the_other_rows():
+    """It is read in parts, and each step gives the other row a token."""
+
+    def sequence(length, **options):
+        options = GenerationOptions(temperature=0, **options)
+        return Continuation([0] * length, options, context_length=10**4)
+
+    short, long = sequence(1, max_tokens=8), sequence(5 * PART_TOKENS + 7, max_tokens=2)
+    decoder = Ones(2)
+    found = [each for each, _, _ in decode(decoder, [short, long], 2, rows=2)]
+    assert found == [*[short] * 6, long, short, long, short]
+    parts = [len(ids) for ids in decoder.read[1] if ids != "again" and ids]
+    assert parts == [*[PART_TOKENS] * 5, 7, 1]
+    assert decoder.read[1].count("again") == 1
+
+
+def test_the_first_token_is_timed_not_the_first_text(spoken, make_model, monkeypatch):
+    """The first three tokens are held back, as they may begin a stop string."""
+    seconds = iter(range(100))
+    monkeypatch.setattr("time.perf_counter", lambda: next(seconds))
+    stream = stream_of(spoken(b"abcd", make_model().config)[1], stop=["abcx"])
+    assert stream.first_token_seconds is None
+    assert next(stream) == "abcd"
+    assert stream.first_token_seconds == 1
 
 
 # --- characters and stop strings ---

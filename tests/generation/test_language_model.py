@@ -17,7 +17,7 @@ import torch
 
 from tilth.files import FileError
 from tilth.generation import GenerationOptions, LanguageModel, _core
-from tilth.generation.decoding import Drafter
+from tilth.generation.decoding import PART_TOKENS, Drafter
 from tilth.generation.language_model import load as load_model
 from tilth.runs.run import open_run
 from tilth.tokenizer import Tokenizer
@@ -239,6 +239,15 @@ def test_batch_equals_single_sequences(make_model, load, tokenizer, backend):
             batches.generate_batch(prompts, max_tokens=0)
 
 
+def test_options_that_a_batch_sets_itself_are_rejected(make_model, load):
+    model = load(make_model())
+    with pytest.raises(ValueError, match="texts only; omit alternatives, or call generate_samples"):
+        model.generate_batch(["a"], alternatives=2)
+    for call in (model.generate_batch, model.generate_samples):
+        with pytest.raises(ValueError, match=f"{call.__name__} gives .*; omit sample_index, or"):
+            call(["a"], sample_index=1)
+
+
 def test_native_batches_have_the_texts_of_single_sequences(make_model, load):
     model = load(make_model(context_length=24))
     prompts = [f"{'once upon' if i % 3 else 'a'} {i}" for i in range(70)]  # more than the rows
@@ -256,6 +265,43 @@ def test_native_batches_have_the_texts_of_single_sequences(make_model, load):
         assert text.text == "".join(stream)
         assert text.stop_reason == stream.stop_reason
         assert (text.token_ids, text.scored_tokens) == (stream.token_ids, stream.scored_tokens)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": 0.0},
+        {"temperature": 0.9, "top_p": 0.95},
+        {"temperature": 0.9, "repetition_penalty": 1.3},
+    ],
+    ids=["greedy", "sampled", "penalized"],
+)
+@pytest.mark.parametrize("quantize", [None, "bfloat16", "int8", "int4"])
+@pytest.mark.parametrize("cache", ["float32", "int8"])
+def test_batches_of_every_precision_have_the_texts_of_single_sequences(
+    make_model, load, cache, quantize, options
+):
+    model = load(make_model(context_length=24), quantize=quantize, cache=cache)
+    prompts = [f"{'once upon' if i % 3 else 'a'} {i}" for i in range(9)]
+    options = {"max_tokens": 30, "seed": 3, **options}
+    alone = [
+        "".join(model.generate(prompt, sample_index=index, **options))
+        for index, prompt in enumerate(prompts)
+    ]
+    assert model.generate_batch(prompts, **options) == alone
+    assert len(set(alone)) > 1
+
+
+def test_long_prompts_beside_other_rows_have_the_texts_of_single_sequences(make_model, load):
+    """Prompts and slides of more tokens than a row reads in one step."""
+    model = load(make_model(context_length=2 * PART_TOKENS + 100, num_layers=1))
+    prompts = ["a", "b" * 599, "ab" * 299, "ab" * 299 + "c", "ab" * 290 + "c", "b" * 612]
+    options = {"max_tokens": 30, "temperature": 0.9, "seed": 3}
+    alone = [
+        "".join(model.generate(prompt, sample_index=index, **options))
+        for index, prompt in enumerate(prompts)
+    ]
+    assert model.generate_batch(prompts, **options) == alone
 
 
 # --- prompts and the end token ---

@@ -6,7 +6,9 @@ import time
 import numpy as np
 import pytest
 
-from tilth.generation.decoding import GenerationOptions
+from tilth.config import ModelConfig
+from tilth.generation import LanguageModel
+from tilth.generation.decoding import PART_TOKENS, GenerationOptions
 from tilth.studio.engine import BusyError, Engine, Part
 
 
@@ -100,6 +102,33 @@ def test_time_limit(model):
         )
         assert job.wait(60) == "limit"
         assert 0 < job.num_tokens < 10**6
+
+
+def test_a_request_is_cancelled_while_its_prompt_is_read(model):
+    """After the second part of a prompt of ten parts; its row serves the next request."""
+    read = []
+
+    class Recorded:
+        def extend(self, ids, every=False):
+            read.append(list(map(len, ids)))
+            if len(read) == 2:
+                job.cancel()
+            return np.zeros((2, 1, 300), np.float32)
+
+        def truncate(self, row, length):
+            pass
+
+    config = ModelConfig(300, context_length=10**4, d_model=8, num_layers=1, num_heads=1)
+    long = LanguageModel(config, model.tokenizer, lambda rows: Recorded(), has_batches=True)
+    with Engine(long, rows=2) as engine:
+        options = GenerationOptions(max_tokens=1)
+        with engine._changed:  # the engine begins when `job` is known
+            job = engine.submit([97] * (10 * PART_TOKENS), options, lambda part: None)
+        assert job.wait(60) == "limit"
+        assert job.num_tokens == 0
+        assert read == [[PART_TOKENS, 0]] * 2
+        assert engine.submit([97], options, lambda part: None).wait(60) == "limit"
+    assert read[2:] == [[1, 0]]
 
 
 def test_failure_ends_the_requests_and_not_the_engine(model):

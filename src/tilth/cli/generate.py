@@ -2,8 +2,8 @@
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -26,6 +26,7 @@ from tilth.tokenizer import Tokenizer
 
 DEFAULT = Sampling()
 Prompt = str | Sequence[int]
+Generated = TextStream | GeneratedText
 ANY_TEXT = Parameter(allow_leading_hyphen=True, converter=utf8)
 REASONS = {
     "end token": "at the end token",
@@ -33,6 +34,27 @@ REASONS = {
     "stop string": "at a stop string",
     "context": "as the context is full",
 }
+
+
+class _Rate:
+    """Throughput and the time to the first token, since it was made."""
+
+    def __init__(self) -> None:
+        self._began, self._num_tokens, self._waited = time.perf_counter(), 0, 0.0
+
+    def add(self, found: Generated) -> None:
+        """Count a complete text."""
+        self._num_tokens += len(found.token_ids)
+        self._waited = self._waited or found.first_token_seconds or 0.0
+
+    def __str__(self) -> str:
+        rate = self._num_tokens / (time.perf_counter() - self._began)
+        return f"{rate:,.0f} tokens/s, the first after {1000 * self._waited:,.0f} ms"
+
+    def report(self) -> None:
+        """Print the rate of several texts."""
+        seconds = time.perf_counter() - self._began
+        print(f"generated {self._num_tokens} tokens in {seconds:.1f} s, {self}", file=sys.stderr)
 
 
 def generate(
@@ -60,7 +82,8 @@ def generate(
 ) -> None:
     """Generate text with a run, token by token.
 
-    The prompt and the text go to stdout, the reason of the end to stderr.
+    The prompt and the text go to stdout; the reason of the end, the throughput and the time to the
+    first token go to stderr.
 
     Args:
         prompt: Prompt; - reads stdin, without the last line end.
@@ -76,7 +99,8 @@ def generate(
         quantize: Precision of the weights, on a CPU; default float32. int4 is for feed-forwards,
             with attention and output matrix in int8.
         cache: Precision of keys and values, on a CPU; int8 takes about a quarter of the memory.
-        drafts: Guess tokens from earlier text: the same text, faster where it repeats itself.
+        drafts: Guess tokens from earlier text: the same text, faster where it repeats itself. For
+            one text; several texts at once (--samples, --prompt-file) ignore it.
         device: cpu (native decoder), or a torch device.
         alternatives: With --json, number of likeliest tokens at each position.
 
@@ -95,6 +119,10 @@ def generate(
     if prompt_file is not None:
         prompts = [*_prompts(prompt_file)]
     model = load(run, step=step, device=device, quantize=quantize, cache=cache, threads=threads)
+    if prompt_file is not None:
+        for number, each in enumerate(prompts, start=1):
+            with _named_line(prompt_file, number):
+                model.prompt_ids(each, allow_special=allow_special)
     options: dict[str, Any] = {
         "max_tokens": max_tokens,
         "stop": stop,
@@ -105,10 +133,12 @@ def generate(
         **asdict(sampling),
     }
     if json:
-        texts = [
-            _as_dict(model.tokenizer, each)
-            for each in model.generate_samples(prompts, samples, **options)
-        ]
+        rate = _Rate()
+        texts = []
+        for text in model.generate_samples(prompts, samples, **options):
+            rate.add(text)
+            texts.append(_as_dict(model.tokenizer, text))
+        rate.report()
         found = [
             {
                 "prompt": _shown(model, each),
@@ -149,10 +179,22 @@ def _text(line: bytes) -> str:
         raise PromptError(sentence) from error
 
 
-def _prompts(path: Path) -> list[str]:
-    """Return the lines of a file."""
+def _prompts(path: Path) -> Iterator[str]:
+    """Yield the lines of a file."""
     lines = read_bytes(path).removesuffix(b"\n").split(b"\n")
-    return [_text(line) for line in lines]
+    for number, line in enumerate(lines, start=1):
+        with _named_line(path, number):
+            prompt = _text(line)
+        yield prompt
+
+
+@contextmanager
+def _named_line(path: Path, number: int) -> Iterator[None]:
+    """Name the line of a prompt in its error."""
+    try:
+        yield
+    except PromptError as error:
+        raise PromptError(f"line {number} of {path}: {error}") from error
 
 
 def _shown(model: LanguageModel, prompt: Prompt) -> str:
@@ -166,39 +208,30 @@ def _write(
     model: LanguageModel, prompts: Sequence[Prompt], samples: int, options: Mapping[str, Any]
 ) -> None:
     """Print texts, a line between two, and the reason of each end: one as it is generated."""
-    began = time.perf_counter()
+    rate = _Rate()
     if len(prompts) * samples == 1:
         stream = model.generate(prompts[0], **options)
         first = next(stream, "")  # before the prompt is printed: it may raise
-        waited = time.perf_counter() - began
         print(_shown(model, prompts[0]) + first, end="", flush=True)
         for text in stream:
             print(text, end="", flush=True)
         print(flush=True)
-        _explain(stream, time.perf_counter() - began, waited)
+        rate.add(stream)
+        _explain(stream, rate)
         return
-    num_tokens, waited = 0, 0.0
     for number, found in enumerate(model.generate_samples(prompts, samples, **options)):
         separator = "---\n" if number else ""
         print(separator + _shown(model, prompts[number // samples]) + found.text, flush=True)
+        rate.add(found)
         _explain(found)
-        num_tokens += len(found.token_ids)
-        waited = waited or found.first_token_seconds or 0.0
-    seconds = time.perf_counter() - began
-    rate = f"{num_tokens} tokens in {seconds:.1f} s, {_rate(num_tokens, seconds, waited)}"
-    print(f"generated {rate}", file=sys.stderr)
+    rate.report()
 
 
-def _explain(found: TextStream | GeneratedText, seconds: float = 0.0, waited: float = 0.0) -> None:
-    """Print why a text ended; with a duration, its throughput and the time to the first token."""
-    num_tokens = len(found.token_ids)
-    rate = f", {_rate(num_tokens, seconds, waited)}" if num_tokens and seconds else ""
+def _explain(found: Generated, rate: _Rate | None = None) -> None:
+    """Print why a text ended, and a rate."""
     reason = REASONS[found.stop_reason or "limit"]
-    print(f"stopped {reason} after {num_tokens} tokens{rate}", file=sys.stderr)
-
-
-def _rate(num_tokens: int, seconds: float, waited: float) -> str:
-    return f"{num_tokens / seconds:,.0f} tokens/s, the first after {1000 * waited:,.0f} ms"
+    shown = f", {rate}" if rate and found.token_ids else ""
+    print(f"stopped {reason} after {len(found.token_ids)} tokens{shown}", file=sys.stderr)
 
 
 def _as_dict(tokenizer: Tokenizer, found: GeneratedText) -> dict[str, Any]:

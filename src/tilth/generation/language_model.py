@@ -189,13 +189,23 @@ class LanguageModel:
     ) -> list[str]:
         """Continue every prompt; return the new texts.
 
-        The options are those of `generate`, without `alternatives`; prompt i has sample index i.
+        The options are those of `generate`, without `alternatives` and `sample_index`: prompt i has
+        sample index i.
         Up to 64 texts are generated at once; the next prompt takes the place of a complete text.
         In the native decoder each text equals that of `generate`.
         """
         if isinstance(prompts, str):
             raise ValueError("generate_batch takes a list of prompts; for one, call generate.")
-        chosen = GenerationOptions(**options, sample_index=0, alternatives=None)
+        if "alternatives" in options:
+            raise ValueError(
+                "generate_batch returns texts only; omit alternatives, or call generate_samples."
+            )
+        if "sample_index" in options:
+            raise ValueError(
+                "generate_batch gives prompt i the sample index i; omit sample_index, or call "
+                "generate."
+            )
+        chosen = GenerationOptions(**options)
         # All before the first text, as a prompt may be too long.
         sequences = [
             self._continuation(prompt, replace(chosen, sample_index=index))
@@ -212,10 +222,14 @@ class LanguageModel:
         """Continue every prompt `samples` times, in batches; yield the texts in order.
 
         Sample i of each prompt equals `generate(prompt, sample_index=i)`. The options are those of
-        `generate`.
+        `generate`, without `sample_index`.
         """
         check_int("samples", samples, Range(at_least=1, at_most=MAX_SAMPLES))
-        chosen = GenerationOptions(**options, sample_index=0)
+        if "sample_index" in options:
+            raise ValueError(
+                "generate_samples gives sample i the index i; omit sample_index, or call generate."
+            )
+        chosen = GenerationOptions(**options)
         ids = [self.prompt_ids(each, allow_special=chosen.allow_special) for each in prompts]
         sequences = (
             self._continuation_of(each, replace(chosen, sample_index=index))
@@ -259,7 +273,8 @@ class LanguageModel:
         """Return the log-probability of each token of each text, as `score` does.
 
         Several texts are read at once. In the native decoder the numbers equal those of `score` of
-        one text to the bit.
+        one text to the bit. Texts that begin alike are each read from the start, as every token is
+        scored; `tilth evaluate` reads the common context of several continuations once.
         """
         if isinstance(texts, str):
             raise ValueError("score_batch takes a list of texts; for one, call score.")

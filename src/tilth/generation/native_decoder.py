@@ -42,8 +42,14 @@ class NativeDecoder:
 
     def extend(self, ids: Sequence[Sequence[int]], every: bool = False) -> Logits:
         """Append ids to each row; return the logits after the last id, or after every id."""
-        rest = list(ids) if every or len(ids) == 1 else self._share_prefixes(ids)
-        return self._read(rest, every)
+        if every or len(ids) == 1:
+            return self._read(ids, every)
+        rest, sources = self._share_prefixes(ids)
+        logits = self._read(rest)
+        for row, source in sources.items():
+            self._share(source, row, len(self._ids[source]))
+            logits[row] = logits[source]
+        return logits
 
     def score(
         self, ids: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], vocab_size: int
@@ -73,35 +79,52 @@ class NativeDecoder:
         for row, new in enumerate(ids):
             self._ids[row] += new
 
-    def _share_prefixes(self, ids: Sequence[Sequence[int]]) -> list[Sequence[int]]:
-        """Share caches between rows that begin alike; return the ids that are left to read."""
-        rest = list(ids)
-        # The last id is always read, as its logits are wanted.
-        begun = [row for row, known in enumerate(self._ids) if known]
-        fresh = [row for row, new in enumerate(ids) if len(new) > 1 and not self._ids[row]]
-        for row in list(fresh):
-            prefix = ids[row][:-1]
-            lengths = {other: common_length(self._ids[other], prefix) for other in begun}
+    def _share_prefixes(
+        self, ids: Sequence[Sequence[int]]
+    ) -> tuple[list[Sequence[int]], dict[int, int]]:
+        """Share caches between rows that begin alike.
+
+        Returns the ids that are left to read, and the rows that need not be read: each has all ids
+        of another row, whose cache and logits are its own too.
+        """
+        rest, sources = list(ids), {}
+        several = [row for row, new in enumerate(ids) if len(new) > 1]
+        # The last id of a row is always read, as its logits are wanted.
+        for row in several:  # share with a row that has read more of the same text
+            begin, text = len(self._ids[row]), [*self._ids[row], *ids[row][:-1]]
+            lengths = {
+                other: common_length(known, text)
+                for other, known in enumerate(self._ids)
+                # Almost all other rows differ in the next ids.
+                if known[begin : begin + MIN_SAVED_TOKENS] == text[begin:][:MIN_SAVED_TOKENS]
+            }
             source = max(lengths, key=lambda other: lengths[other], default=row)
-            if lengths.get(source, 0) >= MIN_SAVED_TOKENS:
+            if lengths.get(source, 0) >= begin + MIN_SAVED_TOKENS:
                 self._share(source, row, lengths[source])
-                fresh.remove(row)
-        while len(fresh) > 1:
-            first, *others = fresh
-            lengths = {row: common_length(ids[first][:-1], ids[row][:-1]) for row in others}
-            longest = max(lengths.values())
-            alike = [row for row in others if lengths[row]]
-            if sum(lengths.values()) - longest >= MIN_SAVED_TOKENS:
-                self._read([ids[first][:longest] if i == first else [] for i in range(len(ids))])
-                for row in alike:
-                    self._share(first, row, lengths[row])
-            else:
-                alike = []
-            fresh = [row for row in others if row not in alike]
-        for row, known in enumerate(self._ids):
-            if row not in begun:
-                rest[row] = ids[row][len(known) :]
-        return rest
+                rest[row] = ids[row][lengths[source] - begin :]
+        while len(several) > 1:
+            first, *others = several
+            alike = [row for row in others if self._ids[row] == self._ids[first]]
+            for row in alike:
+                if list(rest[row]) == list(rest[first]):
+                    sources[row], rest[row] = first, []
+            lengths = {
+                row: length
+                for row in alike
+                if row not in sources
+                and (length := common_length(rest[first][:-1], rest[row][:-1]))
+            }
+            several = [row for row in others if row not in sources]
+            if sum(lengths.values()) < MIN_SAVED_TOKENS:
+                continue
+            longest, begin = max(lengths.values()), len(self._ids[first])
+            self._read([rest[first][:longest] if i == first else [] for i in range(len(ids))])
+            rest[first] = rest[first][longest:]
+            for row, length in lengths.items():
+                self._share(first, row, begin + length)
+                rest[row] = rest[row][length:]
+            several = [row for row in several if row not in lengths]
+        return rest, sources
 
     def _share(self, source: int, row: int, length: int) -> None:
         self._decoder.share(source, row, length)

@@ -77,13 +77,20 @@ class _Sequence(Continuation):
     """A sequence with biased logits, which remembers the score of its end token.
 
     Attributes:
+        end_if_due: Called before each step of the decoder; may end the sequence.
         bias: Numbers to add to logits, by token id.
         end_token: The end token with its log-probability, if `alternatives` was given.
 
     """
 
+    end_if_due: Callable[[], None]
     bias: Mapping[int, float] | None = None
     end_token: ScoredToken | None = None
+
+    def part(self, at_most: int | None = None) -> list[int]:
+        """Return the ids that the decoder reads next; none once the request is cancelled or due."""
+        self.end_if_due()
+        return super().part(at_most)
 
     def choice(self, vocab_size: int) -> "Choice | None":
         """Return how a decoder chooses the next token; None with biased logits."""
@@ -124,7 +131,7 @@ class Job:
     _done: threading.Event = field(default_factory=threading.Event, repr=False)
 
     def cancel(self) -> None:
-        """End the text after the token that is being computed; other threads may call this."""
+        """End the text after the step that is being computed; other threads may call this."""
         self._is_cancelled = True
 
     def wait(self, seconds: float | None = None) -> StopReason | None:
@@ -139,7 +146,6 @@ class Job:
         alternatives = self.sequence.options.alternatives
         token = None if alternatives is None else scored_token(logits, token_id, alternatives)
         self._tell(Part(self._text.add(token_id), token))
-        self._end_if_due()
 
     def _end_if_due(self) -> None:
         is_over = self._is_cancelled or time.monotonic() > self._deadline
@@ -202,6 +208,7 @@ class Engine:
         sequence.bias = bias
         text = TextBuilder(self.model.tokenizer, sequence)
         job = Job(sequence, _tell=tell, _text=text, _deadline=time.monotonic() + seconds)
+        sequence.end_if_due = job._end_if_due
         with self._changed:
             if self._is_closed:
                 raise BusyError("the server is stopping.")
@@ -266,7 +273,6 @@ class Engine:
                 yield None
                 continue
             self._running[job.sequence] = job
-            job._end_if_due()
             yield job.sequence
 
     def _finish_ended(self) -> None:
