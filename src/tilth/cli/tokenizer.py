@@ -4,11 +4,10 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import cycle, islice, pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import App, Parameter
 from rich.console import Console
@@ -96,8 +95,7 @@ def train(
     import resource
 
     from tilth.cli.progress import progress
-    from tilth.tokenizer import train_tokenizer
-    from tilth.tokenizer.tasks import count_in_tasks
+    from tilth.tokenizer import train_in_tasks, train_tokenizer
     from tilth.tokenizer.training import SEPARATOR
 
     given = changes(reading)
@@ -107,29 +105,35 @@ def train(
     executor = executor_of(where)
     if executor is not None and from_counts is not None:
         raise ValueError("--cluster counts a corpus, and --from-counts has the counts; give one.")
-    with progress() as report, ExitStack() as stack:
+    with progress() as report:
         report.began["count" if from_counts is None else "read"] = (time.monotonic(), 0)
-        counts, texts = from_counts, corpus or None
-        settings: dict[str, Any] = {"special_tokens": special or None, "pattern": pattern}
-        if executor is not None and where is not None:
-            counts, texts = out.with_name(f".{out.name}.counts"), None
-            stack.callback(counts.unlink, missing_ok=True)
-            settings["pattern"] = pattern or "gpt2"
-            own = {**settings, **given, "threads": threads or 1, "overwrite": True}
-            count_in_tasks(
-                corpus, counts, executor=executor, tasks=where.tasks, progress=report, **own
+        if executor is not None:
+            tokenizer = train_in_tasks(
+                corpus,
+                out,
+                vocab_size,
+                special,
+                executor=executor,
+                tasks=where.tasks if where is not None else None,
+                pattern=pattern or "gpt2",
+                threads=threads,
+                overwrite=overwrite,
+                progress=report,
+                **given,
             )
-        tokenizer = train_tokenizer(
-            texts,
-            vocab_size,
-            counts=counts,
-            threads=threads,
-            progress=report,
-            **settings,
-            **({} if executor is not None else given),
-        )
-    report.began["save"] = (time.monotonic(), 0)
-    tokenizer.save(out, overwrite=overwrite)
+        else:
+            tokenizer = train_tokenizer(
+                corpus or None,
+                vocab_size,
+                special or None,
+                counts=from_counts,
+                pattern=pattern,
+                threads=threads,
+                progress=report,
+                **given,
+            )
+            report.began["save"] = (time.monotonic(), 0)
+            tokenizer.save(out, overwrite=overwrite)
     times = pairwise([*(then for then, _ in report.began.values()), time.monotonic()])
     seconds = {phase: end - start for phase, (start, end) in zip(report.began, times, strict=True)}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -343,15 +347,14 @@ def count(
         tilth tokenizer count web/ --cluster local --out web.counts
     """
     from tilth.cli.progress import progress
-    from tilth.tokenizer import count_pieces
-    from tilth.tokenizer.tasks import count_in_tasks
+    from tilth.tokenizer import count_in_tasks, count_pieces
 
     _check_result(out, pattern, overwrite=overwrite)
     executor = executor_of(where)
     with progress() as report:
         given = {"pattern": pattern, "progress": report, **changes(reading)}
         if executor is not None and where is not None:
-            given |= {"threads": threads or 1, "overwrite": overwrite, "tasks": where.tasks}
+            given |= {"threads": threads, "overwrite": overwrite, "tasks": where.tasks}
             numbers = count_in_tasks(corpus, out, special, executor=executor, **given)
         else:
             counts = count_pieces(corpus, special, threads=threads, **given)
