@@ -121,6 +121,51 @@ def test_damaged_counts_of_a_task(corpus, tmp_path, in_order):
     assert (tmp_path / "counts").read_bytes() == (tmp_path / "one").read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda f: (f / "jobs").mkdir(), "was not made by tilth"),
+        (lambda f: (f / "notes.txt").touch(), "was not made by tilth"),
+        (lambda f: [(f / n).touch() for n in ("tilth-tasks", "notes")], "holds 'notes'"),
+        (lambda f: [(f / n).touch() for n in ("tilth-tasks", "jobs")], "holds 'jobs'"),
+        (lambda f: [(f / "tilth-tasks").touch(), (f / "sum.counts").mkdir()], "'sum.counts'"),
+        (lambda f: (f / "tilth-tasks").symlink_to("/dev/null"), "holds 'tilth-tasks'"),
+        (lambda f: [(f / "tilth-tasks").touch(), (f / "jobs").symlink_to("/tmp")], "holds 'jobs'"),
+        (
+            lambda f: [(f / "tilth-tasks").touch(), (f / f"{'0' * 64}.counts").symlink_to("x")],
+            "which tilth did not write",
+        ),
+        (lambda f: f.rmdir() or f.symlink_to("elsewhere"), "is a link to another folder"),
+        (lambda f: f.rmdir() or f.touch(), "is a link to another folder, or a file"),
+    ],
+)
+def test_a_folder_of_another_origin_is_left(corpus, tmp_path, in_order, make, problem):
+    """A folder `jobs` in it was deleted."""
+    in_order(lambda indices: indices)
+    folder = tmp_path / ".counts.tasks"
+    folder.mkdir()
+    make(folder)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(FileError, match=problem) as caught:
+        count_in_tasks(corpus, tmp_path / "counts", [END], executor=Executor())
+    assert "; move it elsewhere, or choose another name" in str(caught.value)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_files_of_a_killed_call_are_removed(corpus, tmp_path, in_order):
+    """An empty folder may be used."""
+    in_order(lambda indices: indices)
+    folder = tmp_path / ".counts.tasks"
+    folder.mkdir()
+    count_in_tasks(corpus, tmp_path / "counts", [END], executor=Executor(), tasks=1)
+    assert not folder.exists()
+    (folder / "jobs").mkdir(parents=True)
+    for name in ("tilth-tasks", "sum.counts", "jobs/1_0_log.out"):
+        (folder / name).touch()
+    count_in_tasks(corpus, tmp_path / "counts", [END], executor=Executor(), tasks=1, overwrite=True)
+    assert not folder.exists()
+
+
 def test_processes(corpus, tmp_path):
     count_in_tasks(corpus, tmp_path / "many", [END], executor=Executor(workers=2), tasks=3)
     count_pieces(corpus, [END]).save(tmp_path / "one")

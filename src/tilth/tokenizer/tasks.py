@@ -11,7 +11,10 @@ Plain text that is split at special tokens only is not cut: there a task has who
 """
 
 import logging
+import os
+import re
 import shutil
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -31,7 +34,6 @@ from tilth.files import (
     check_target,
     checksum_of,
     no_progress,
-    refuse_link,
 )
 from tilth.tokenizer.counts import Counting, merge_counts
 from tilth.tokenizer.patterns import Pattern
@@ -47,6 +49,10 @@ from tilth.tokenizer.training import (
 TASK_BYTES = 1 << 30  # of the corpus, by default
 JOBS = "jobs"  # the folder of Slurm's logs
 SUM = "sum.counts"  # of all tasks, from which a tokenizer is trained
+MARKER = "tilth-tasks"  # the first file created in the folder and the last one removed
+# Every name that counting writes in the folder, and the temporary names (`files.atomic_write`).
+_COUNTS = rf"[0-9a-f]{{64}}\.counts|{re.escape(SUM)}"
+_KNOWN_NAME = re.compile(rf"{MARKER}|{_COUNTS}|\.(?:{_COUNTS})\.[0-9a-f]{{16}}\.partial")
 
 log = logging.getLogger(__name__)
 
@@ -165,9 +171,11 @@ def _counted(
     After an error they stay for the next call.
     """
     folder = options.folder
-    refuse_link(folder)
+    if os.path.lexists(folder):
+        _check_contents(folder)
     tasks = _tasks_of(options, paths, executor, number)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(exist_ok=True)
+    (folder / MARKER).touch()
     missing = [task for task in tasks if not task.path.exists()]
     total = sum(task.size_bytes for task in tasks)
     done = total - sum(task.size_bytes for task in missing)
@@ -186,8 +194,24 @@ def _counted(
     for file in (*files, folder / SUM):
         file.unlink(missing_ok=True)
     shutil.rmtree(folder / JOBS, ignore_errors=True)
-    if not any(folder.iterdir()):
+    if {path.name for path in folder.iterdir()} == {MARKER}:
+        (folder / MARKER).unlink()
         folder.rmdir()
+
+
+def _check_contents(folder: Path) -> None:
+    """Raise FileError if counting did not make the folder: its files would be replaced."""
+    hint = "move it elsewhere, or choose another name for the result"
+    if not stat.S_ISDIR(folder.lstat().st_mode):
+        raise FileError(folder, "is a link to another folder, or a file", hint)
+    names = sorted(path.name for path in folder.iterdir())
+    if names and MARKER not in names:
+        raise FileError(folder, f"was not made by tilth (it has no file {MARKER})", hint)
+    for name in names:
+        mode = (folder / name).lstat().st_mode
+        is_file = stat.S_ISREG(mode) and _KNOWN_NAME.fullmatch(name)
+        if not is_file and not (stat.S_ISDIR(mode) and name == JOBS):
+            raise FileError(folder, f"holds {name!r}, which tilth did not write", hint)
 
 
 def _tasks_of(
