@@ -108,8 +108,9 @@ class Tokenizer:
         """Load a tokenizer file of any format, detected by content, or a folder with one.
 
         The formats are `tokenizer.json`, tiktoken ranks, `tekken.json`, and GPT-2's two files in a
-        folder. `pattern` is for ranks, `special_tokens` for ranks and GPT-2's files: these formats
-        do not store them. The published rank files of OpenAI and Qwen are recognised.
+        folder. `pattern` and `special_tokens` are for ranks and GPT-2's files, which do not store
+        them. The published rank files of OpenAI and Qwen are recognised; beside GPT-2's files,
+        JSON files of `transformers` may have both.
         """
         tokenizer = cls.from_vocabulary(load(path, pattern=pattern, special_tokens=special_tokens))
         if not is_native(tokenizer.pattern):

@@ -31,6 +31,7 @@ from tilth.tokenizer.formats.chat_template import (
     save_chat_template,
 )
 from tilth.tokenizer.formats.gpt2 import check_gpt2, load_gpt2, save_gpt2
+from tilth.tokenizer.formats.gpt2_folder import VOCAB, load_gpt2_folder
 from tilth.tokenizer.formats.huggingface import (
     json_vocabulary,
     load_tokenizer_json,
@@ -71,7 +72,7 @@ log = logging.getLogger(__name__)
 
 TOKENIZER = "tokenizer.json"
 # In a folder, the first of these is loaded. A tokenizer.json says everything that the others say.
-_IN_FOLDER = (TOKENIZER, "tekken.json", "vocab.json", "*.tiktoken", "*.model", "vocab.txt")
+_IN_FOLDER = (TOKENIZER, "tekken.json", VOCAB, "*.tiktoken", "*.model", "vocab.txt")
 
 
 def load(
@@ -81,7 +82,8 @@ def load(
 
     Other folders have a `tekken.json`, GPT-2's two files or a rank file. `pattern` and
     `special_tokens` are for formats that do not store them. Ranks need a pattern, unless the file
-    is in `tiktoken.PUBLISHED`. The chat template of the folder is kept; for a file, if its name is
+    is in `tiktoken.PUBLISHED`. GPT-2's two files have those of the folder: `gpt2_folder.py`. The
+    chat template of the folder is kept; for a file, if its name is
     `tokenizer.json`.
     """
     path = Path(path)
@@ -92,9 +94,8 @@ def load(
     if found is None:
         names = "a tokenizer.json, a tekken.json, or vocab.json and merges.txt"
         raise FileError(path, "has no tokenizer file", f"name a file, or a folder with {names}")
-    if found.name == "vocab.json":
-        merges_path = path / "merges.txt"
-        vocabulary = load_gpt2(found, merges_path, special_tokens, pattern=pattern or "gpt2")
+    if found.name == VOCAB:
+        vocabulary = load_gpt2_folder(path, special_tokens, pattern=pattern)
     else:
         vocabulary = _load_file(found, pattern, special_tokens)
     return _with_chat_template(vocabulary, path)
