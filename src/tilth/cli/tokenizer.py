@@ -4,55 +4,34 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import cycle, islice, pairwise
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import App
 from rich.console import Console
 
 from tilth.cli.options import (
+    AS_WRITTEN,
     UTF8,
     ClusterOptions,
     CorpusOptions,
     CorpusPaths,
     Json,
     Overwrite,
+    Reading,
     Threads,
+    TokenizerPath,
     executor_of,
 )
 from tilth.cli.output import aligned, print_result
 from tilth.cli.overrides import changes
 from tilth.files import check_target, read_bytes
 from tilth.formatting import printable
-from tilth.tokenizer import Tokenizer, inspection
+from tilth.tokenizer import inspection
 from tilth.tokenizer.patterns import describe
 
 app = App(name="tokenizer", help="Train, inspect, compare, use or convert a tokenizer.")
-
-TokenizerPath = Annotated[
-    Path, Parameter(help="tokenizer.json, tekken.json, tiktoken ranks, or a folder with one.")
-]
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class Reading:
-    """Settings that a tokenizer file may lack."""
-
-    pattern: Annotated[str | None, UTF8] = None
-    """Split pattern of tiktoken ranks or GPT-2 files: gpt2, cl100k, o200k, llama3, qwen2,
-    deepseek-v3, tekken, starcoder, or a regex."""
-    special: Annotated[list[str], UTF8] = field(default_factory=list)
-    """Special token of tiktoken ranks or GPT-2 files, such as '<|endoftext|>'; once for each."""
-
-    def open(self, path: Path) -> Tokenizer:
-        """Load a tokenizer of any format."""
-        return Tokenizer.load(path, pattern=self.pattern, special_tokens=self.special or None)
-
-
-AS_WRITTEN = Reading()
 
 
 @app.command(sort_key=1)
