@@ -61,8 +61,8 @@ __all__ = [
     "load_tiktoken",
     "load_tokenizer_json",
     "save",
-    "save_folder",
     "save_gpt2",
+    "save_native",
     "save_tekken",
     "save_tiktoken",
     "save_tokenizer_json",
@@ -144,27 +144,42 @@ def save(vocabulary: Vocabulary, path: StrPath, *, overwrite: bool = False) -> N
     template is written beside a `tokenizer.json` and into a folder.
     """
     path = Path(path)
-    if path.name == TOKENIZER:
-        save_folder(vocabulary, path.parent, overwrite=overwrite)
-        return
     if path.suffix not in (".json", ".tiktoken"):
         check_gpt2(vocabulary, path)
         path.mkdir(exist_ok=True)
         check_chat_template(vocabulary.chat_template, path, overwrite=overwrite)
-        save_gpt2(vocabulary, path / "vocab.json", path / "merges.txt", overwrite=overwrite)
+        save_gpt2(vocabulary, path / VOCAB, path / "merges.txt", overwrite=overwrite)
         save_chat_template(vocabulary.chat_template, path, overwrite=overwrite)
         return
-    write = save_tekken if "tekken" in path.name else save_tokenizer_json
     if path.suffix == ".tiktoken":
-        write = save_tiktoken
-    write(vocabulary, path, overwrite=overwrite)
+        save_tiktoken(vocabulary, path, overwrite=overwrite)
+    elif "tekken" in path.name:
+        save_tekken(vocabulary, path, overwrite=overwrite)
+    else:
+        save_native(vocabulary, path, overwrite=overwrite)
+        return
+    _note_chat_template(vocabulary, path)
+
+
+def save_native(vocabulary: Vocabulary, path: StrPath, *, overwrite: bool = False) -> None:
+    """Save a `tokenizer.json` under any name, or into a folder that exists.
+
+    The chat template is written beside it if its name is `tokenizer.json`; else a note says that it
+    is not stored.
+    """
+    path = Path(path)
+    if path.is_dir():
+        path /= TOKENIZER
+    has_template = path.name == TOKENIZER
+    if has_template:
+        check_chat_template(vocabulary.chat_template, path.parent, overwrite=overwrite)
+    save_tokenizer_json(vocabulary, path, overwrite=overwrite)
+    if has_template:
+        save_chat_template(vocabulary.chat_template, path.parent, overwrite=overwrite)
+    else:
+        _note_chat_template(vocabulary, path)
+
+
+def _note_chat_template(vocabulary: Vocabulary, path: Path) -> None:
     if vocabulary.chat_template is not None:
         log.warning("%s does not store the chat template; a tokenizer.json has it beside.", path)
-
-
-def save_folder(vocabulary: Vocabulary, folder: StrPath, *, overwrite: bool = False) -> None:
-    """Save a `tokenizer.json` into a folder and, if there is one, the chat template."""
-    folder = Path(folder)
-    check_chat_template(vocabulary.chat_template, folder, overwrite=overwrite)
-    save_tokenizer_json(vocabulary, folder / TOKENIZER, overwrite=overwrite)
-    save_chat_template(vocabulary.chat_template, folder, overwrite=overwrite)
