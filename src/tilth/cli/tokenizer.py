@@ -27,7 +27,7 @@ from tilth.cli.options import (
 from tilth.cli.output import aligned, print_result
 from tilth.cli.overrides import changes
 from tilth.files import check_target, read_bytes
-from tilth.formatting import printable
+from tilth.formatting import format_bytes, format_duration, printable
 from tilth.tokenizer import inspection
 from tilth.tokenizer.patterns import describe
 
@@ -133,7 +133,7 @@ def train(
     rows = [
         ("tokens", f"{len(tokenizer):,} ({len(tokenizer.merges):,} merges)"),
         ("seconds", ", ".join(f"{phase} {took:.2f}" for phase, took in seconds.items())),
-        ("peak memory", f"{peak_bytes / 1e6:,.0f} MB"),
+        ("peak memory", format_bytes(peak_bytes)),
         ("longest tokens", "  ".join(longest)),
     ]
     if ratio is not None:  # a pipe is read once; counts have no text
@@ -215,7 +215,7 @@ def compare(
                 *((f"  bytes per token of {file}", f"{ratio:.3f}") for file, ratio in ratios),
                 ("  one thread", f"{results['bytes_per_second'][name] / 1e6:,.0f} MB/s"),
                 ("", f"{results['tokens_per_second'][name] / 1e6:,.1f} million tokens/s"),
-                ("  the Pile, 825 GB", f"{results['hours_for_the_pile'][name]:.2f} hours"),
+                ("  the Pile, 825 GB", format_duration(results["hours_for_the_pile"][name] * 3600)),
             ),
         ]
     shared = results["shared_merges"].items()
