@@ -143,3 +143,10 @@ def test_damaged_files(folder, name, content, culprit):
     path = folder()
     (path / f"{name}.json").write_text(content)
     assert culprit in refusal(load, path)
+
+
+def test_an_id_that_is_no_number(folder):
+    path = folder(tokenizer_config={"pad_token": "<pad>", "bos_token": "<s>"})
+    vocab = json.loads((path / "vocab.json").read_text())
+    (path / "vocab.json").write_text(json.dumps({**vocab, "<pad>": "407"}))
+    assert "an added token has the id '407'; give it a whole number" in refusal(load, path)

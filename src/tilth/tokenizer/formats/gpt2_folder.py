@@ -15,7 +15,6 @@ in `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`.
 import re
 from collections.abc import Container, Mapping
 from pathlib import Path
-from typing import cast
 
 from tilth.files import MAX_JSON_BYTES, FileError, read_bytes
 from tilth.formatting import join_words
@@ -119,17 +118,21 @@ def _entries(
     for token, token_id in _settings(folder / "added_tokens.json").items():
         flags = {"special": token in special, "normalized": token not in special}
         entries.setdefault(token, {"id": token_id, **flags})
-    next_id = len(vocab)
-    for each in entries.values():
-        if type(token_id := each["id"]) is not int:
-            raise ValueError(f"an added token has the id {short_repr(token_id)}; give it a number")
-        next_id = max(next_id, token_id + 1)
+    next_id = max([len(vocab), *(_checked_id(each) + 1 for each in entries.values())])
     for token, flags in special.items():
         if token not in entries:
             entries[token] = {"id": vocab.get(token, next_id), **flags}
             next_id += token not in vocab
-    in_order = sorted(entries.items(), key=lambda item: cast("int", item[1]["id"]))
+    in_order = sorted(entries.items(), key=lambda item: _checked_id(item[1]))
     return [{"content": token, **entry} for token, entry in in_order]
+
+
+def _checked_id(entry: Mapping[str, object]) -> int:
+    if type(token_id := entry["id"]) is not int:
+        raise ValueError(
+            f"an added token has the id {short_repr(token_id)}; give it a whole number"
+        )
+    return token_id
 
 
 def _content(value: object) -> tuple[str, dict[str, object]]:
