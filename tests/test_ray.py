@@ -13,8 +13,7 @@ import pytest
 
 from tilth.data import tokenize, verify_data
 from tilth.executors import AGAIN, Executor
-from tilth.tokenizer import count_pieces, train_tokenizer
-from tilth.tokenizer.tasks import count_in_tasks
+from tilth.tokenizer import count_in_tasks, count_pieces, train_tokenizer
 
 # Ray leaves the processes of a start that failed to the garbage collector.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning")]

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <thread>
 
 #include "../common/limits.hpp"
 #include "../common/pool.hpp"
 #include "encode_workspace.hpp"
+#include "loading.hpp"
 #include "pretokenize.hpp"
 #include "whole_tokens.hpp"
 
@@ -162,8 +162,7 @@ std::vector<char> Encoder::find_kept_tokens(const EncoderOptions& options) const
   }
   constexpr std::size_t job_tokens = 1 << 14;
   const std::size_t num_jobs = (tokens.size() + job_tokens - 1) / job_tokens;
-  const std::size_t num_threads = std::min(std::thread::hardware_concurrency(), 4u);
-  std::vector<Merger> mergers(num_workers_for(num_jobs, num_threads));
+  std::vector<Merger> mergers(num_workers_for(num_jobs, loading_threads()));
   run_jobs(num_jobs, mergers.size(), {}, [&](std::size_t job, Worker& worker) {
     const std::size_t first = job * job_tokens, last = std::min(first + job_tokens, tokens.size());
     for (std::size_t i = first; i < last; ++i) {

@@ -7,12 +7,12 @@
 #include <memory>
 #include <numeric>
 #include <stdexcept>
-#include <thread>
 
 #include "../common/limits.hpp"
 #include "../common/pool.hpp"
 #include "code_points.hpp"
 #include "hexadecimal.hpp"
+#include "loading.hpp"
 #include "merge_group.hpp"
 #include "piece_table.hpp"
 #include "utf8.hpp"
@@ -231,8 +231,8 @@ bool VocabularyTable::recover_merges() {
   // of the tokens before them, 1.2% of o200k leave more than two parts, which are merged again.
   GrowingRules recovered(tokens_);
   std::size_t searched = 0;
-  const std::size_t num_threads = std::min(std::thread::hardware_concurrency(), 4u);
-  std::vector<std::unique_ptr<GroupMerger>> mergers(num_workers_for(max_threads, num_threads));
+  std::vector<std::unique_ptr<GroupMerger>> mergers(
+      num_workers_for(max_threads, loading_threads()));
   std::vector<std::pair<Symbol, Symbol>> found;
   for (std::size_t first = 0, last = 0; first < tokens_.size(); first = last) {
     last = std::min(first + std::max(GroupMerger::most_pieces, first / 4), tokens_.size());

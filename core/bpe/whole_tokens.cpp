@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <thread>
 
 #include "../common/pool.hpp"
+#include "loading.hpp"
 
 // Let the rules be well ordered, one for each token, and let x and y be tokens whose bytes merge to
 // them. When does merging xy make x and y, before a merge crosses the border? Merging xy makes the
@@ -69,8 +69,8 @@ std::optional<std::vector<char>> find_whole_tokens(const MergeRules& rules) {
   }
   constexpr std::size_t job_tokens = 1 << 14;
   const std::size_t num_jobs = (rules.num_tokens() + job_tokens - 1) / job_tokens;
-  const std::size_t num_threads = std::min(std::thread::hardware_concurrency(), 4u);
-  run_jobs(num_jobs, num_workers_for(num_jobs, num_threads), {}, [&](std::size_t job, Worker&) {
+  const std::size_t num_workers = num_workers_for(num_jobs, loading_threads());
+  run_jobs(num_jobs, num_workers, {}, [&](std::size_t job, Worker&) {
     const std::size_t last = std::min((job + 1) * job_tokens, rules.num_tokens());
     for (std::size_t i = job * job_tokens; i < last; ++i) {
       const Origin& origin = origins[i];

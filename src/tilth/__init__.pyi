@@ -43,10 +43,12 @@ from tilth.runs import save_checkpoint as save_checkpoint
 from tilth.runs import verify_run as verify_run
 from tilth.tokenizer import PieceCounts as PieceCounts
 from tilth.tokenizer import Tokenizer as Tokenizer
+from tilth.tokenizer import count_in_tasks as count_in_tasks
 from tilth.tokenizer import count_pieces as count_pieces
 from tilth.tokenizer import merge_counts as merge_counts
 from tilth.tokenizer import split as split
 from tilth.tokenizer import train_bpe as train_bpe
+from tilth.tokenizer import train_in_tasks as train_in_tasks
 from tilth.tokenizer import train_tokenizer as train_tokenizer
 from tilth.training import evaluate as evaluate
 from tilth.training import extend as extend

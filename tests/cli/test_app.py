@@ -212,6 +212,17 @@ def test_terminal_text_is_escaped_and_rich_output_is_not():
     assert "\x1b[31mr" in stream.getvalue()
 
 
+def test_lines_and_bytes_for_a_terminal_are_escaped():
+    stream = io.StringIO()
+    terminal = EscapedTerminal(stream)
+    terminal.writelines(["a\x1bb\n", "c\n"])
+    for data in (b"\x1b[31mna\xc3", b"\xafve\xff\n", b"\xf0\x9f"):
+        assert terminal.buffer.write(data) == len(data)
+    assert stream.getvalue() == "a\\x1bb\nc\n\\x1b[31mna\u00efve\ufffd\n"
+    terminal.buffer.flush()
+    assert stream.getvalue().endswith("\n\ufffd")
+
+
 @pytest.mark.parametrize(
     ("error", "code", "sentence"),
     [

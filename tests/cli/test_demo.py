@@ -21,6 +21,7 @@ from tilth.cli import demo as module
 from tilth.cli.app import app
 from tilth.cli.training_view import training_view
 from tilth.corpus.stories import story
+from tilth.formatting import format_bytes
 from tilth.runs.metrics import Evaluation, StepRecord
 
 SIZES = {"stories_bytes": 400_000, "vocab_size": 1000, "recipe": "tiny", "steps": 10}
@@ -75,7 +76,8 @@ def test_printed_numbers_equal_those_of_the_files(made):
     folder, out, _ = made
     text = (folder / "stories.txt").read_text()
     assert text.startswith(story(0))
-    assert f"{text.count('<|endoftext|>'):,} stories, 0.4 MB" in out
+    stories_bytes = (folder / "stories.txt").stat().st_size
+    assert f"{text.count('<|endoftext|>'):,} stories, {format_bytes(stories_bytes)}: " in out
     train, valid = (np.load(folder / "data" / f"{split}.npy") for split in ("train", "valid"))
     assert f"{len(train):,} training tokens, {len(valid):,} for validation" in out
     text_bytes = sum(len(part.strip().encode()) for part in text.split("<|endoftext|>"))

@@ -5,14 +5,17 @@ import pty
 import subprocess
 import sys
 
+from tests.command_line import tilth
+from tilth.tokenizer import Tokenizer
 
-def on_terminal(*words, cwd):
-    """Run `tilth WORDS` on a pseudo-terminal; return its output."""
+
+def on_terminal(*words, cwd, stdin=None):
+    """Run `tilth WORDS` on a pseudo-terminal; return its output. `stdin` is a file instead."""
     ours, theirs = pty.openpty()
     environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "80"}
     command = [sys.executable, "-m", "tilth", *map(str, words)]
     child = subprocess.Popen(
-        command, cwd=cwd, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
+        command, cwd=cwd, env=environment, stdin=stdin or theirs, stdout=theirs, stderr=theirs
     )
     os.close(theirs)
     output = b""
@@ -43,3 +46,14 @@ def test_a_progress_bar_is_drawn(tmp_path):
     assert "\x1b[?25l" in output  # the cursor is hidden while the bar moves
     assert "\\x1b[?25l" not in output
     assert "\x1b[31m.txt" not in output
+
+
+def test_decoded_text_is_escaped_on_a_terminal_only(tmp_path):
+    tokenizer = Tokenizer({0: b"\x1b[31m", 1: b"\xc3", 2: b"\xaf"}, [])
+    tokenizer.save(tmp_path / "t.json")
+    (tmp_path / "ids").write_text("0 1\n2 0")
+    words = ("tokenizer", "decode", "t.json")
+    with (tmp_path / "ids").open() as ids:
+        assert on_terminal(*words, cwd=tmp_path, stdin=ids) == "\\x1b[31mï\\x1b[31m"
+    redirected = tilth(*words, cwd=tmp_path, input=b"0 1\n2 0", text=False)
+    assert redirected.stdout == "\x1b[31mï\x1b[31m".encode()

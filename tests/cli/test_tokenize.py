@@ -53,6 +53,27 @@ def test_tokenize_then_verify(folder, tmp_path):
     assert json.loads(again.stdout)["splits"]["valid"]["tokens"] == 0
 
 
+def test_tokenizers_of_other_formats(folder, tmp_path):
+    """A folder of GPT-2 has its end token, which was text; ranks get theirs by options."""
+    source = Tokenizer.load(folder / "tokenizer.json")
+    (tmp_path / "gpt2").mkdir()
+    source.save_files(tmp_path / "gpt2" / "vocab.json", tmp_path / "gpt2" / "merges.txt")
+    source.save_tiktoken(tmp_path / "ranks.tiktoken")
+    tokenize(folder, tmp_path / "data")
+    expected = open_data(tmp_path / "data").train
+    options = ("--pattern", "gpt2", "--special", END)
+    for name, words in (("gpt2", ()), ("ranks.tiktoken", options)):
+        out = tmp_path / f"data {name}"
+        given = ("--tokenizer", tmp_path / name, "--out", out)
+        done = tilth("tokenize", folder / "stories.txt", *given, *words)
+        assert done.returncode == 0, done.stderr
+        # The special token of the ranks is the last id instead of the first.
+        assert (open_data(out).train % source.vocab_size == expected).all()
+    done = tilth("tokenize", folder / "stories.txt", *given[:2], "--out", tmp_path / "no")
+    assert done.returncode == 2
+    assert "name its pattern with --pattern" in done.stderr
+
+
 def test_verify_names_the_damaged_file(folder, tmp_path):
     tokenize(folder, tmp_path / "data")
     damaged = bytearray((tmp_path / "data" / "valid.npy").read_bytes())

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from tests.command_line import tilth as run_tilth
 from tilth.cli.tokenizer import print_pieces
-from tilth.tokenizer import Template, Tokenizer, reference
+from tilth.tokenizer import Template, Tokenizer, reference, tasks
 
 TILTH = [sys.executable, "-m", "tilth", "tokenizer"]
 END = "<|endoftext|>"
@@ -111,6 +111,29 @@ def test_train_on_a_pipe(folder):
     assert done.returncode == 0, done.stderr
     assert b"bytes per token" not in done.stdout  # a pipe is read once
     assert Tokenizer.load(out) == Tokenizer.load(folder / "tokenizer.json")
+
+
+def test_train_in_tasks(folder, monkeypatch):
+    """The file of one process; a file that has the former name of the counts stays."""
+
+    def run(function, arguments, _executor, _folder):
+        for index, each in enumerate(arguments):
+            function(each)
+            yield index
+
+    monkeypatch.setattr(tasks, "run_tasks", run)
+    other = folder / ".tasks.json.counts"
+    other.write_text("mine")
+    words = ["--special", END, "--vocab-size", 280, "--cluster", "local", "--tasks", 1]
+    done = tilth("train", folder / "text.txt", *words, "--out", folder / "tasks.json", "--json")
+    assert done.returncode == 0, done.stderr
+    assert set(json.loads(done.stdout)["seconds"]) == {"count", "read", "merge"}
+    assert (folder / "tasks.json").read_bytes() == (folder / "tokenizer.json").read_bytes()
+    assert other.read_text() == "mine"
+    assert not (folder / ".tasks.json.tasks").exists()
+    done = tilth("train", *words, "--from-counts", "x", "--out", folder / "x.json")
+    assert done.returncode == 2
+    assert b"give one" in done.stderr
 
 
 def test_train_notes_a_vocabulary_that_is_not_full(folder):

@@ -174,8 +174,10 @@ def read_tokenizer(folder):
 
     names = ("tokenizer.json", "tokenizer.tiktoken")
     path = next((folder / name for name in names if (folder / name).exists()), folder)
+    # A pattern for ranks; a folder with GPT-2's two files has one.
+    given = None if (folder / "vocab.json").exists() else "gpt2"
     for each in (path, folder):
-        tokenizer = Tokenizer.load(each, pattern="gpt2")  # of ranks
+        tokenizer = Tokenizer.load(each, pattern=given)
         tokenizer.decode(tokenizer.encode(TEXT, add_special_tokens=True))
 
 
@@ -257,7 +259,7 @@ def _subjects(edition, corpora, models):
 
 
 def other_tokenizers():
-    """Folders as other tools write them: post-processors, chat templates, tekken.json."""
+    """Folders as other tools write them: post-processors, chat templates, settings."""
     from tilth.tokenizer import Template, Tokenizer, train_tokenizer
 
     trained = train_tokenizer(texts=[TEXT], vocab_size=270, special_tokens=["<s>", "</s>"])
@@ -277,6 +279,24 @@ def other_tokenizers():
             else:
                 tokenizer.save_tekken(folder / "tekken.json")
             yield _folder(folder)
+    token = {"content": "<s>", "lstrip": True, "normalized": True, "special": True}
+    settings = {
+        "tokenizer_config.json": {
+            "tokenizer_class": "Qwen2Tokenizer",
+            "added_tokens_decoder": {"0": token},
+            "add_bos_token": True,
+            "bos_token": "<s>",
+            "additional_special_tokens": ["</s>", "<x>"],
+        },
+        "special_tokens_map.json": {"eos_token": {**token, "content": "</s>"}},
+        "added_tokens.json": {"<y>": 270},
+    }
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        trained.save_files(folder / "vocab.json", folder / "merges.txt")
+        for file, content in settings.items():
+            (folder / file).write_text(json.dumps(content))
+        yield _folder(folder)
 
 
 def _interrupted(edition, tokenize):

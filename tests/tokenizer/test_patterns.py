@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
+from tests.tokenizer.published import PUBLISHED
 from tests.tokenizer.texts import ALPHABET, TRICKY, split_by_steps
 from tilth.tokenizer import Tokenizer, _core, patterns, reference, split, train_tokenizer
 from tilth.tokenizer.patterns import PATTERNS, canonical, describe, is_native, steps_of
@@ -41,7 +42,7 @@ def native(text, name):
 @given(text=st.one_of(ADVERSARIAL, TRICKY, st.text(max_size=60)))
 @settings(max_examples=150)
 def test_pieces_equal_those_of_regex(name, text):
-    expected = split_by_steps(text, PATTERNS[name])
+    expected = split_by_steps(text, PUBLISHED[name])
     assert native(text, name) == expected
     assert "".join(expected) == text
 
@@ -52,7 +53,7 @@ def test_pieces_of_long_random_texts(name):
     for alphabet in (CHARACTERS, "aB1 '\n", "Aa\u0301あ ", ALL):
         for length in (2, 5, 100, 10_000):
             text = "".join(generator.choices(alphabet, k=length))
-            assert native(text, name) == split_by_steps(text, PATTERNS[name])
+            assert native(text, name) == split_by_steps(text, PUBLISHED[name])
 
 
 def in_context(characters):
@@ -64,7 +65,7 @@ def test_code_points_at_the_bounds_of_categories(name):
     categories = [unicodedata.category(character) for character in ALL]
     bounds = [place for place, pair in enumerate(pairwise(categories), 1) if pair[0] != pair[1]]
     text = in_context(character for place in bounds for character in ALL[place - 1 : place + 1])
-    assert native(text, name) == split_by_steps(text, PATTERNS[name])
+    assert native(text, name) == split_by_steps(text, PUBLISHED[name])
 
 
 @pytest.mark.slow
@@ -72,7 +73,7 @@ def test_code_points_at_the_bounds_of_categories(name):
 def test_every_code_point_in_context(name):
     for start in range(0, len(ALL), 1000):
         text = in_context(ALL[start : start + 1000])
-        assert native(text, name) == split_by_steps(text, PATTERNS[name]), start
+        assert native(text, name) == split_by_steps(text, PUBLISHED[name]), start
 
 
 @each_name
@@ -80,7 +81,7 @@ def test_long_runs(name):
     """Text that a backtracking matcher reads again and again."""
     for part in ("A", "a", "Aa", " ", " \n", "1", "!", "漢", "あ", "\u0301", "'S", "AʰA"):
         text = part * 3000 + "x"
-        assert native(text, name) == split_by_steps(text, PATTERNS[name])
+        assert native(text, name) == split_by_steps(text, PUBLISHED[name])
 
 
 def pre_tokenizer(name):
@@ -92,7 +93,7 @@ def pre_tokenizer(name):
         )
     if name == "gpt2":
         return pre_tokenizers.ByteLevel(add_prefix_space=False)
-    steps = PATTERNS[name]
+    steps = PUBLISHED[name]
     return pre_tokenizers.Sequence(
         [
             *(pre_tokenizers.Split(tokenizers.Regex(step), "isolated") for step in steps),
@@ -109,9 +110,15 @@ def test_pieces_equal_those_of_hugging_face(name, text):
     assert split(text, name) == [text[start:end] for _, (start, end) in found]
 
 
-def test_o200k_is_the_pattern_of_tiktoken(monkeypatch):
+def test_published_patterns(monkeypatch):
+    """Every pattern is native under its name; those of OpenAI are still the same in tiktoken."""
+    assert PUBLISHED.keys() == PATTERNS.keys()
+    for name in PUBLISHED.keys() - {"gpt2", "cl100k", "starcoder"}:  # the core has other regexes
+        assert canonical(PUBLISHED[name]) == name
     monkeypatch.setattr(tiktoken_ext.openai_public, "load_tiktoken_bpe", lambda *_, **__: {})
-    assert PATTERNS["o200k"] == (tiktoken_ext.openai_public.o200k_base()["pat_str"],)
+    for name, encoding in (("gpt2", "r50k"), ("cl100k", "cl100k"), ("o200k", "o200k")):
+        options = getattr(tiktoken_ext.openai_public, f"{encoding}_base")()
+        assert (options["pat_str"],) == PUBLISHED[name]
 
 
 @each_name

@@ -125,3 +125,19 @@ def test_a_long_text_is_within_the_timeout(monkeypatch):
     text = "ab cd efg 123 naïve " * 20_000
     pieces = CustomSplitter("gpt2", {}).split(text, allow_special=False)
     assert [piece for piece, _ in pieces] == split(text)
+
+
+@pytest.mark.parametrize("operation", ["a-z&&[^b]", "a-z--b", "a||b", "a~~b", "a[bc]"])
+def test_operations_on_sets_are_refused(operation):
+    """`regex` reads them as characters, and tiktoken (but for ||) as operations."""
+    for pattern in (rf"\w+|[{operation}]", rf"[^\]{operation}]+?|\w"):
+        with pytest.raises(ValueError, match=r"has '.+' in a set, which is an operation on sets"):
+            split("a text", pattern)
+        with pytest.raises(ValueError, match="escape the characters"):
+            CustomSplitter(("gpt2", pattern), {})
+
+
+def test_sets_without_operations():
+    for pattern in (r"[[:alpha:]]+|\w", r"\[a--b\]|\w", r"[\[&\&|\|\-\-]|\w", r"\w--|[a-z-]||b"):
+        pieces = [each[0] for each in regex.finditer(pattern, "a--b [a--b] |&&-[") if each[0]]
+        assert [piece for piece in split("a--b [a--b] |&&-[", pattern) if piece in pieces] == pieces

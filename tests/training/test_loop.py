@@ -303,7 +303,7 @@ def test_full_disk_keeps_the_last_checkpoint(whole, config, tmp_path):
 def test_disk_space_is_checked_before_the_first_step(config, tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=1_000_000))
-    with pytest.raises(OSError, match=r"the disk has 1 MB left; free some"):
+    with pytest.raises(OSError, match=r"the disk has 1\.00 MB left; free some"):
         train(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -82,7 +82,7 @@ def test_disk_space_for_the_history(config, change, tmp_path, monkeypatch):
 
 def test_disk_space_is_computed_without_a_model(config, tmp_path):
     large = ModelConfig(300, 16, d_model=16_384, num_layers=1_000, num_heads=2)
-    with pytest.raises(OSError, match="MB, and the disk has"):
+    with pytest.raises(OSError, match="TB, and the disk has"):
         check_space(tmp_path / "run", replace(config, model=large))
 
 

@@ -11,13 +11,14 @@
 `--debug` shows the traceback of an error.
 """
 
+import codecs
 import inspect
 import logging
 import os
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from io import TextIOWrapper
 from itertools import chain, takewhile
 from pathlib import Path
@@ -164,14 +165,38 @@ class EscapedTerminal:
 
     def __init__(self, stream: TextIO) -> None:
         self.rich_proxied_file = stream
+        self.buffer = EscapedBytes(self)
 
     def write(self, text: str) -> int:
         """Write text; escape control characters other than line ends and tabs."""
         self.rich_proxied_file.write(printable(text, keep="\n\t"))
         return len(text)
 
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write texts, escaped as `write` does."""
+        for line in lines:
+            self.write(line)
+
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401, whatever the stream has
         return getattr(self.rich_proxied_file, name)
+
+
+class EscapedBytes:
+    """The bytes of a terminal stream, which are written as the text that they encode."""
+
+    def __init__(self, terminal: EscapedTerminal) -> None:
+        self._terminal = terminal
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def write(self, data: bytes) -> int:
+        """Write the characters that the bytes complete."""
+        self._terminal.write(self._decoder.decode(data))
+        return len(data)
+
+    def flush(self) -> None:
+        """Write an incomplete character as U+FFFD, then flush the terminal."""
+        self._terminal.write(self._decoder.decode(b"", final=True))
+        self._terminal.flush()
 
 
 def _exit_on_sigterm(_signal_number: int, _frame: FrameType | None) -> None:

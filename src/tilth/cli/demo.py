@@ -126,7 +126,7 @@ def make_stories(demo: Demo) -> str:
     if not demo.stories.exists():
         write_stories(demo.stories, demo.sizes.stories_bytes, demo.seed)
     number = sum(len(block.documents().texts) for block in Corpus(demo.stories).blocks())
-    return f"{number:,} stories, {demo.stories.stat().st_size / 1e6:.1f} MB: {demo.stories}"
+    return f"{number:,} stories, {format_bytes(demo.stories.stat().st_size)}: {demo.stories}"
 
 
 def learn_tokenizer(demo: Demo) -> str:

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
@@ -13,6 +13,7 @@ from tilth.formatting import parse_duration
 
 if TYPE_CHECKING:
     from tilth.executors import Executor
+    from tilth.tokenizer import Tokenizer
 
 CLUSTER = Parameter(group=Group("Cluster", sort_key=50))
 _FRACTION = re.compile(r"[-+]?\d*\.\d*[1-9]\d*")  # 4.7, but not 4.0, which is 4
@@ -59,6 +60,9 @@ CorpusPaths = Annotated[
 DataFolder = Annotated[Path, Parameter(help="Data folder that `tilth tokenize` wrote.")]
 ModelPath = Annotated[
     Path, Parameter(help="Run directory, checkpoint folder or model folder (exported, imported).")
+]
+TokenizerPath = Annotated[
+    Path, Parameter(help="tokenizer.json, tekken.json, tiktoken ranks, or a folder with one.")
 ]
 RunFolder = Annotated[Path, Parameter(help="Run directory.")]
 Threads = Annotated[int | None, Parameter(help="Number of threads; default: all cores.")]
@@ -129,6 +133,31 @@ class ClusterOptions(Where):
 
     workers: Annotated[int | None, CLUSTER] = None
     tasks: Annotated[int | None, CLUSTER] = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Reading:
+    """Settings that a tokenizer file may lack.
+
+    Args:
+        pattern: Split pattern of tiktoken ranks or GPT-2 files: gpt2, cl100k, o200k, llama3, qwen2,
+            deepseek-v3, tekken, starcoder, or a regex.
+        special: Special token of tiktoken ranks or GPT-2 files, such as '<|endoftext|>'; once for
+            each.
+    """
+
+    pattern: Annotated[str | None, UTF8] = None
+    special: Annotated[list[str], UTF8] = field(default_factory=list)
+
+    def open(self, path: Path) -> "Tokenizer":
+        """Load a tokenizer of any format."""
+        from tilth.tokenizer import Tokenizer
+
+        return Tokenizer.load(path, pattern=self.pattern, special_tokens=self.special or None)
+
+
+AS_WRITTEN = Reading()
 
 
 def executor_of(options: ClusterOptions | None) -> "Executor | None":

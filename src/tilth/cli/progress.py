@@ -10,10 +10,12 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
+from tilth.formatting import format_bytes
+
 SECONDS_BETWEEN_LINES = 5.0
 
 IN_BYTES = {"check", "count", "fetch", "read", "tokenize", "verify", "write"}
-"""The phases that count bytes; they show MB and MB/s."""
+"""The phases that count bytes; they are shown with a rate."""
 
 
 class Progress:
@@ -33,8 +35,8 @@ class Progress:
         amount = f"{done:,} of {total:,}"
         if phase in IN_BYTES:
             seconds = now - then
-            rate = f", {(done - done_then) / 1e6 / seconds:,.0f} MB/s" if seconds > 0.1 else ""
-            amount = f"{done / 1e6:,.1f} of {total / 1e6:,.1f} MB{rate}"
+            rate = f", {format_bytes((done - done_then) / seconds)}/s" if seconds > 0.1 else ""
+            amount = f"{format_bytes(done)} of {format_bytes(total)}{rate}"
         if self._bars is not None:
             if phase not in self._tasks:
                 self._tasks[phase] = self._bars.add_task(phase, amount="")

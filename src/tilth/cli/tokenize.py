@@ -7,13 +7,16 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from tilth.cli.options import (
+    AS_WRITTEN,
     UTF8,
     ClusterOptions,
     CorpusOptions,
     CorpusPaths,
     Json,
     Overwrite,
+    Reading,
     Threads,
+    TokenizerPath,
     executor_of,
 )
 from tilth.cli.output import print_result
@@ -24,7 +27,8 @@ def tokenize(
     corpus: CorpusPaths,
     /,
     *,
-    tokenizer: Path,
+    tokenizer: TokenizerPath,
+    opening: Reading = AS_WRITTEN,
     out: Path,
     valid: float | None = None,
     valid_corpus: Annotated[list[Path] | None, Parameter(consume_multiple=True)] = None,
@@ -43,7 +47,6 @@ def tokenize(
     the corpus, and the files are the same.
 
     Args:
-        tokenizer: Tokenizer file (tokenizer.json).
         out: Data folder to write.
         valid: Share of documents held out for validation; default: 0.01.
         valid_corpus: Validation corpus, instead of a share of the documents.
@@ -54,19 +57,19 @@ def tokenize(
         tilth tokenize stories.txt --tokenizer tokenizer.json --out data/stories
         tilth tokenize web/ --cluster local --tokenizer t.json --out data/web
         tilth tokenize a.txt --valid-corpus b.txt --tokenizer t.json --out data/a
+        tilth tokenize a.txt --tokenizer gpt2_folder --out data/a
     """
     from tilth.cli.progress import progress
     from tilth.data import tokenize
     from tilth.formatting import format_bytes
     from tilth.schema import plain
-    from tilth.tokenizer import Tokenizer
 
     executor = executor_of(where)
     began = time.monotonic()
     with progress() as report:
         data = tokenize(
             corpus,
-            Tokenizer.load(tokenizer),
+            opening.open(tokenizer),
             out,
             valid=valid,
             valid_corpus=valid_corpus,

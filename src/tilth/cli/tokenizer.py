@@ -4,56 +4,34 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
 from itertools import cycle, islice, pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import App
 from rich.console import Console
 
 from tilth.cli.options import (
+    AS_WRITTEN,
     UTF8,
     ClusterOptions,
     CorpusOptions,
     CorpusPaths,
     Json,
     Overwrite,
+    Reading,
     Threads,
+    TokenizerPath,
     executor_of,
 )
 from tilth.cli.output import aligned, print_result
 from tilth.cli.overrides import changes
 from tilth.files import check_target, read_bytes
-from tilth.formatting import printable
-from tilth.tokenizer import Tokenizer, inspection
+from tilth.formatting import format_bytes, format_duration, printable
+from tilth.tokenizer import inspection
 from tilth.tokenizer.patterns import describe
 
 app = App(name="tokenizer", help="Train, inspect, compare, use or convert a tokenizer.")
-
-TokenizerPath = Annotated[
-    Path, Parameter(help="tokenizer.json, tekken.json, tiktoken ranks, or a folder with one.")
-]
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class Reading:
-    """Settings that a tokenizer file may lack."""
-
-    pattern: Annotated[str | None, UTF8] = None
-    """Split pattern of tiktoken ranks or GPT-2 files: gpt2, cl100k, o200k, llama3, qwen2,
-    deepseek-v3, tekken, starcoder, or a regex."""
-    special: Annotated[list[str], UTF8] = field(default_factory=list)
-    """Special token of tiktoken ranks or GPT-2 files, such as '<|endoftext|>'; once for each."""
-
-    def open(self, path: Path) -> Tokenizer:
-        """Load a tokenizer of any format."""
-        return Tokenizer.load(path, pattern=self.pattern, special_tokens=self.special or None)
-
-
-AS_WRITTEN = Reading()
 
 
 @app.command(sort_key=1)
@@ -96,8 +74,7 @@ def train(
     import resource
 
     from tilth.cli.progress import progress
-    from tilth.tokenizer import train_tokenizer
-    from tilth.tokenizer.tasks import count_in_tasks
+    from tilth.tokenizer import train_in_tasks, train_tokenizer
     from tilth.tokenizer.training import SEPARATOR
 
     given = changes(reading)
@@ -107,29 +84,35 @@ def train(
     executor = executor_of(where)
     if executor is not None and from_counts is not None:
         raise ValueError("--cluster counts a corpus, and --from-counts has the counts; give one.")
-    with progress() as report, ExitStack() as stack:
+    with progress() as report:
         report.began["count" if from_counts is None else "read"] = (time.monotonic(), 0)
-        counts, texts = from_counts, corpus or None
-        settings: dict[str, Any] = {"special_tokens": special or None, "pattern": pattern}
-        if executor is not None and where is not None:
-            counts, texts = out.with_name(f".{out.name}.counts"), None
-            stack.callback(counts.unlink, missing_ok=True)
-            settings["pattern"] = pattern or "gpt2"
-            own = {**settings, **given, "threads": threads or 1, "overwrite": True}
-            count_in_tasks(
-                corpus, counts, executor=executor, tasks=where.tasks, progress=report, **own
+        if executor is not None:
+            tokenizer = train_in_tasks(
+                corpus,
+                out,
+                vocab_size,
+                special,
+                executor=executor,
+                tasks=where.tasks if where is not None else None,
+                pattern=pattern or "gpt2",
+                threads=threads,
+                overwrite=overwrite,
+                progress=report,
+                **given,
             )
-        tokenizer = train_tokenizer(
-            texts,
-            vocab_size,
-            counts=counts,
-            threads=threads,
-            progress=report,
-            **settings,
-            **({} if executor is not None else given),
-        )
-    report.began["save"] = (time.monotonic(), 0)
-    tokenizer.save(out, overwrite=overwrite)
+        else:
+            tokenizer = train_tokenizer(
+                corpus or None,
+                vocab_size,
+                special or None,
+                counts=from_counts,
+                pattern=pattern,
+                threads=threads,
+                progress=report,
+                **given,
+            )
+            report.began["save"] = (time.monotonic(), 0)
+            tokenizer.save(out, overwrite=overwrite)
     times = pairwise([*(then for then, _ in report.began.values()), time.monotonic()])
     seconds = {phase: end - start for phase, (start, end) in zip(report.began, times, strict=True)}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -150,7 +133,7 @@ def train(
     rows = [
         ("tokens", f"{len(tokenizer):,} ({len(tokenizer.merges):,} merges)"),
         ("seconds", ", ".join(f"{phase} {took:.2f}" for phase, took in seconds.items())),
-        ("peak memory", f"{peak_bytes / 1e6:,.0f} MB"),
+        ("peak memory", format_bytes(peak_bytes)),
         ("longest tokens", "  ".join(longest)),
     ]
     if ratio is not None:  # a pipe is read once; counts have no text
@@ -232,7 +215,7 @@ def compare(
                 *((f"  bytes per token of {file}", f"{ratio:.3f}") for file, ratio in ratios),
                 ("  one thread", f"{results['bytes_per_second'][name] / 1e6:,.0f} MB/s"),
                 ("", f"{results['tokens_per_second'][name] / 1e6:,.1f} million tokens/s"),
-                ("  the Pile, 825 GB", f"{results['hours_for_the_pile'][name]:.2f} hours"),
+                ("  the Pile, 825 GB", format_duration(results["hours_for_the_pile"][name] * 3600)),
             ),
         ]
     shared = results["shared_merges"].items()
@@ -343,15 +326,14 @@ def count(
         tilth tokenizer count web/ --cluster local --out web.counts
     """
     from tilth.cli.progress import progress
-    from tilth.tokenizer import count_pieces
-    from tilth.tokenizer.tasks import count_in_tasks
+    from tilth.tokenizer import count_in_tasks, count_pieces
 
     _check_result(out, pattern, overwrite=overwrite)
     executor = executor_of(where)
     with progress() as report:
         given = {"pattern": pattern, "progress": report, **changes(reading)}
         if executor is not None and where is not None:
-            given |= {"threads": threads or 1, "overwrite": overwrite, "tasks": where.tasks}
+            given |= {"threads": threads, "overwrite": overwrite, "tasks": where.tasks}
             numbers = count_in_tasks(corpus, out, special, executor=executor, **given)
         else:
             counts = count_pieces(corpus, special, threads=threads, **given)

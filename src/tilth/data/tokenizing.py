@@ -67,6 +67,7 @@ from tilth.files import (
 )
 from tilth.schema import Range, check_int
 from tilth.tokenizer import Tokenizer
+from tilth.tokenizer.formats import save_tokenizer_json
 
 VALID_SHARE = 0.01
 BYTES_AHEAD = 4 << 20  # for each thread, so none waits for the reader
@@ -194,7 +195,9 @@ def _check_kind(out: Path) -> None:
 def _write_in_tasks(job: Job, partial: Path, executor: Executor, number: int | None) -> None:
     """Write the complete files in tasks; those of an earlier call that are done stay."""
     (partial / JOURNAL).unlink(missing_ok=True)  # the arrays of one process are of no use here
-    job.tokenizer.save(partial / TOKENIZER, overwrite=True)  # the workers load it
+    save_tokenizer_json(
+        job.tokenizer.vocabulary, partial / TOKENIZER, overwrite=True
+    )  # the workers load it
     try:
         tasks = run_all(job, partial, executor, number)
     except BaseException:
@@ -212,7 +215,9 @@ def _write_partial(
     dtype = dtype_of(job.tokenizer.vocab_size)
     arrays = PartialArrays(partial, job.work(), dtype, job.shard_tokens)
     try:
-        job.tokenizer.save(partial / TOKENIZER, overwrite=True)  # first: it may fail
+        save_tokenizer_json(
+            job.tokenizer.vocabulary, partial / TOKENIZER, overwrite=True
+        )  # first: it may fail
         fill(arrays)
         if arrays.state.is_empty:
             names = ", ".join(str(source.path) for source in job.sources)

@@ -46,6 +46,7 @@ from tilth.runs.checkpoints import (
 from tilth.runs.metrics import METRICS, SAMPLES, SampleRecord, StepRecord, read_samples, read_steps
 from tilth.schema import Length
 from tilth.tokenizer import Tokenizer
+from tilth.tokenizer.formats import save_tokenizer_json
 
 CONFIG, TOKENIZER, MANIFEST, README = "config.toml", "tokenizer.json", "manifest.json", "README.md"
 LOCK = "lock"
@@ -179,7 +180,7 @@ def create_run(
     check_run_folder(Path(folder))
     with new_folder(Path(folder), "the run ") as partial:
         _save_config(partial, Path(folder).resolve().name, config)
-        tokenizer.save(partial / TOKENIZER)
+        save_tokenizer_json(tokenizer.vocabulary, partial / TOKENIZER)
         manifest = {
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "data_fingerprint": data_fingerprint,

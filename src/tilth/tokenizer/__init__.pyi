@@ -1,6 +1,8 @@
 from tilth.tokenizer.counts import PieceCounts as PieceCounts
 from tilth.tokenizer.counts import merge_counts as merge_counts
 from tilth.tokenizer.splitting import split as split
+from tilth.tokenizer.tasks import count_in_tasks as count_in_tasks
+from tilth.tokenizer.tasks import train_in_tasks as train_in_tasks
 from tilth.tokenizer.tokenizer import IncrementalDecoder as IncrementalDecoder
 from tilth.tokenizer.tokenizer import Tokenizer as Tokenizer
 from tilth.tokenizer.training import count_pieces as count_pieces

@@ -25,6 +25,11 @@ from tilth.tokenizer.patterns import NAMES, Pattern, is_native, steps_of
 SECONDS_PER_TEXT = 2.0
 SECONDS_PER_CHARACTER = 1e-4
 
+# `regex` reads these as characters of a set. For tiktoken's engine, Oniguruma and the V1 syntax of
+# `regex` itself they are operations on sets, or a nested set: ids would differ, without a word.
+_SET = re.compile(r"\\.|(?P<set>\[\^?\]?(?:\\.|\[:\^?[a-z]+:\]|[^]\\])*\])", re.DOTALL)
+_SET_PART = re.compile(r"\\.|\[:\^?[a-z]+:\]|(?P<operation>&&|--|\|\||~~|\[)", re.DOTALL)
+
 
 def split(text: str, pattern: Pattern = "gpt2") -> list[str]:
     """Split a text into pieces, whose concatenation is the text.
@@ -121,6 +126,11 @@ def _matches_and_gaps(text: str, matches: Iterable[Any]) -> Iterator[tuple[str, 
 
 def _compile(pattern: str) -> Any:  # noqa: ANN401, regex has no types
     name = f"The pattern {short_repr(pattern)}"
+    if operation := _set_operation(pattern):
+        raise ValueError(
+            f"{name} has {operation!r} in a set, which is an operation on sets for some engines; "
+            "write the set without it, or escape the characters."
+        )
     regex = import_extra("regex", f"{name} is not native ({NAMES}) and")
     try:
         return regex.compile(pattern)
@@ -128,3 +138,17 @@ def _compile(pattern: str) -> Any:  # noqa: ANN401, regex has no types
         raise ValueError(f"{name} is too large; write it shorter.") from None
     except regex.error as error:
         raise ValueError(f"{name} is not one that regex reads: {error}.") from None
+
+
+def _set_operation(pattern: str) -> str | None:
+    r"""Return the first operation in a set.
+
+    >>> _set_operation(r"\w--|[^]\[\]--]"), _set_operation("[a-z&&[^b]]"), _set_operation("[[a]]")
+    ('--', '&&', '[')
+    >>> _set_operation(r"[[:alpha:]]|[a-z\-\-]|\[a--b]|a||b|[&|~-]")
+    """
+    for found in _SET.finditer(pattern):
+        for part in _SET_PART.finditer(found["set"] or "", 1):
+            if part["operation"]:
+                return part["operation"]
+    return None

@@ -1,5 +1,7 @@
 """Count the pieces of a corpus in tasks, on several processes or machines that share the folders.
 
+    train_in_tasks("web", "web.json", 32_000, executor=Executor("ray", address="auto"))
+
 A task counts some files, or a part of one, and writes a file of counts by an atomic rename. Its
 name is a checksum of what determines it, so a task may run again, or twice at once, and a task that
 is done is not run again. The sum of all files is the file of `count_pieces` of the whole corpus,
@@ -9,8 +11,12 @@ Plain text that is split at special tokens only is not cut: there a task has who
 """
 
 import logging
+import os
+import re
 import shutil
+import stat
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -28,13 +34,25 @@ from tilth.files import (
     check_target,
     checksum_of,
     no_progress,
-    refuse_link,
 )
 from tilth.tokenizer.counts import Counting, merge_counts
 from tilth.tokenizer.patterns import Pattern
-from tilth.tokenizer.training import SEPARATOR, count_pieces, plain_and_others
+from tilth.tokenizer.tokenizer import Tokenizer
+from tilth.tokenizer.training import (
+    SEPARATOR,
+    checked_merges,
+    count_pieces,
+    plain_and_others,
+    train_tokenizer,
+)
 
 TASK_BYTES = 1 << 30  # of the corpus, by default
+JOBS = "jobs"  # the folder of Slurm's logs
+SUM = "sum.counts"  # of all tasks, from which a tokenizer is trained
+MARKER = "tilth-tasks"  # the first file created in the folder and the last one removed
+# Every name that counting writes in the folder, and the temporary names (`files.atomic_write`).
+_COUNTS = rf"[0-9a-f]{{64}}\.counts|{re.escape(SUM)}"
+_KNOWN_NAME = re.compile(rf"{MARKER}|{_COUNTS}|\.(?:{_COUNTS})\.[0-9a-f]{{16}}\.partial")
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +67,7 @@ class Options:
     field: str
     on_error: str
     threads: int
-    others: tuple[str, ...]  # the paths of the corpus that is cut
+    others: tuple[str, ...] = ()  # the paths of the corpus that is cut
 
 
 @dataclass(frozen=True)
@@ -80,46 +98,120 @@ def count_in_tasks(
     separator: str | None = None,
     field: str = "text",
     on_error: str = "stop",
-    threads: int = 1,
+    threads: int | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> tuple[int, int]:
     """Count the pieces of a corpus in tasks; write their sum to the file `out`.
 
-    Arguments and file are those of `count_pieces` and `PieceCounts.save`; returns the number of
-    distinct pieces and of all. The folder `.NAME.tasks` beside the file `out` has the counts of
-    finished tasks, until all are done: the same call runs the tasks that are missing. `progress` is
-    called in the phases "count" and "read" (bytes).
+    The corpus is cut into `tasks` parts (by default of 1 GB) for the workers of the executor, each
+    with `threads` threads, by default one. The other arguments and the file are those of
+    `count_pieces` and `PieceCounts.save`; returns the number of distinct pieces and of all. The
+    folder `.NAME.tasks` beside the file `out` has the counts of finished tasks, until all are done:
+    the same call runs the tasks that are missing. `progress` is called in the phases "count" and
+    "read" (bytes).
     """
     out = Path(out)
     check_target(out, overwrite=overwrite)
     settings = Counting.of(pattern, special_tokens or ())
-    folder = out.absolute().with_name(f".{out.name}.tasks")
-    refuse_link(folder)
-    options = Options(folder, settings, separator, field, on_error, threads, ())
-    cut_tasks = _tasks_of(options, paths, executor, tasks)
-    folder.mkdir(parents=True, exist_ok=True)
-    missing = [task for task in cut_tasks if not task.path.exists()]
-    total = sum(task.size_bytes for task in cut_tasks)
+    options = Options(_folder_of(out), settings, separator, field, on_error, threads or 1)
+    with _counted(options, paths, executor, tasks, progress) as files:
+        return merge_counts(files, out, overwrite=overwrite, progress=progress)
+
+
+def train_in_tasks(
+    paths: StrPath | Iterable[StrPath],
+    out: StrPath,
+    vocab_size: int = 10_000,
+    special_tokens: Sequence[str] | None = None,
+    *,
+    executor: Executor,
+    tasks: int | None = None,
+    pattern: Pattern = "gpt2",
+    separator: str | None = None,
+    field: str = "text",
+    on_error: str = "stop",
+    threads: int | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Tokenizer:
+    """Train a tokenizer, counting the pieces in tasks; save it to the file `out` and return it.
+
+    The arguments are those of `count_in_tasks` and `train_tokenizer`, and the file is that of
+    `train_tokenizer(...).save(out)`, byte for byte. `progress` is called in the phases "count",
+    "read" (bytes) and "merge".
+    """
+    out = Path(out)
+    check_target(out, overwrite=overwrite)
+    settings = Counting.of(pattern, special_tokens or ())
+    checked_merges(vocab_size, settings)  # raises now, not after hours of counting
+    options = Options(_folder_of(out), settings, separator, field, on_error, threads or 1)
+    with _counted(options, paths, executor, tasks, progress) as files:
+        counts = options.folder / SUM
+        merge_counts(files, counts, overwrite=True, progress=progress)
+        tokenizer = train_tokenizer(counts=counts, vocab_size=vocab_size, progress=progress)
+        tokenizer.save(out, overwrite=overwrite)
+    return tokenizer
+
+
+def _folder_of(out: Path) -> Path:
+    return out.absolute().with_name(f".{out.name}.tasks")
+
+
+@contextmanager
+def _counted(
+    options: Options,
+    paths: StrPath | Iterable[StrPath],
+    executor: Executor,
+    number: int | None,
+    progress: Progress | None,
+) -> Iterator[list[Path]]:
+    """Run the tasks that are not done; yield the files of counts, and remove them at the end.
+
+    After an error they stay for the next call.
+    """
+    folder = options.folder
+    if os.path.lexists(folder):
+        _check_contents(folder)
+    tasks = _tasks_of(options, paths, executor, number)
+    folder.mkdir(exist_ok=True)
+    (folder / MARKER).touch()
+    missing = [task for task in tasks if not task.path.exists()]
+    total = sum(task.size_bytes for task in tasks)
     done = total - sum(task.size_bytes for task in missing)
     tell = progress or no_progress
     tell("count", done, total)
-    for index in run_tasks(count_task, missing, executor, folder / "jobs"):
+    for index in run_tasks(count_task, missing, executor, folder / JOBS):
         done += missing[index].size_bytes
         tell("count", done, total)
-    files = [task.path for task in cut_tasks]
+    files = [task.path for task in tasks]
     try:
-        counts = merge_counts(files, out, overwrite=overwrite, progress=progress)
+        yield files
     except FileError as error:
         if error.path in files:  # the next call counts it again
             Path(error.path).unlink(missing_ok=True)
         raise
-    for file in files:
+    for file in (*files, folder / SUM):
         file.unlink(missing_ok=True)
-    shutil.rmtree(folder / "jobs", ignore_errors=True)
-    if not any(folder.iterdir()):
+    shutil.rmtree(folder / JOBS, ignore_errors=True)
+    if {path.name for path in folder.iterdir()} == {MARKER}:
+        (folder / MARKER).unlink()
         folder.rmdir()
-    return counts
+
+
+def _check_contents(folder: Path) -> None:
+    """Raise FileError if counting did not make the folder: its files would be replaced."""
+    hint = "move it elsewhere, or choose another name for the result"
+    if not stat.S_ISDIR(folder.lstat().st_mode):
+        raise FileError(folder, "is a link to another folder, or a file", hint)
+    names = sorted(path.name for path in folder.iterdir())
+    if names and MARKER not in names:
+        raise FileError(folder, f"was not made by tilth (it has no file {MARKER})", hint)
+    for name in names:
+        mode = (folder / name).lstat().st_mode
+        is_file = stat.S_ISREG(mode) and _KNOWN_NAME.fullmatch(name)
+        if not is_file and not (stat.S_ISDIR(mode) and name == JOBS):
+            raise FileError(folder, f"holds {name!r}, which tilth did not write", hint)
 
 
 def _tasks_of(

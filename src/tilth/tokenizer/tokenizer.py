@@ -15,13 +15,12 @@ import codecs
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from tilth.config.threads import checked_threads
 from tilth.files import StrPath
 from tilth.tokenizer._core import Encoder
-from tilth.tokenizer.formats import gpt2, huggingface, load, save_folder, tekken, tiktoken
+from tilth.tokenizer.formats import gpt2, load, save_native, tekken, tiktoken
 from tilth.tokenizer.patterns import Pattern, describe, is_native, steps_of
 from tilth.tokenizer.splitting import CustomSplitter
 from tilth.tokenizer.table import Pair
@@ -108,8 +107,9 @@ class Tokenizer:
         """Load a tokenizer file of any format, detected by content, or a folder with one.
 
         The formats are `tokenizer.json`, tiktoken ranks, `tekken.json`, and GPT-2's two files in a
-        folder. `pattern` is for ranks, `special_tokens` for ranks and GPT-2's files: these formats
-        do not store them. The published rank files of OpenAI and Qwen are recognised.
+        folder. `pattern` and `special_tokens` are for ranks and GPT-2's files, which do not store
+        them. The published rank files of OpenAI and Qwen are recognised; beside GPT-2's files,
+        JSON files of `transformers` may have both.
         """
         tokenizer = cls.from_vocabulary(load(path, pattern=pattern, special_tokens=special_tokens))
         if not is_native(tokenizer.pattern):
@@ -118,11 +118,11 @@ class Tokenizer:
         return tokenizer
 
     def save(self, path: StrPath, *, overwrite: bool = False) -> None:
-        """Save a `tokenizer.json`; into a folder that exists, with the chat template."""
-        if Path(path).is_dir():
-            save_folder(self._vocabulary, path, overwrite=overwrite)
-        else:
-            huggingface.save_tokenizer_json(self._vocabulary, path, overwrite=overwrite)
+        """Save a `tokenizer.json`, also into a folder that exists.
+
+        A chat template is written beside a file with the name `tokenizer.json`.
+        """
+        save_native(self._vocabulary, path, overwrite=overwrite)
 
     @classmethod
     def from_files(

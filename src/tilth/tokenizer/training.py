@@ -72,7 +72,7 @@ def train_tokenizer(
     tell = progress or no_progress
     if counts is None:
         settings = _checked_settings(texts, special_tokens, pattern)
-        num_merges = _checked_merges(vocab_size, settings)
+        num_merges = checked_merges(vocab_size, settings)
         trainer = _counted(settings, paths, texts, separator, field, on_error, threads, tell)
     elif paths is not None or texts is not None:
         raise ValueError("There are both counts and a corpus; give one of them.")
@@ -80,7 +80,7 @@ def train_tokenizer(
         source = counts if isinstance(counts, PieceCounts) else CountsFile(counts)
         settings = source.settings
         _check_given(settings, special_tokens, pattern)
-        num_merges = _checked_merges(vocab_size, settings)
+        num_merges = checked_merges(vocab_size, settings)
         trainer = Trainer([], [], 1, tell)  # it only merges, in one thread
         source.add_to(trainer, tell)
     tell("merge", 0, num_merges)
@@ -211,7 +211,7 @@ def _check_given(
         log.warning(problem, settings.unicode, unicode_version)
 
 
-def _checked_merges(vocab_size: int, settings: Counting) -> int:
+def checked_merges(vocab_size: int, settings: Counting) -> int:
     """Return the number of merges of a vocabulary."""
     least = 256 + len(settings.special_tokens)
     if vocab_size < least:

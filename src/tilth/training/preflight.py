@@ -11,6 +11,7 @@ from tilth.config.threads import checked_threads
 from tilth.config.training import TrainingConfig
 from tilth.data import Data, open_data
 from tilth.files import FileError, StrPath
+from tilth.formatting import format_bytes
 from tilth.runs.checkpoints import most_in_history
 from tilth.runs.run import Run
 from tilth.tokenizer import Tokenizer
@@ -87,8 +88,8 @@ def check_space(folder: Path, config: TrainingConfig) -> None:
     free = shutil.disk_usage(parent).free
     if free < needed:
         raise OSError(
-            f"the checkpoints of {folder} need {needed / 1e6:,.0f} MB, and the disk has "
-            f"{free / 1e6:,.0f} MB left; free some space, or lower watch.keep_checkpoints"
+            f"the checkpoints of {folder} need {format_bytes(needed)}, and the disk has "
+            f"{format_bytes(free)} left; free some space, or lower watch.keep_checkpoints"
             f"{' or watch.weights_per_doubling' if watch.weights_per_doubling else ''}."
         )
 

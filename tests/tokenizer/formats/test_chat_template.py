@@ -2,10 +2,13 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from tests.tokenizer.formats.vocabularies import TINY, refusal
+from tests.tokenizer.formats.vocabularies import TINY, refusal, trained
+from tilth.data import tokenize
+from tilth.executors import Executor
 from tilth.tokenizer import Tokenizer
 from tilth.tokenizer.formats import load, save, save_tokenizer_json
 
@@ -72,3 +75,33 @@ def test_it_is_written_into_a_folder(folder, tmp_path_factory, caplog):
     assert "other.json does not store the chat template" in caplog.text
     # Without one, no file.
     save(replace(tokenizer.vocabulary, chat_template=None), tmp_path_factory.mktemp("x") / "y")
+
+
+def test_every_way_to_save_has_one_rule(folder, tmp_path_factory, caplog):
+    """`tokenizer.save("b/tokenizer.json")` dropped it without a note."""
+    tokenizer = Tokenizer.from_vocabulary(replace(TINY, chat_template=JINJA))
+    for write in (tokenizer.save, partial(save, tokenizer.vocabulary)):
+        out = tmp_path_factory.mktemp("out")
+        write(out / "tokenizer.json")
+        assert Tokenizer.load(out / "tokenizer.json").chat_template == JINJA
+        assert not caplog.text
+        write(out / "other.json")
+        assert "other.json does not store the chat template" in caplog.text
+        caplog.clear()
+        (out / "tokenizer.json").unlink()
+        with pytest.raises(FileExistsError, match=r"chat_template\.jinja already exists"):
+            write(out / "tokenizer.json")
+        assert not (out / "tokenizer.json").exists()
+
+
+def test_a_data_folder_has_only_the_tokenizer(tmp_path):
+    """Its manifest lists the files."""
+    (tmp_path / "a.txt").write_text("ab ba<|endoftext|>ab")
+    vocabulary = trained("gpt2", ["<|endoftext|>"])
+    tokenizer = Tokenizer.from_vocabulary(replace(vocabulary, chat_template=JINJA))
+    for executor in (None, Executor(workers=1)):
+        data = tokenize(
+            tmp_path / "a.txt", tokenizer, tmp_path / "data", executor=executor, overwrite=True
+        )
+        assert not [*data.folder.rglob("*.jinja")]
+        assert Tokenizer.load(data.folder) == tokenizer

@@ -21,6 +21,7 @@ from tests.tokenizer.formats.vocabularies import (
     examples,
     refusal,
 )
+from tests.tokenizer.published import ENCODER_PY, PUBLISHED
 from tilth.tokenizer import Tokenizer, reference
 from tilth.tokenizer.formats import (
     gpt2,
@@ -28,7 +29,7 @@ from tilth.tokenizer.formats import (
     load_tokenizer_json,
     save_tokenizer_json,
 )
-from tilth.tokenizer.patterns import PATTERNS, describe
+from tilth.tokenizer.patterns import describe
 from tilth.tokenizer.vocabulary import Vocabulary
 
 
@@ -117,22 +118,19 @@ def split_and_byte_level(*steps):
     return before_byte_level(*(isolated(tokenizers.Regex(step)) for step in steps))
 
 
-SPELLED_OUT = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-
-
 @pytest.mark.parametrize(
     ("pre_tokenizer", "pattern"),
     [
         (BYTE_LEVEL, "gpt2"),
-        (split_and_byte_level(SPELLED_OUT), "gpt2"),
+        (split_and_byte_level(ENCODER_PY), "gpt2"),
         (split_and_byte_level(reference.GPT2_PATTERN), "gpt2"),
         (split_and_byte_level(huggingface._CL100K), "cl100k"),
         *(
-            (split_and_byte_level(*PATTERNS[name]), name)
+            (split_and_byte_level(*PUBLISHED[name]), name)
             for name in ("o200k", "llama3", "qwen2", "deepseek-v3", "tekken")
         ),
         (before_byte_level(pre_tokenizers.Digits(True), use_regex=True), "starcoder"),
-        (split_and_byte_level(r"\p{N}", SPELLED_OUT), "starcoder"),
+        (split_and_byte_level(r"\p{N}", ENCODER_PY), "starcoder"),
         (before_byte_level(pre_tokenizers.Digits(False), use_regex=True), (r"\p{N}+", "gpt2")),
         (before_byte_level(pre_tokenizers.Digits(False)), r"\p{N}+"),
         (before_byte_level(isolated(" ")), " "),
@@ -184,7 +182,7 @@ def byte_level(add_prefix_space, use_regex):
     return pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space, use_regex=use_regex)
 
 
-LLAMA3 = PATTERNS["llama3"][0]
+LLAMA3 = PUBLISHED["llama3"][0]
 DEEPSEEK_LLM = (
     r"[\r\n]",
     r"\s?[A-Za-zµÀ-ÖØ-öø-ƺ]+",
@@ -223,7 +221,7 @@ PRE_TOKENIZERS = {
         ]
     ),
     "line ends as they are": split_and_byte_level(
-        *(step.replace(r"\r\n", "\r\n") for step in PATTERNS["deepseek-v3"])
+        *(step.replace(r"\r\n", "\r\n") for step in PUBLISHED["deepseek-v3"])
     ),
 }
 
@@ -366,7 +364,7 @@ def model_file(pattern, first=(), added=(), *, holes=0, **settings):
     model["merges"] = [" ".join(map(gpt2.spell, merge)) for merge in merges]
     splits = [
         {"type": "Split", "pattern": {"Regex": step}, "behavior": "Isolated", "invert": False}
-        for step in PATTERNS[pattern]
+        for step in PUBLISHED[pattern]
     ]
     if pattern == "starcoder":
         splits = [{"type": "Digits", "individual_digits": True}]
@@ -493,7 +491,7 @@ SECOND = ("pre_tokenizer", "pretokenizers", 1)
 DIGITS = {"type": "Digits", "individual_digits": True}
 WRITTEN = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
 PREFIXED = {"type": "ByteLevel", "add_prefix_space": True, "use_regex": False}
-GPT2_SPLIT = {"type": "Split", "pattern": {"Regex": SPELLED_OUT}, "behavior": "Isolated"}
+GPT2_SPLIT = {"type": "Split", "pattern": {"Regex": ENCODER_PY}, "behavior": "Isolated"}
 REMOVED = {"behavior": "Removed", "invert": True}
 PADDING = {
     "strategy": "BatchLongest",

@@ -2,8 +2,8 @@
 
     TILTH_REAL_TOKENIZERS=FOLDER python -m pytest -m slow tests/tokenizer/formats/test_real_files.py
 
-Every `tokenizer.json`, `NAME.tiktoken` and `tekken*.json` below the folder is opened. It may be
-refused, with the name of the reason: `-rs` lists them.
+Every `tokenizer.json`, `NAME.tiktoken` and `tekken*.json` below the folder is opened. A file that
+`must_open` does not name may be refused, with the name of the reason: `-rs` lists them.
 """
 
 import json
@@ -42,11 +42,46 @@ def texts(special_tokens):
     return [*CORPUS, *sources, *several]
 
 
+RANKS = {"r50k_base", "p50k_base", "p50k_edit", "cl100k_base", "o200k_base", "qwen"}
+NORMALIZERS = {"NFC", "NFD", "NFKC", "NFKD", "Sequence"}
+
+
+def types_in(part):
+    """The types of a part of a `tokenizer.json`, and of the parts of a Sequence."""
+    parts = part.values() if isinstance(part, dict) else part if isinstance(part, list) else []
+    own = {part["type"]} if isinstance(part, dict) and isinstance(part.get("type"), str) else set()
+    return own.union(*map(types_in, parts))
+
+
+def must_open(path):
+    """Whether a file is one that tilth claims to open: by name, else a BPE of byte-level pieces."""
+    if path.suffix == ".tiktoken":
+        return path.stem in RANKS
+    if path.name != "tokenizer.json":
+        return True  # every tekken.json
+    content = json.loads(path.read_text("utf-8"))
+    steps = types_in(content.get("pre_tokenizer"))
+    return (
+        content["model"].get("type", "BPE") == "BPE"
+        and "ByteLevel" in steps
+        and steps <= {"Sequence", "Split", "Digits", "ByteLevel"}
+        and types_in(content.get("normalizer")) <= NORMALIZERS
+        and content.get("truncation") is None
+    )
+
+
 def opened(path):
     try:
         return Tokenizer.load(path)
     except FileError as error:
+        if must_open(path):
+            raise
         pytest.skip(str(error).removeprefix(str(path)))
+
+
+def test_the_folder_has_files_that_must_open():
+    names = ("tokenizer.json", "*.tiktoken", "tekken*.json")
+    assert any(must_open(path) for name in names for path in FOLDER.rglob(name))
 
 
 @pytest.mark.parametrize("path", files("tokenizer.json"))

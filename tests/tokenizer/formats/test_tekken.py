@@ -20,13 +20,13 @@ from tests.tokenizer.formats.vocabularies import (
     examples,
     refusal,
 )
+from tests.tokenizer.published import PUBLISHED
 from tilth.files import FileError
 from tilth.tokenizer import Tokenizer, reference
 from tilth.tokenizer.formats import load, load_tekken, save, save_tekken
-from tilth.tokenizer.patterns import PATTERNS
 from tilth.tokenizer.vocabulary import Template, Vocabulary
 
-TEKKEN = PATTERNS["tekken"][0]
+TEKKEN = PUBLISHED["tekken"][0]
 OLDER = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]"]
 MERGED = reference.train(CORPUS, 400, [], "cl100k")[0]
 

@@ -31,6 +31,7 @@ from tilth.tokenizer.formats.chat_template import (
     save_chat_template,
 )
 from tilth.tokenizer.formats.gpt2 import check_gpt2, load_gpt2, save_gpt2
+from tilth.tokenizer.formats.gpt2_folder import VOCAB, load_gpt2_folder
 from tilth.tokenizer.formats.huggingface import (
     json_vocabulary,
     load_tokenizer_json,
@@ -60,8 +61,8 @@ __all__ = [
     "load_tiktoken",
     "load_tokenizer_json",
     "save",
-    "save_folder",
     "save_gpt2",
+    "save_native",
     "save_tekken",
     "save_tiktoken",
     "save_tokenizer_json",
@@ -71,7 +72,7 @@ log = logging.getLogger(__name__)
 
 TOKENIZER = "tokenizer.json"
 # In a folder, the first of these is loaded. A tokenizer.json says everything that the others say.
-_IN_FOLDER = (TOKENIZER, "tekken.json", "vocab.json", "*.tiktoken", "*.model", "vocab.txt")
+_IN_FOLDER = (TOKENIZER, "tekken.json", VOCAB, "*.tiktoken", "*.model", "vocab.txt")
 
 
 def load(
@@ -81,7 +82,8 @@ def load(
 
     Other folders have a `tekken.json`, GPT-2's two files or a rank file. `pattern` and
     `special_tokens` are for formats that do not store them. Ranks need a pattern, unless the file
-    is in `tiktoken.PUBLISHED`. The chat template of the folder is kept; for a file, if its name is
+    is in `tiktoken.PUBLISHED`. GPT-2's two files have those of the folder: `gpt2_folder.py`. The
+    chat template of the folder is kept; for a file, if its name is
     `tokenizer.json`.
     """
     path = Path(path)
@@ -92,9 +94,8 @@ def load(
     if found is None:
         names = "a tokenizer.json, a tekken.json, or vocab.json and merges.txt"
         raise FileError(path, "has no tokenizer file", f"name a file, or a folder with {names}")
-    if found.name == "vocab.json":
-        merges_path = path / "merges.txt"
-        vocabulary = load_gpt2(found, merges_path, special_tokens, pattern=pattern or "gpt2")
+    if found.name == VOCAB:
+        vocabulary = load_gpt2_folder(path, special_tokens, pattern=pattern)
     else:
         vocabulary = _load_file(found, pattern, special_tokens)
     return _with_chat_template(vocabulary, path)
@@ -143,27 +144,42 @@ def save(vocabulary: Vocabulary, path: StrPath, *, overwrite: bool = False) -> N
     template is written beside a `tokenizer.json` and into a folder.
     """
     path = Path(path)
-    if path.name == TOKENIZER:
-        save_folder(vocabulary, path.parent, overwrite=overwrite)
-        return
     if path.suffix not in (".json", ".tiktoken"):
         check_gpt2(vocabulary, path)
         path.mkdir(exist_ok=True)
         check_chat_template(vocabulary.chat_template, path, overwrite=overwrite)
-        save_gpt2(vocabulary, path / "vocab.json", path / "merges.txt", overwrite=overwrite)
+        save_gpt2(vocabulary, path / VOCAB, path / "merges.txt", overwrite=overwrite)
         save_chat_template(vocabulary.chat_template, path, overwrite=overwrite)
         return
-    write = save_tekken if "tekken" in path.name else save_tokenizer_json
     if path.suffix == ".tiktoken":
-        write = save_tiktoken
-    write(vocabulary, path, overwrite=overwrite)
+        save_tiktoken(vocabulary, path, overwrite=overwrite)
+    elif "tekken" in path.name:
+        save_tekken(vocabulary, path, overwrite=overwrite)
+    else:
+        save_native(vocabulary, path, overwrite=overwrite)
+        return
+    _note_chat_template(vocabulary, path)
+
+
+def save_native(vocabulary: Vocabulary, path: StrPath, *, overwrite: bool = False) -> None:
+    """Save a `tokenizer.json` under any name, or into a folder that exists.
+
+    The chat template is written beside it if its name is `tokenizer.json`; else a note says that it
+    is not stored.
+    """
+    path = Path(path)
+    if path.is_dir():
+        path /= TOKENIZER
+    has_template = path.name == TOKENIZER
+    if has_template:
+        check_chat_template(vocabulary.chat_template, path.parent, overwrite=overwrite)
+    save_tokenizer_json(vocabulary, path, overwrite=overwrite)
+    if has_template:
+        save_chat_template(vocabulary.chat_template, path.parent, overwrite=overwrite)
+    else:
+        _note_chat_template(vocabulary, path)
+
+
+def _note_chat_template(vocabulary: Vocabulary, path: Path) -> None:
     if vocabulary.chat_template is not None:
         log.warning("%s does not store the chat template; a tokenizer.json has it beside.", path)
-
-
-def save_folder(vocabulary: Vocabulary, folder: StrPath, *, overwrite: bool = False) -> None:
-    """Save a `tokenizer.json` into a folder and, if there is one, the chat template."""
-    folder = Path(folder)
-    check_chat_template(vocabulary.chat_template, folder, overwrite=overwrite)
-    save_tokenizer_json(vocabulary, folder / TOKENIZER, overwrite=overwrite)
-    save_chat_template(vocabulary.chat_template, folder, overwrite=overwrite)

@@ -1,7 +1,7 @@
 r"""GPT-2's two files: `vocab.json` (spelling to id) and `merges.txt` (one pair per line).
 
 They store tokens and merges only. Special tokens are named again when the files are loaded, and so
-is a pattern other than GPT-2's.
+is a pattern other than GPT-2's, unless other files in the folder do (`gpt2_folder.py`).
 
 JSON holds characters and a line holds no newline, so GPT-2 spells each byte as one visible
 character. `tokenizer.json` does the same.
@@ -16,12 +16,18 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 from tilth.files import StrPath, check_target, write_text_atomically
 from tilth.schema import short_repr
 from tilth.tokenizer._core import Encoder
-from tilth.tokenizer.formats.reading import check_plain, explained, read_json, read_text
+from tilth.tokenizer.formats.reading import (
+    ONLY_BYTE_LEVEL,
+    check_plain,
+    explained,
+    read_json,
+    read_text,
+)
 from tilth.tokenizer.formats.tiktoken import note_lost
 from tilth.tokenizer.patterns import Pattern
 from tilth.tokenizer.table import Pair
@@ -69,13 +75,32 @@ def load_gpt2(
 
     Lines of `merges.txt` may be empty or end in CRLF; the last line may have no newline.
     """
+    vocab = read_json(vocab_path)
+    return gpt2_vocabulary(vocab_path, merges_path, vocab, special_tokens, pattern=pattern)
+
+
+def gpt2_vocabulary(
+    vocab_path: StrPath,
+    merges_path: StrPath,
+    vocab: Mapping[str, object],
+    special_tokens: SpecialTokens = None,
+    **options: Any,  # noqa: ANN401, the other fields
+) -> Vocabulary:
+    """Return the vocabulary of the parsed `vocab.json` and a `merges.txt`; see `load_gpt2`."""
     if not isinstance(special_tokens, str | Mapping):
         special_tokens = list(special_tokens or ())
     with explained(vocab_path):
+        # Half of the tokens of CLIP. In a byte-level BPE this may be the text of one token.
+        ends = sum(spelling.endswith("</w>") and spelling != "</w>" for spelling in vocab)
+        if ends * 100 > len(vocab):
+            raise ValueError(
+                f"{ends:,} of its tokens mark the end of a word by </w>, as those of CLIP do; "
+                f"{ONLY_BYTE_LEVEL}"
+            )
         # Hugging Face writes special tokens unspelled: "<a b>" instead of "<aĠb>".
         unspelled = {token for token in special_tokens if isinstance(token, str)}
-        tokens = tokens_by_id(read_json(vocab_path), unspelled)
-        vocabulary = Vocabulary.from_parts(tokens, (), special_tokens, pattern=pattern)
+        tokens = tokens_by_id(vocab, unspelled)
+        vocabulary = Vocabulary.from_parts(tokens, (), special_tokens, **options)
     with explained(merges_path):
         return replace(vocabulary, merges=tuple(parse_merges(read_text(merges_path))))
 

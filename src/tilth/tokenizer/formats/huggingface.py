@@ -95,7 +95,7 @@ _ADDED_TOKEN: _Allowed = {
     "normalized": _ANY_FLAG,
     "special": [True, False, None],
 }
-_FLAGS = ("special", "lstrip", "rstrip", "single_word", "normalized")
+FLAGS = ("special", "lstrip", "rstrip", "single_word", "normalized")
 _BYTE_LEVEL: _Allowed = {
     "type": ["ByteLevel"],
     "add_prefix_space": [False, True],
@@ -186,7 +186,7 @@ def json_vocabulary(
         vocab: Mapping[str, object] = typed(model.get("vocab"), dict, "vocab")
         if table:
             vocab = _TableVocab(table, unspelled)
-        added, options = _added_tokens(content.get("added_tokens"), vocab)
+        added, options = added_tokens(content.get("added_tokens"), vocab)
         pattern, add_prefix_space = _pattern(content.get("pre_tokenizer"))
         settings: dict[str, Any] = {
             "pattern": pattern,
@@ -325,7 +325,7 @@ def _normalizers(value: object) -> Iterator[str]:
             )
 
 
-def _added_tokens(
+def added_tokens(
     value: object, vocab: Mapping[str, object]
 ) -> tuple[dict[str, int], dict[str, TokenOptions]]:
     """Return the id of each added token, as `tokenizers` assigns it, and its options."""
@@ -351,7 +351,7 @@ def _added_tokens(
             )
         added[token] = assigned
         next_id = max(next_id, assigned + 1)
-        flags = {name: found[name] for name in _FLAGS if found.get(name) is not None}
+        flags = {name: found[name] for name in FLAGS if found.get(name) is not None}
         options[token] = TokenOptions(**flags)  # type: ignore[arg-type]
     return added, options
 
