@@ -751,7 +751,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint(whole, config, tmp_pa
     with pytest.raises(FileError, match="has no intact checkpoint"):
         next(resume(tmp_path / "killed"))
     # torchrun repeats its command.
-    monkeypatch.setattr(loop, "open_ranks", lambda: Ranks(restarts=1))
+    monkeypatch.setattr(loop, "open_ranks", lambda: Ranks(is_restarted=True))
     run_all(train(config, tmp_path / "killed", init=whole))
     assert difference(tmp_path / "killed", tmp_path / "alone") is None
 
