@@ -494,6 +494,11 @@ def test_run_with_damaged_last_checkpoint_is_not_extended(whole, tmp_path, is_co
     assert difference(folder, whole) is None
 
 
+def test_exact_and_compiled_is_rejected(change, tmp_path):
+    with pytest.raises(ValueError, match=r"parallel.exact .* machine.compile is true; leave one"):
+        train(change(parallel={"exact": True}, machine={"compile": True}), tmp_path / "run")
+
+
 def test_config_of_an_extension_does_not_start_a_run(whole, tmp_path):
     shutil.copytree(whole, tmp_path / "run")
     run_all(extend(tmp_path / "run", 3))
