@@ -5,12 +5,14 @@ import shlex
 from pathlib import Path
 
 import pytest
+from torch.distributed.run import parse_args as parse_torchrun
 
 from tilth.cli.app import app
 from tilth.executors import Executor, Resources, run_tasks
 
 PAGE = (Path(__file__).parents[1] / "docs" / "clusters.md").read_text()
 TEXTS = re.findall(r"^```text\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+SCRIPTS = re.findall(r"^```bash\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 MANIFESTS = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
@@ -31,6 +33,18 @@ def test_commands_parse():
     for words in commands[:3]:
         check_command(words)
     check_command(shlex.split(commands[3][-1]))
+
+
+def check_time_to_save(script, seconds):
+    """Check that torchrun gives its ranks the time between SIGTERM and SIGKILL, but for 10 s."""
+    (words,) = re.findall(r"\btorchrun (.+ -m tilth) ", script.replace("\\\n", " "))
+    assert parse_torchrun(shlex.split(words)).shutdown_timeout == seconds - 10
+
+
+def test_the_script_of_slurm():
+    (script,) = SCRIPTS
+    (seconds,) = re.findall(r"#SBATCH --signal=B:TERM@(\d+)", script)
+    check_time_to_save(script, int(seconds))
 
 
 def touch(path):
@@ -64,8 +78,11 @@ def test_the_manifest_of_kubernetes():
     assert limits["nvidia.com/gpu"] == int(manifest["spec"]["nprocPerNode"])
     mounted = {mount["name"] for mount in container["volumeMounts"]}
     assert mounted == {volume["name"] for volume in pod["volumes"]}
+    # test_hosts.py: an agent that joins late.
+    assert {"name": "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "value": "1"} in container["env"]
     (script,) = container["args"]
-    assert script.rstrip().endswith("exec torchrun -m tilth $work")
+    assert script.rstrip().endswith(" -m tilth $work")
+    check_time_to_save(script, pod["terminationGracePeriodSeconds"])
     words = [shlex.split(each) for each in re.findall(r'work="(.+)"', script)]
     assert [each[0] for each in words] == ["resume", "train"]
     for each in words:

@@ -12,30 +12,50 @@ from pathlib import Path
 import pytest
 
 from tilth.data import tokenize, verify_data
-from tilth.executors import AGAIN, Executor
+from tilth.executors import AGAIN, Executor, run_tasks
 from tilth.tokenizer import count_in_tasks, count_pieces, train_tokenizer
 
 # Ray leaves the processes of a start that failed to the garbage collector.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 END = "<|endoftext|>"
-TASKS = 12
+FILES = 12
+TASKS = 18  # for `tokenize`, which cuts files
+REPEATS = 10  # of each file, for `count_in_tasks`: a task takes 0.6 s, 0.06 s for one file
 KILLS = 10
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """30 MB: a task takes long enough to be killed within it."""
+    """30 MB in files of one size: a task takes long enough to be killed within it."""
     draw = random.Random(0)
     words = [
         "".join(draw.choices("abcdefghijklmnopqrst\u00ef", k=draw.randint(1, 9)))
         for _ in range(20_000)
     ]
-    path = tmp_path_factory.mktemp("corpus") / "a.txt"
-    with path.open("w") as file:
-        for _ in range(50_000):
-            file.write(" ".join(draw.choices(words, k=100)) + END)
-    return path
+    folder = tmp_path_factory.mktemp("corpus")
+    texts = [
+        "".join(" ".join(draw.choices(words, k=100)) + END for _ in range(4000)).encode()
+        for _ in range(FILES)
+    ]
+    size, paths = max(map(len, texts)), [folder / f"{n:02}.txt" for n in range(FILES)]
+    for path, text in zip(paths, texts, strict=True):
+        path.write_bytes(text.ljust(size))
+    return paths
+
+
+@pytest.fixture
+def submitted(monkeypatch):
+    """Return the numbers of tasks that are submitted, call by call."""
+    numbers = []
+
+    def run(function, tasks, *rest):
+        numbers.append(len(tasks))
+        return run_tasks(function, tasks, *rest)
+
+    for module in ("tilth.data.tasks", "tilth.tokenizer.tasks"):
+        monkeypatch.setattr(f"{module}.run_tasks", run)
+    return numbers
 
 
 @pytest.fixture(autouse=True)
@@ -95,24 +115,28 @@ def until_done(command):
                 raise
 
 
-def test_tokenizing(corpus, tmp_path):
-    tokenizer = train_tokenizer([corpus], vocab_size=2000, special_tokens=[END])
+def test_tokenizing(corpus, submitted, tmp_path):
+    tokenizer = train_tokenizer(corpus, vocab_size=2000, special_tokens=[END])
     one = tokenize(corpus, tokenizer, tmp_path / "one", shard_tokens=1_000_000)
     options = {"executor": Executor("ray", 2), "tasks": TASKS, "shard_tokens": 1_000_000}
     with killed_workers(KILLS) as killed:
         many = until_done(lambda: tokenize(corpus, tokenizer, tmp_path / "many", **options))
     print(f"tokenized with {len(killed)} workers killed")
     assert len(killed) >= KILLS // 2
+    assert submitted[0] == TASKS
     for path in one.folder.iterdir():
         assert path.read_bytes() == (many.folder / path.name).read_bytes()
     assert verify_data(many.folder)
 
 
-def test_counting(corpus, tmp_path):
-    count_pieces(corpus, [END]).save(tmp_path / "one")
-    options = {"executor": Executor("ray", 2), "tasks": TASKS}
+def test_counting(corpus, submitted, tmp_path):
+    """A task has the repeats of a file, and the sum those of all files."""
+    files = [path for path in corpus for _ in range(REPEATS)]
+    count_pieces(files, [END]).save(tmp_path / "one")
+    options = {"executor": Executor("ray", 2), "tasks": FILES}
     with killed_workers(KILLS) as killed:
-        until_done(lambda: count_in_tasks(corpus, tmp_path / "many", [END], **options))
+        until_done(lambda: count_in_tasks(files, tmp_path / "many", [END], **options))
     print(f"counted with {len(killed)} workers killed")
     assert len(killed) >= KILLS // 2
+    assert submitted[0] == FILES
     assert (tmp_path / "many").read_bytes() == (tmp_path / "one").read_bytes()

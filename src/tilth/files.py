@@ -257,14 +257,14 @@ def try_lock(file: IO[Any]) -> bool:
 
 
 @contextmanager
-def hold_lock(path: StrPath, taken: str, tries: int = 1) -> Iterator[None]:
-    """Hold the lock on a file; raise ValueError with the sentence `taken` if another has it."""
+def hold_lock(path: StrPath, taken: str, tries: int = 1) -> Iterator[BinaryIO]:
+    """Hold the lock on a file, and yield it; raise ValueError with `taken` if another has it."""
     with open_lock(path) as lock:
         while not try_lock(lock):
             if (tries := tries - 1) == 0:
                 raise ValueError(taken)
             time.sleep(0.02)
-        yield
+        yield lock
 
 
 def checksum(source: StrPath | IO[bytes]) -> str:

@@ -46,6 +46,17 @@ def test_a_model_that_fits_is_not_sharded(small, large):
     assert not account_ranks(large, 512, strategy="ddp").fits
 
 
+def test_accumulation_of_ddp_doubles_the_gradients():
+    """DDP's buckets are beside the sum of the microbatches before."""
+    whole, halves = (
+        account_ranks(account("gpt2-small", batch_size=rows, num_microbatches=parts, **LLAMA), 2)
+        for rows, parts in ((8, 2), (16, 4))
+    )
+    assert (whole.num_microbatches, halves.num_microbatches) == (1, 2)
+    gradients = 4 * account("gpt2-small").parameters.total
+    assert halves.memory_bytes == whole.memory_bytes + gradients
+
+
 def test_some_ranks_have_a_row_more(small):
     """All wait for those."""
     three = account_ranks(small, 3)

@@ -24,7 +24,7 @@ from tilth.runs import open_run
 from tilth.runs import run as run_module
 from tilth.runs.checkpoints import Checkpoint
 from tilth.runs.metrics import Log, StepRecord
-from tilth.runs.run import check_run_folder, create_run, verify_run, versions
+from tilth.runs.run import check_run_folder, create_run, last_job, verify_run, versions
 
 RECORD = StepRecord(1, 256, 0.5, 4.0, 1e-3, 0.5, 512.0, 0.7)
 FILES = {"README.md", "checkpoints", "config.toml", "manifest.json", "tokenizer.json"}
@@ -507,6 +507,17 @@ def test_lock_excludes_other_processes(make_run):
         with pytest.raises(ValueError, match="Another process"), run.locked():
             pytest.fail("held twice")
     assert not run.is_running
+
+
+def test_the_last_job(make_run):
+    run = make_run()
+    assert last_job(run.folder) == ""
+    for job in ("elastic-2026", "17", "17", ""):
+        with run.locked(job):
+            assert last_job(run.folder) == job
+        with run.locked():
+            pass
+        assert last_job(run.folder) == job
 
 
 def test_is_running_does_not_prevent_locking(make_run):

@@ -45,7 +45,7 @@ def change(config):
         tables = [each for each in values.values() if isinstance(each, dict)]
         if any(None in each.values() for each in (values, *tables)):
             base = config.opened()
-        for table in ("model", "optimizer", "machine", "watch"):
+        for table in ("model", "optimizer", "machine", "watch", "parallel"):
             if table in values:
                 values[table] = replace(getattr(base, table), **values[table])
         return replace(base, **values)

@@ -102,6 +102,14 @@ def resume_all(folder):
         list(tilth.resume(run.folder))
 
 
+def replace_a_rank(data, folder):
+    """Resume a training of which the last rank says `resume`, and the others `train`."""
+    config, ranks = config_of(data, True, "muon"), open_ranks()
+    stop(config, folder)
+    is_new = ranks.rank == ranks.size - 1
+    list(tilth.resume(folder) if is_new else tilth.train(config, folder))
+
+
 def lose_a_gradient(data, out):
     """Train with a gradient that is not finite on the last rank alone, in the third step."""
     ranks, make_loss = open_ranks(), session.make_loss
@@ -201,6 +209,7 @@ def work(data, folder):
     out = folder / str(ranks.size)
     train_all(data, out)
     train_in_bfloat16(data, out)
+    replace_a_rank(data, out / "replaced")
     lose_a_gradient(data, out)
     save_meanwhile(data, out)
     refuse(data, out / "refused")

@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from safetensors.numpy import load_file
 
@@ -25,8 +27,10 @@ from tilth.accounting.ranks import checkpoint_bytes
 from tilth.config.parameters import parameter_shapes
 from tilth.files import FileError
 from tilth.runs.checkpoints import HISTORY, list_checkpoints
-from tilth.training.distributed import Ranks
+from tilth.runs.run import CONFIG, LOCK
+from tilth.training.distributed import Ranks, name_of_start
 from tilth.training.evaluation import evaluate_run
+from tilth.training.loop import _resumes
 from tilth.training.machine import cpu_has_bfloat16
 
 ROOT = Path(__file__).parents[2]
@@ -257,6 +261,72 @@ def test_one_process():
     assert ranks.any(True)
     assert ranks.gathered({"a": [1]}) == [{"a": [1]}]
     assert ranks.rows_of(config_of("data", False)) == 24
+
+
+def started(store, size, order):
+    """Return the names that ranks get, which start 0.1 s apart in the given order."""
+    with ThreadPoolExecutor(size) as pool:
+        names = {}
+        for rank in order:
+            names[rank] = pool.submit(name_of_start, store, rank, size)
+            time.sleep(0.1)
+        return [names[rank].result(30) for rank in range(size)]
+
+
+def test_the_name_of_a_start():
+    """Ranks of one start have one name, though the store has those of earlier starts."""
+    store = dist.HashStore()
+    first = started(store, 3, (0, 1, 2))
+    second = started(store, 3, (2, 1, 0))  # the others read the first name before the second
+    third = started(store, 2, (1, 0))
+    assert [len(set(names)) for names in (first, second, third)] == [1, 1, 1]
+    assert len({*first, *second, *third}) == 3
+
+
+class Meeting(Ranks):
+    """Ranks of which each has the values of all, once all of them have asked."""
+
+    def any(self, value):
+        asked.append(value)
+        return any(asked)
+
+
+asked = []
+
+
+def resumes(folders, is_restarted=False, job="", commands=("train", "train")):
+    """Return whether two ranks, which see these folders, resume."""
+    asked.clear()
+    ranks = [Meeting(rank, 2, is_restarted, job) for rank in (0, 1)]
+    both = list(zip(folders, ranks, commands, strict=True))
+    for folder, each, command in both:
+        _resumes(folder, each, is_asked=command == "resume")
+    values = {_resumes(folder, each) for folder, each, _ in both}
+    assert len(values) == 1
+    return values.pop()
+
+
+def test_rank_0_decides_whether_all_resume(tmp_path):
+    run, absent = tmp_path / "run", tmp_path / "absent"
+    run.mkdir()
+    (run / CONFIG).touch()
+    assert not resumes((run, run))  # a run of the user, which `train` refuses
+    assert resumes((run, run), is_restarted=True)
+    assert not resumes((absent, run), is_restarted=True)  # killed before the run was there
+    assert resumes((run, absent), is_restarted=True)  # a network share shows it later
+    assert resumes((run, run), commands=("train", "resume"))
+    # Nothing has failed: a host has joined.
+    (run / LOCK).write_bytes(b"job-17")
+    assert resumes((run, run), job="job-17")
+    assert not resumes((run, run), job="job-18")
+    (run / LOCK).write_bytes(b"")
+    assert not resumes((run, run))
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_replaced_host_says_resume(trained, ranks):
+    """The others repeat `train`."""
+    check_same_bits(trained[ranks] / "replaced", trained[1] / "exact-muon")
 
 
 def test_traffic(trained):

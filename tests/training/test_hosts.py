@@ -10,6 +10,7 @@ import time
 import pytest
 
 from tests.training.test_distributed import (
+    LOOPBACK,
     ROOT,
     check_same_bits,
     finished,
@@ -111,18 +112,27 @@ def test_a_cut_link_ends_both_hosts_and_they_resume_to_the_same_bits(hosts, stor
     check_same_bits(run, whole)
 
 
-def agent(port, words):
-    """Start an agent of an elastic training of one to three agents, each with one rank."""
-    launch = ("--nnodes", "1:3", "--rdzv-backend", "c10d", "--rdzv-id", "elastic")
+EXACT = ("--parallel.exact", "--microbatch-size", 3)
+
+
+def train_alone(data, folder, steps):
+    """Train in one process, to the bits of any number of ranks."""
+    code, stderr = finished(torchrun(1, *words_of(data, folder, *EXACT, steps=steps)))
+    assert code == 0, stderr
+
+
+def agent(port, words, nodes="1:3", address="127.0.0.1", last_call=30, **options):
+    """Start an agent of an elastic training, by default of one to three, each with one rank."""
+    launch = ("--nnodes", nodes, "--rdzv-backend", "c10d", "--rdzv-id", "elastic")
     launch += ("--rdzv-endpoint", f"127.0.0.1:{port}", "--max-restarts", "5")
-    return torchrun(1, *launch, *words, standalone=False, start_new_session=True)
+    launch += ("--rdzv-conf", f"last_call_timeout={last_call}", "--local-addr", address)
+    return torchrun(1, *launch, *words, standalone=False, start_new_session=True, **options)
 
 
 def test_an_elastic_training_continues_with_the_agents_that_are_left(stories, tmp_path):
     """Three ranks have one, one and two of four microbatches; two ranks have two each."""
-    run, whole = tmp_path / "run", tmp_path / "whole"
-    exact = ("--parallel.exact", "--microbatch-size", 3)
-    words = words_of(stories.folder, run, *exact, steps=400)
+    run = tmp_path / "run"
+    words = words_of(stories.folder, run, *EXACT, steps=400)
     agents = [agent(29521, words) for _ in range(3)]
     wait_for(run / "checkpoints" / "step-000010", agents[0])
     [lost] = new_ranks(agents[2], 1, set())
@@ -132,7 +142,51 @@ def test_an_elastic_training_continues_with_the_agents_that_are_left(stories, tm
         code, stderr = finished(left, 300)
         assert code == 0, stderr
     finished(agents[2])
-    whole_run = torchrun(1, *words_of(stories.folder, whole, *exact, steps=400))
-    code, stderr = finished(whole_run)
-    assert code == 0, stderr
-    check_same_bits(run, whole)
+    train_alone(stories.folder, tmp_path / "whole", 400)
+    check_same_bits(run, tmp_path / "whole")
+
+
+# Agents have ranks in the order of their addresses: the late one is the last, or the first.
+@pytest.mark.parametrize("addresses", [("127.0.0.1", "127.0.0.2"), ("127.0.0.2", "127.0.0.1")])
+def test_an_agent_that_joins_late(stories, tmp_path, monkeypatch, addresses):
+    """Without a failure, the ranks start again, resume the run, and are two."""
+    monkeypatch.setitem(LOOPBACK, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    run, steps = tmp_path / "run", 3000
+    words = words_of(stories.folder, run, *EXACT, steps=steps)
+    agents = []
+    for number, address in enumerate(addresses):
+        with (tmp_path / f"{number}.log").open("w") as log:  # more than a pipe holds
+            port = 29531 + (addresses[0] > addresses[1])
+            agents.append(agent(port, words, "1:2", address, 5, stdout=log, stderr=log))
+        if number == 0:
+            wait_for(run / "checkpoints" / "step-000010", agents[0])
+    for each in agents:
+        assert finished(each, 600)[0] == 0
+    logs = [(tmp_path / f"{number}.log").read_text() for number in range(2)]
+    assert "ranks    2, exact sums in order" in "".join(logs)
+    assert "is a run already" not in "".join(logs)
+    train_alone(stories.folder, tmp_path / "whole", steps)
+    check_same_bits(run, tmp_path / "whole")
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_rank_killed_beside_that_of_another_agent(stories, tmp_path, hangs):
+    """The agents count one failure each; or one and none, if the other rank hangs meanwhile.
+
+    torch kills a rank that hangs after 30 s.
+    """
+    run, steps = tmp_path / "run", 400
+    words = words_of(stories.folder, run, *EXACT, steps=steps)
+    agents = []
+    for number in range(2):
+        with (tmp_path / f"{number}.log").open("w") as log:
+            agents.append(agent(29541 + hangs, words, "2:2", stdout=log, stderr=log))
+    wait_for(run / "checkpoints" / "step-000010", agents[0])
+    [left], [lost] = (new_ranks(each, 1, set()) for each in agents)
+    if hangs:
+        os.kill(left, signal.SIGSTOP)
+    os.kill(lost, signal.SIGKILL)
+    for each in agents:
+        assert finished(each, 300)[0] == 0
+    train_alone(stories.folder, tmp_path / "whole", steps)
+    check_same_bits(run, tmp_path / "whole")

@@ -494,6 +494,11 @@ def test_run_with_damaged_last_checkpoint_is_not_extended(whole, tmp_path, is_co
     assert difference(folder, whole) is None
 
 
+def test_exact_and_compiled_is_rejected(change, tmp_path):
+    with pytest.raises(ValueError, match=r"parallel.exact .* machine.compile is true; leave one"):
+        train(change(parallel={"exact": True}, machine={"compile": True}), tmp_path / "run")
+
+
 def test_config_of_an_extension_does_not_start_a_run(whole, tmp_path):
     shutil.copytree(whole, tmp_path / "run")
     run_all(extend(tmp_path / "run", 3))
@@ -751,7 +756,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint(whole, config, tmp_pa
     with pytest.raises(FileError, match="has no intact checkpoint"):
         next(resume(tmp_path / "killed"))
     # torchrun repeats its command.
-    monkeypatch.setattr(loop, "open_ranks", lambda: Ranks(restarts=1))
+    monkeypatch.setattr(loop, "open_ranks", lambda: Ranks(is_restarted=True))
     run_all(train(config, tmp_path / "killed", init=whole))
     assert difference(tmp_path / "killed", tmp_path / "alone") is None
 

@@ -118,6 +118,23 @@ def test_short_runs_do_not_compile(config, data, monkeypatch, steps, expected):
     assert (machine.dtype, machine.compile) == expected[-1]
 
 
+@pytest.mark.parametrize("exact", [False, True])
+def test_exact_runs_do_not_depend_on_measurements(config, data, monkeypatch, exact):
+    """A run of 1,000 s; several ranks take float32, uncompiled."""
+
+    def time_steps(_config, machines, _data):
+        seconds = {"float32": 0.1, "bfloat16": 0.05}
+        return [(1.0, seconds[m.dtype] * (0.5 if m.compile else 1.0)) for m in machines]
+
+    monkeypatch.setattr(planning, "_time_steps", time_steps)
+    monkeypatch.setattr(planning, "cpu_has_bfloat16", lambda: True)
+    parallel = replace(config.parallel, exact=exact)
+    machine = plan(
+        replace(open_ended(config, steps=10_000), parallel=parallel), data
+    ).config.machine
+    assert (machine.dtype, machine.compile) == (("float32", False) if exact else ("bfloat16", True))
+
+
 FLOAT32, BFLOAT16 = ("float32", False), ("bfloat16", False)
 FLOAT32_COMPILED, BFLOAT16_COMPILED = ("float32", True), ("bfloat16", True)
 

@@ -16,6 +16,8 @@ from tilth.accounting.parameters import count_parameters, hidden_matrices
 from tilth.config.model import ModelConfig
 
 GRADIENT_BYTES = 4  # gradients are float32
+# On a CPU, from the import to a step: code of kernels (22 MB), the process group and its threads.
+STEP_BYTES = 40_000_000
 
 
 def gradient_traffic(model: ModelConfig, ranks: int, *, exact: bool = False) -> int:
@@ -30,9 +32,48 @@ def gradient_traffic(model: ModelConfig, ranks: int, *, exact: bool = False) -> 
     return 2 * size if exact else round(2 * (ranks - 1) / ranks * size)
 
 
-def with_buckets(memory: TrainingMemory) -> TrainingMemory:
-    """Return the memory of a rank of DDP: gradients are views of buckets that live to the end."""
-    return replace(memory, accumulates=True)
+def whole_memory(
+    model: ModelConfig,
+    ranks: int,
+    microbatch_size: int,
+    optimizer: str = "adamw",
+    dtype: str = "float32",
+    *,
+    num_microbatches: int = 1,
+    device: str = "cpu",
+) -> TrainingMemory:
+    """Return the bytes of a training step of a rank that has the whole model: of DDP, or alone.
+
+    Gradients of DDP are views of buckets, which live to the end. It accumulates the gradients of
+    microbatches beside them.
+    """
+    memory = training_memory(
+        model,
+        microbatch_size,
+        optimizer,
+        dtype,
+        num_microbatches=num_microbatches,
+        device=device,
+    )
+    if ranks == 1:
+        return memory
+    copies = 2 if memory.accumulates else 1
+    return replace(memory, gradients_bytes=copies * memory.gradients_bytes, accumulates=True)
+
+
+def rank_peak_bytes(memory: TrainingMemory, device: str, *, is_sharded: bool = False) -> int:
+    """Return the peak of a rank on a type of device, beyond Python with torch.
+
+    On a CPU, malloc keeps freed memory (`training.allocator`), so the gradients have memory of
+    their own, and the matrices that Muon stacks do not fit into the gaps of activations. FSDP
+    (`is_sharded`) returns what it frees.
+    """
+    if device != "cpu":
+        return memory.peak_bytes
+    if is_sharded:
+        return memory.peak_bytes + STEP_BYTES
+    kept = replace(memory, accumulates=True)
+    return kept.peak_bytes + memory.optimizer_step_bytes + STEP_BYTES
 
 
 def sharded_traffic(

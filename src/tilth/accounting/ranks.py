@@ -21,9 +21,10 @@ from tilth.accounting.hardware import AMOUNT
 from tilth.accounting.memory import optimizer_state_bytes, training_memory
 from tilth.accounting.parallel import (
     gradient_traffic,
+    rank_peak_bytes,
     sharded_memory,
     sharded_traffic,
-    with_buckets,
+    whole_memory,
 )
 from tilth.config.model import ModelConfig
 from tilth.schema import Range, check_choice, check_float, check_int
@@ -187,29 +188,20 @@ def rank_memory(model: Account, ranks: int, shards: int, rows: int, microbatch: 
 
     With recomputation, a layer keeps only its input, and one layer at a time its activations.
     """
-    config = model.config
-    num_microbatches = -(-rows // microbatch)
+    config, number = model.config, -(-rows // microbatch)
+    of_step = (microbatch, model.optimizer, model.dtype)
     if shards == 1:
-        memory = training_memory(
-            config, microbatch, model.optimizer, model.dtype, num_microbatches=num_microbatches
-        )
-        memory = with_buckets(memory) if ranks > 1 else memory
+        memory = whole_memory(config, ranks, *of_step, num_microbatches=number)
     else:
-        memory = sharded_memory(
-            config,
-            shards,
-            microbatch,
-            model.optimizer,
-            model.dtype,
-            num_microbatches=num_microbatches,
-        )
+        memory = sharded_memory(config, shards, *of_step, num_microbatches=number)
     if model.recompute:
         stream = WIDE * microbatch * config.context_length * config.d_model
         saved = total_bytes(activations.fast_path(config, model.dtype)).bytes(microbatch)
         gathered = memory.activations_bytes - saved
         kept = config.num_layers * stream + saved // config.num_layers + gathered
         memory = replace(memory, activations_bytes=min(memory.activations_bytes, kept))
-    return memory.peak_bytes
+    device = "cpu" if model.hardware is not None and model.hardware.name == "this" else "cuda"
+    return rank_peak_bytes(memory, device, is_sharded=shards > 1)
 
 
 def checkpoint_bytes(config: ModelConfig, optimizer: str = "adamw") -> int:

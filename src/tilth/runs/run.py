@@ -8,7 +8,7 @@ import importlib.metadata
 import os
 import platform
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -50,6 +50,7 @@ from tilth.tokenizer.formats import save_tokenizer_json
 
 CONFIG, TOKENIZER, MANIFEST, README = "config.toml", "tokenizer.json", "manifest.json", "README.md"
 LOCK = "lock"
+MAX_JOB_BYTES = 1000
 KIND, VERSION = "run", 1
 
 
@@ -155,11 +156,19 @@ class Run:
                 return True
         return False
 
-    def locked(self) -> AbstractContextManager[None]:
-        """Hold the lock that a training process takes; raise ValueError if another one has it."""
+    @contextmanager
+    def locked(self, job: str | None = None) -> Iterator[None]:
+        """Hold the lock that a training process takes; raise ValueError if another one has it.
+
+        With a `job`, the file of the lock keeps it for `last_job`; "" is no job.
+        """
         taken = f"Another process is training {self.folder}; wait for it, or stop it."
         # `is_running` of another process holds the lock for a moment.
-        return hold_lock(self.folder / LOCK, taken, tries=25)
+        with hold_lock(self.folder / LOCK, taken, tries=25) as lock:
+            if job is not None:
+                lock.truncate(0)
+                lock.write(os.fsencode(job))
+            yield
 
     def save_config(self, config: ResolvedConfig) -> "Run":
         """Replace the config and the README; return the run with them."""
@@ -203,6 +212,14 @@ def check_run_folder(folder: Path) -> None:
             "another --out."
         )
     check_new_folder(folder)
+
+
+def last_job(folder: StrPath) -> str:
+    """Return the job of torchrun that last trained the run in `folder`, "" without one."""
+    if not (Path(folder) / LOCK).exists():
+        return ""
+    with open_regular(Path(folder) / LOCK) as lock:
+        return os.fsdecode(lock.read(MAX_JOB_BYTES))
 
 
 def open_run(folder: StrPath) -> Run:

@@ -17,6 +17,8 @@ import json
 import logging
 import os
 import threading
+import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -26,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
@@ -42,6 +44,9 @@ if TYPE_CHECKING:
 # A rank waits this long for the others, which may write a sample or open a corpus meanwhile.
 TIMEOUT = timedelta(minutes=10)
 CONNECT_TIMEOUT = timedelta(minutes=2)
+START = "start"  # key of the name of the newest start
+POLL_SECONDS = 0.05
+NO_JOB = "none"  # torchrun's default of --rdzv-id
 LOST = (
     "another process of this training ended or cannot be reached; its own message says why. "
     "Resume the run, or let torchrun restart it (--max-restarts): it continues from the last "
@@ -59,8 +64,10 @@ class Ranks:
 
     rank: int = 0
     size: int = 1
-    restarts: int = 0
-    """How often torchrun has restarted the processes."""
+    is_restarted: bool = False
+    """Whether torchrun has started one of the processes again, after a failure."""
+    job: str = ""
+    """The id of the training in torchrun (`--rdzv-id`), if it has one."""
     group: dist.ProcessGroup | None = None
     """The group that exchanges values; default that of all processes."""
 
@@ -144,23 +151,53 @@ class Ranks:
 @functools.cache
 def open_ranks() -> Ranks:
     """Join the other processes if torchrun started this one; the group lives as long as it."""
-    if not dist.is_torchelastic_launched() or int(os.environ["WORLD_SIZE"]) == 1:
-        return Ranks(restarts=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")))
+    if not dist.is_torchelastic_launched():
+        return Ranks()
+    # Of this host's torchrun: another one of the same training may have another count.
+    is_restarted = int(os.environ["TORCHELASTIC_RESTART_COUNT"]) > 0
+    job = os.environ["TORCHELASTIC_RUN_ID"]
+    ranks = Ranks(is_restarted=is_restarted, job="" if job == NO_JOB else job)
+    if int(os.environ["WORLD_SIZE"]) == 1:
+        return ranks
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    restarts = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     with connecting():
         store, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
-        # The store outlives a restart: without a prefix, ranks read the addresses of ranks that
-        # were killed, and wait for them without end.
-        store = PrefixStore(f"restart-{restarts}-of-{size}", store)
+        store = PrefixStore(name_of_start(store, rank, size), store)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
-    atexit.register(dist.destroy_process_group)
-    ranks = Ranks(rank, size, restarts)
+        atexit.register(dist.destroy_process_group)
+        ranks = replace(ranks, rank=rank, size=size)
+        ranks = replace(ranks, is_restarted=ranks.any(is_restarted))
     if not ranks.is_first:  # one rank narrates
         logging.getLogger("tilth").setLevel(logging.ERROR)
     return ranks
+
+
+def name_of_start(store: Store, rank: int, size: int) -> str:
+    """Return a name that only the ranks of this start have; all of them must call it.
+
+    The store may outlive the ranks: without names of their own, new ranks read the addresses of
+    killed ones, and wait for them without end. torchrun tells its ranks no number that is the same
+    on all hosts: TORCHELASTIC_RESTART_COUNT counts the failures that one host's torchrun has seen,
+    not the hosts that came or left. So rank 0 draws a name. A rank that reads it calls, as it may
+    be that of an earlier start: only a rank 0 that is alive answers.
+    """
+    own = uuid.uuid4().hex
+    if rank == 0:
+        store.set(START, own)
+        for other in range(1, size):
+            call = store.get(f"{own}/call-{other}").decode()
+            store.set(f"{own}/answer-{other}", call)
+        return own
+    while True:
+        name = store.get(START).decode()
+        answer = f"{name}/answer-{rank}"
+        store.set(f"{name}/call-{rank}", own)
+        while store.get(START).decode() == name:
+            if store.check([answer]) and store.get(answer).decode() == own:
+                return name
+            time.sleep(POLL_SECONDS)
 
 
 @contextmanager

@@ -38,7 +38,15 @@ from tilth.runs.checkpoints import (
     CheckpointState,
 )
 from tilth.runs.metrics import METRICS, SAMPLES, Log, StepRecord
-from tilth.runs.run import CONFIG, Run, check_run_folder, create_run, open_run, versions
+from tilth.runs.run import (
+    CONFIG,
+    Run,
+    check_run_folder,
+    create_run,
+    last_job,
+    open_run,
+    versions,
+)
 from tilth.runs.state import CheckpointWriter
 from tilth.training.deadline import Deadline
 from tilth.training.distributed import Ranks, open_ranks
@@ -122,8 +130,8 @@ def prepare(
     began = time.monotonic()
     folder = Path(out)
     ranks = open_ranks()
-    if ranks.restarts and (folder / CONFIG).exists():  # torchrun repeats its command
-        prepared = prepare_resume(folder, data=None if data is None else data.folder)
+    if _resumes(folder, ranks):
+        prepared = _prepare_resume(folder, data=None if data is None else data.folder)
         if init is None:
             return prepared
         # It may have been killed before its first checkpoint.
@@ -207,11 +215,28 @@ def _divide(
 
 def prepare_resume(folder: StrPath, *, data: StrPath | None = None) -> PreparedRun:
     """Run the preflight checks of a stopped run."""
-    run = open_run(folder)
+    _resumes(Path(folder), open_ranks(), is_asked=True)
+    return _prepare_resume(folder, data=data)
+
+
+def _resumes(folder: Path, ranks: Ranks, *, is_asked: bool = False) -> bool:
+    """Return whether the ranks resume a run, also if they were told to train a new one.
+
+    torchrun repeats its command, also on hosts that join late; and the script of a host that was
+    replaced finds the run and says `resume` (docs/clusters.md), while others repeat `train`. Rank 0
+    looks for all ranks: a network file system may show the run to others later.
+    """
+    exists = ranks.is_first and (folder / CONFIG).exists()
+    is_own = exists and (ranks.is_restarted or ("" != ranks.job == last_job(folder)))
+    return ranks.any(is_asked or is_own)
+
+
+def _prepare_resume(folder: StrPath, *, data: StrPath | None) -> PreparedRun:
+    ranks = open_ranks()
+    run = open_run(folder) if ranks.is_first else _open_shared(Path(folder))
     config = _config_to_resume(run)
     # torchrun may restart ranks that have finished, if one of them ended badly.
-    is_repeated = open_ranks().restarts > 0
-    is_finished = replace(run, config=config).is_finished and not is_repeated
+    is_finished = replace(run, config=config).is_finished and not ranks.is_restarted
     if is_finished and _whole_state(run.checkpoints()[-1]):
         raise ValueError(
             f"{folder} is finished, after {config.steps:,} steps; to train it further, give "
@@ -316,7 +341,7 @@ def _steps(prepared: PreparedRun) -> Steps:
     config = run.config
     with ExitStack() as stack:
         if ranks.is_first:
-            stack.enter_context(run.locked())
+            stack.enter_context(run.locked(ranks.job))
             _prepare_folders(run)
         device = stack.enter_context(machine_settings(config.machine))
         session = Session(run, prepared.data, device, prepared.initial, ranks, prepared.division)
@@ -370,7 +395,7 @@ def _steps(prepared: PreparedRun) -> Steps:
 
 
 def _open_shared(folder: Path) -> Run:
-    """Open the run directory that rank 0 has made; a network file system may show it later."""
+    """Open the run directory of rank 0; a network file system may show it later."""
     until = time.monotonic() + SHOWN_SECONDS
     while not (folder / CONFIG).exists():
         if time.monotonic() > until:

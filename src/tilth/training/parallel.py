@@ -10,12 +10,12 @@ import torch
 
 from tilth.accounting import count_parameters, training_memory
 from tilth.accounting.hardware import host_memory_bytes
-from tilth.accounting.memory import TrainingMemory
 from tilth.accounting.parallel import (
     gradient_traffic,
+    rank_peak_bytes,
     sharded_memory,
     sharded_traffic,
-    with_buckets,
+    whole_memory,
 )
 from tilth.config.training import ResolvedConfig
 from tilth.formatting import format_bytes
@@ -23,8 +23,6 @@ from tilth.runs.state import Writers
 from tilth.training.distributed import Ranks
 
 PROCESS_BYTES = 300_000_000  # Python, torch and its threads
-# On a CPU, from the import to a step: code of kernels (22 MB), the process group and its threads.
-STEP_BYTES = 40_000_000
 
 
 @dataclass(frozen=True)
@@ -116,50 +114,41 @@ def _parts(config: ResolvedConfig, ranks: Ranks) -> tuple[int, int]:
     return size, -(-rows // size)
 
 
-def _whole_memory(config: ResolvedConfig, ranks: Ranks) -> TrainingMemory:
-    size, number = _parts(config, ranks)
-    return training_memory(
-        config.model,
-        size,
-        config.optimizer.name,
-        config.machine.dtype,
-        num_microbatches=number,
-        device=torch.device(config.machine.device).type,
-    )
-
-
-def _peak_bytes(config: ResolvedConfig, memory: TrainingMemory, *, kept: bool) -> int:
-    """Return the peak of a rank; its gradients live to the end in buckets if they are `kept`."""
-    on_cpu = torch.device(config.machine.device).type == "cpu"
-    peak = with_buckets(memory).peak_bytes if kept else memory.peak_bytes
-    # malloc keeps freed memory (`keep_freed_memory`), except under fsdp, and the matrices that Muon
-    # stacks do not fit into the gaps of activations.
-    gaps = memory.optimizer_step_bytes if on_cpu and kept else 0
-    return peak + gaps + (STEP_BYTES if on_cpu else 0)
+def _device(config: ResolvedConfig) -> str:
+    return torch.device(config.machine.device).type
 
 
 def _exact(config: ResolvedConfig, ranks: Ranks, available: int) -> Division:
     # Gradients of all microbatches and their sum; the first rank adds up as it computes.
-    number = _parts(config, ranks)[1]
+    size, number = _parts(config, ranks)
     buffers = number + 1 if ranks.size > 1 else min(number, 2)
-    memory = _whole_memory(config, ranks)
-    memory = replace(memory, gradients_bytes=buffers * memory.gradients_bytes)
-    peak = _peak_bytes(config, memory, kept=True)
+    optimizer, dtype, device = config.optimizer.name, config.machine.dtype, _device(config)
+    memory = training_memory(config.model, size, optimizer, dtype, device=device)
+    gradients = buffers * memory.gradients_bytes
+    memory = replace(memory, gradients_bytes=gradients, accumulates=True)
     traffic = gradient_traffic(config.model, ranks.size, exact=True)
-    return Division("exact", 1, peak, traffic, available)
+    return Division("exact", 1, rank_peak_bytes(memory, device), traffic, available)
 
 
 def _ddp(config: ResolvedConfig, ranks: Ranks, available: int) -> Division:
-    memory = _whole_memory(config, ranks)
-    if ranks.size > 1 and memory.accumulates:  # DDP accumulates beside its buckets
-        memory = replace(memory, gradients_bytes=2 * memory.gradients_bytes)
-    peak = _peak_bytes(config, memory, kept=True)
-    return Division("ddp", 1, peak, gradient_traffic(config.model, ranks.size), available)
+    size, number = _parts(config, ranks)
+    device = _device(config)
+    memory = whole_memory(
+        config.model,
+        ranks.size,
+        size,
+        config.optimizer.name,
+        config.machine.dtype,
+        num_microbatches=number,
+        device=device,
+    )
+    traffic = gradient_traffic(config.model, ranks.size)
+    return Division("ddp", 1, rank_peak_bytes(memory, device), traffic, available)
 
 
 def _fsdp(config: ResolvedConfig, ranks: Ranks, available: int, num_shards: int) -> Division:
     size, number = _parts(config, ranks)
-    optimizer, dtype = config.optimizer.name, config.machine.dtype
+    optimizer, dtype, device = config.optimizer.name, config.machine.dtype, _device(config)
     memory = sharded_memory(
         config.model,
         num_shards,
@@ -167,12 +156,12 @@ def _fsdp(config: ResolvedConfig, ranks: Ranks, available: int, num_shards: int)
         optimizer,
         dtype,
         num_microbatches=number,
-        device=torch.device(config.machine.device).type,
+        device=device,
     )
     traffic = sharded_traffic(
         config.model, ranks.size, num_shards, optimizer, dtype, num_microbatches=number
     )
     # Rank 0 gathers weights and moments beside its own.
     whole = memory.always_bytes + 12 * count_parameters(config.model).total
-    peak = _peak_bytes(config, memory, kept=False)
+    peak = rank_peak_bytes(memory, device, is_sharded=True)
     return Division("fsdp", num_shards, peak, traffic, available, whole <= available)

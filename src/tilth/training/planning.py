@@ -214,10 +214,13 @@ def _open_choices(
     """Return the uncompiled machines that differ in precision, and whether to try to compile.
 
     `seconds` is the length of the run in float32. bfloat16 is tried on a CPU that has the
-    instructions, if the config leaves the precision open.
+    instructions, if the config leaves the precision open. Exact sums have one answer on any number
+    of ranks, and ranks measure nothing.
     """
     device = torch.device(machine.device).type
     machines = [replace(machine, compile=False)]
+    if config.parallel.exact:
+        return machines, machine.compile
     may_differ = seconds >= BFLOAT16_FROM_SECONDS and config.machine.dtype is None
     if may_differ and device == "cpu" and cpu_has_bfloat16():
         machines.append(replace(machines[0], dtype="bfloat16"))

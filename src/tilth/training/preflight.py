@@ -36,6 +36,11 @@ def check_new_run(
             f"optimizer.begin_step is {config.optimizer.begin_step}: this is the config of a run "
             "that was extended; train the part before it first, then extend that run."
         )
+    if config.parallel.exact and config.machine.compile:
+        raise ValueError(
+            "parallel.exact repeats the bits of uncompiled steps, and machine.compile is true; "
+            "leave one of them out."
+        )
     check_data(config, data, tokenizer, may_pad=may_pad)
     check_machine(config)
     check_space(folder, config)

@@ -123,15 +123,22 @@ def norms(optimizer: str) -> Callable[[Setting], Made]:
 def _end_losses(folder: Path, lab: Lab) -> str:
     """Return the training loss at the end, with norms and without, at the same rate."""
     said = []
-    for name, group in (("with norms", "base"), ("without", "without RMSNorm, same rate")):
-        runs = [open_run(trial_folder(folder, each)) for each in lab.trials if each.group == group]
+    for name, group in (
+        ("with norms", "base"),
+        ("without, same rate", "without RMSNorm, same rate"),
+        ("without, best rate", "without RMSNorm, its best rate"),
+    ):
+        trials = [trial for trial in lab.trials if trial.group == group]
         ends = [
             loss
-            for run in runs
-            for record in run.metrics()[-END_STEPS:]
+            for trial in trials
+            for record in open_run(trial_folder(folder, trial)).metrics()[-END_STEPS:]
             if (loss := record.loss) is not None
         ]
-        said.append(f"{name} {fmean(ends):.2f}" if ends else f"{name} none")
+        if any(trial.state == "diverged" for trial in trials):
+            said.append(f"{name} diverged")
+        elif ends:
+            said.append(f"{name} {fmean(ends):.2f}")
     config = TrainingConfig.from_dict(dict(lab.base))
     return (
         f"mean training loss of the last {END_STEPS} of {config.steps:,} steps of "
