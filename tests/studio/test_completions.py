@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from starlette.testclient import TestClient
 from tests.studio.conftest import END, HOST, TEMPLATE
 from tilth.generation import load
 from tilth.studio import make_app
+from tilth.studio.completions import Limits
 from tilth.studio.folder import Folder
 from tilth.studio.models import Models
 
@@ -182,6 +184,22 @@ def test_chat(client, folder):
     assert "".join(each["delta"]["content"] for each in deltas) == expected
     tokens = [token for each in deltas for token in each["logprobs"]["content"]]
     assert all(len(token["top_logprobs"]) == 2 for token in tokens)
+
+
+def test_a_chat_without_max_tokens_takes_what_the_server_allows(folder):
+    """The rest of the context, which may be more than --max-tokens."""
+    shown = Folder(folder)
+    models = Models(shown.models, partial(load, threads=1))
+    app = make_app(models, limits=Limits(max_tokens=7), folder=shown)
+    asked = {key: value for key, value in CHAT.items() if key != "max_tokens"}
+    with TestClient(app, base_url=HOST) as client:
+        found = client.post(
+            "/v1/chat/completions", json={**asked, "logit_bias": {"120": 100}, "temperature": 0}
+        )
+        assert found.status_code == 200, found.text
+        assert found.json()["choices"][0]["message"]["content"] == "x" * 7
+        refused = client.post("/v1/chat/completions", json={**asked, "max_tokens": 8})
+        assert refused.status_code == 400
 
 
 def test_chat_needs_a_template(client):

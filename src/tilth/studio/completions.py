@@ -146,7 +146,8 @@ class Completions:
             # A template writes special tokens, those that begin a text included.
             ids = model.prompt_ids(model.tokenizer.encode(prompt))
         space = max(1, model.config.context_length - len(ids))
-        max_tokens = asked.max_completion_tokens or asked.max_tokens or space
+        default = min(space, self.limits.max_tokens)
+        max_tokens = asked.max_completion_tokens or asked.max_tokens or default
         alternatives = (asked.top_logprobs or 0) if asked.logprobs else None
 
         def logprobs(tokens: list[ScoredToken]) -> dict[str, Any] | None:
