@@ -85,6 +85,24 @@ def test_full_queue_and_closed_engine(model):
         submit(engine, "a", max_tokens=2)
 
 
+def test_cancelled_requests_leave_the_queue(model):
+    """Their places are free at once, although no row is."""
+    with Engine(model, rows=1, queue=2) as engine:
+        running, _ = submit(engine, "", max_tokens=10**6, temperature=0.0)
+        while engine.load != (1, 0):
+            time.sleep(0.01)
+        first, parts = submit(engine, "a", max_tokens=2)
+        second, _ = submit(engine, "b", max_tokens=2)
+        first.cancel()
+        assert engine.load == (1, 1)
+        assert first.wait(0) == "limit"
+        assert parts == [Part("", None, "limit")]
+        third, _ = submit(engine, "c", max_tokens=2)
+        running.cancel()
+        assert None not in {second.wait(60), third.wait(60)}
+        assert (first.num_tokens, len(parts)) == (0, 1)
+
+
 def test_closing_ends_all_requests(model):
     engine = Engine(model, rows=1)
     jobs = [submit(engine, "", max_tokens=10**6, temperature=0.0)[0] for _ in range(3)]

@@ -118,14 +118,19 @@ class Job:
     first_token_seconds: float | None = None
     _tell: Callable[[Part], None] = field(kw_only=True, repr=False)
     _text: TextBuilder = field(kw_only=True, repr=False)
+    _leave: Callable[["Job"], None] = field(kw_only=True, repr=False)
     _deadline: float = field(kw_only=True)
     _began: float = field(default_factory=time.monotonic)
     _is_cancelled: bool = False
     _done: threading.Event = field(default_factory=threading.Event, repr=False)
 
     def cancel(self) -> None:
-        """End the text after the token that is being computed; other threads may call this."""
+        """End the text after the token that is being computed; other threads may call this.
+
+        A job that waits leaves the queue at once.
+        """
         self._is_cancelled = True
+        self._leave(self)
 
     def wait(self, seconds: float | None = None) -> StopReason | None:
         """Wait until the text has ended; return why. None: not yet, or decoding failed."""
@@ -187,7 +192,8 @@ class Engine:
         Args:
             prompt_ids: A valid prompt, as `LanguageModel.prompt_ids` returns it.
             options: Options of generation.
-            tell: Receives the parts; the last one has a stop reason or a problem.
+            tell: Receives the parts; the last one has a stop reason or a problem. The last part of
+                a job that is cancelled while it waits comes from the thread that cancels it.
             bias: Numbers to add to logits, by token id.
             seconds: The text ends after this time.
 
@@ -201,7 +207,8 @@ class Engine:
         )
         sequence.bias = bias
         text = TextBuilder(self.model.tokenizer, sequence)
-        job = Job(sequence, _tell=tell, _text=text, _deadline=time.monotonic() + seconds)
+        deadline = time.monotonic() + seconds
+        job = Job(sequence, _tell=tell, _text=text, _leave=self._leave, _deadline=deadline)
         with self._changed:
             if self._is_closed:
                 raise BusyError("the server is stopping.")
@@ -260,14 +267,22 @@ class Engine:
         """Yield the next sequence that waits, or None; called whenever a row is free."""
         while True:
             self._finish_ended()
-            try:
-                job = self._waiting.popleft()
-            except IndexError:
-                yield None
-                continue
-            self._running[job.sequence] = job
-            job._end_if_due()
-            yield job.sequence
+            with self._changed:
+                job = self._waiting.popleft() if self._waiting else None
+                if job is not None:
+                    self._running[job.sequence] = job
+            if job is not None:
+                job._end_if_due()
+            yield None if job is None else job.sequence
+
+    def _leave(self, job: Job) -> None:
+        """End a job that waits, and free its place in the queue."""
+        with self._changed:
+            if job not in self._waiting:
+                return
+            self._waiting.remove(job)
+        job._end_if_due()
+        job._finish()
 
     def _finish_ended(self) -> None:
         ended = [job for job in self._running.values() if job.sequence.stop_reason is not None]
