@@ -97,6 +97,18 @@ def test_stop_strings_and_bias(client):
     assert found["choices"][0]["finish_reason"] == "stop"
 
 
+@pytest.mark.parametrize("count", [0, 5, 57, 58, 100, 149])
+def test_generated_ids_go_on_as_if_the_text_had_not_stopped(client, model, count):
+    """A branch of the page Write, past the context too."""
+    prompt = model.tokenizer.encode("the mouse")
+    stream = model.generate(prompt, max_tokens=150, seed=4)
+    ids = [token.id for token in stream.tokens]
+    assert len(ids) == 150
+    body = {"prompt": prompt, "seed": 4, "return_token_ids": True, "max_tokens": 150 - count}
+    found = complete(client, **body, generated_ids=ids[:count]).json()
+    assert found["choices"][0]["token_ids"] == ids[count:]
+
+
 def test_same_seed_same_text_no_seed_other_text(client):
     body = {"prompt": "the", "max_tokens": 30}
     texts = [complete(client, **body, seed=7).json()["choices"][0]["text"] for _ in range(2)]
@@ -110,6 +122,8 @@ def test_same_seed_same_text_no_seed_other_text(client):
         ({"model": "other"}, 404, "unknown model; there is chatty, plain."),
         ({"prompt": "a" * 65}, 400, "the prompt has 65 tokens, and the context length is 64"),
         ({"prompt": [300]}, 400, "the prompt has the id 300"),
+        ({"generated_ids": [300]}, 400, "the prompt has the id 300"),
+        ({"generated_ids": [1], "echo": True}, 400, "generated_ids takes neither echo"),
         ({"prompt": [1, "a"]}, 400, "prompt must be a text, a list of token ids"),
         ({"prompt": [[1], "a"]}, 400, "prompt must be a text"),
         ({"prompt": {}}, 400, "prompt"),

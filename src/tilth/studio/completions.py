@@ -98,7 +98,8 @@ class Completions:
         asked = await read_asked(request, CompletionRequest)
         model_id, engine = await self.engine(asked.model)
         with invalid():
-            prompts = [engine.model.prompt_ids(each) for each in asked.prompts()]
+            generated = engine.model.checked_ids(asked.generated_ids)
+            prompts = [[*engine.model.prompt_ids(each), *generated] for each in asked.prompts()]
         echoes = [
             await run_in_threadpool(_echo, engine.model, each, ids) if asked.echo else ""
             for each, ids in zip(asked.prompts(), prompts, strict=True)

@@ -190,7 +190,8 @@ class Engine:
         """Queue a request; `tell` is called in the engine's thread with each part of the text.
 
         Args:
-            prompt_ids: A valid prompt, as `LanguageModel.prompt_ids` returns it.
+            prompt_ids: A valid prompt, as `LanguageModel.prompt_ids` returns it. More ids than the
+                context has are a text that is continued.
             options: Options of generation.
             tell: Receives the parts; the last one has a stop reason or a problem. The last part of
                 a job that is cancelled while it waits comes from the thread that cancels it.

@@ -103,9 +103,14 @@ class CompletionRequest(_Request):
     best_of: Annotated[int, Range(at_least=1)] | None = None
     suffix: Text | None = None
     return_token_ids: bool | None = None
+    generated_ids: Ids = field(default_factory=list)
+    """Ids after the prompt that were generated before; the text goes on as if it had not stopped.
+    Together they may be longer than the context."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.generated_ids and (self.echo or self.past_context != "slide"):
+            raise ValueError("generated_ids takes neither echo nor past_context; omit these.")
         if self.suffix:
             raise ValueError("suffix is not supported; the model continues a prompt.")
         if self.best_of not in (None, 1, self.n):

@@ -100,12 +100,12 @@ export function show(main, { model, fields, remember }) {
     abort = new AbortController();
     stop.disabled = false;
     output.classList.add("writing");
-    const ids = [...branch.promptIds, ...branch.tokens.map((token) => token.id)];
+    const before = branch.tokens.map((token) => token.id); // with the prompt, they may exceed the context
     const began = performance.now();
     let count = 0;
     try {
       const events = stream("/v1/completions", {
-        model: model(), prompt: ids, max_tokens: left, logprobs: 1, return_token_ids: true, stream: true, ...sampling,
+        model: model(), prompt: branch.promptIds, generated_ids: before, max_tokens: left, logprobs: 1, return_token_ids: true, stream: true, ...sampling,
       }, abort.signal);
       for await (const event of events) {
         const [choice] = event.choices;
