@@ -103,6 +103,21 @@ def test_cancelled_requests_leave_the_queue(model):
         assert (first.num_tokens, len(parts)) == (0, 1)
 
 
+def test_a_retired_engine_ends_its_texts_and_takes_late_ones(model):
+    engine = Engine(model, rows=1)
+    first, _ = submit(engine, "", max_tokens=50, temperature=0.0)
+    second, parts = submit(engine, "the", max_tokens=5, seed=1)
+    engine.retire()
+    assert None not in {first.wait(60), second.wait(60)}
+    engine._thread.join(60)
+    late, said = submit(engine, "the", max_tokens=5, seed=1)  # of a request that had it already
+    assert late.wait(60) is not None
+    assert "".join(part.text for part in said) == "".join(part.text for part in parts) != ""
+    engine._thread.join(60)
+    assert not engine._thread.is_alive()
+    engine.close()
+
+
 def test_closing_ends_all_requests(model):
     engine = Engine(model, rows=1)
     jobs = [submit(engine, "", max_tokens=10**6, temperature=0.0)[0] for _ in range(3)]

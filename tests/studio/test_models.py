@@ -1,10 +1,19 @@
 """Models are loaded once, shared, and released when another one needs the memory."""
 
+import shutil
 import threading
+import time
+import weakref
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from tilth.generation import GenerationOptions, load
+from tilth.model import TransformerLM
+from tilth.runs.run import open_run
+from tilth.runs.state import CheckpointWriter
 from tilth.studio import models as module
 from tilth.studio.models import Models, _weight_bytes
 
@@ -75,6 +84,62 @@ def test_a_busy_model_stays(loaded, monkeypatch):
     assert models.loads().keys() == {"plain", "chatty"}
     job.cancel()
     job.wait(20)
+
+
+def save(folder, step, valid_loss):
+    """Add a checkpoint of other weights to a run."""
+    torch.manual_seed(step)
+    model = TransformerLM(open_run(folder).config.model)
+    with CheckpointWriter(folder, keep=9) as writer:
+        state = SimpleNamespace(state_dict=dict)
+        writer.save(step, model, state, {"valid_loss": valid_loss}, {})
+
+
+def test_a_better_checkpoint_is_loaded(folder, tmp_path):
+    """Requests that run end with the old one; a worse checkpoint changes nothing."""
+    run = tmp_path / "plain"
+    shutil.copytree(folder / "plain", run)
+    before = engines()
+    models = Models(lambda: {"plain": run}, partial(load, threads=1), rows=2)
+    old = models.engine("plain")
+    assert old.model.score("the") == load(run, threads=1).score("the")
+    save(run, 6, valid_loss=2.0)
+    assert models.engine("plain") is old
+    began = threading.Event()
+    job = old.submit(
+        [97],
+        GenerationOptions(max_tokens=10**6),
+        lambda _: began.set(),
+        bias={old.model.end_id: -1e9},
+    )
+    assert began.wait(20)
+    save(run, 7, valid_loss=0.5)
+    new = models.engine("plain")
+    assert new.model.score("the") == load(run, step=7, threads=1).score("the")
+    assert new.model.score("the") != old.model.score("the")
+    assert models.engine("plain") is new
+    assert models.loads() == {"plain": (1, 0)}
+    job.cancel()
+    assert job.wait(20) == "limit"
+    ended = weakref.ref(old)
+    del old, job
+    deadline = time.monotonic() + 20
+    while engines() > before + 1 or ended() is not None:  # its memory is free
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    models.close()
+    assert engines() == before
+
+
+def test_a_run_that_was_trained_again_is_loaded_again(folder, tmp_path):
+    """With the same steps, in a new folder of the same name."""
+    shutil.copytree(folder / "plain", tmp_path / "run")
+    models = Models(lambda: {"run": tmp_path / "run"}, partial(load, threads=1), rows=2)
+    old = models.engine("run").model.score("the")
+    shutil.rmtree(tmp_path / "run")
+    shutil.copytree(folder / "chatty", tmp_path / "run")
+    assert models.engine("run").model.score("the") == load(folder / "chatty").score("the") != old
+    models.close()
 
 
 def test_a_model_that_is_looked_at_once_is_not_kept(loaded, folder, monkeypatch):

@@ -174,9 +174,8 @@ class Engine:
         self._waiting: deque[Job] = deque()
         self._running: dict[Continuation, Job] = {}
         self._changed = threading.Condition()
-        self._is_closed = False
-        self._thread = threading.Thread(target=self._run, name="tilth engine", daemon=True)
-        self._thread.start()
+        self._is_closed = self._is_retired = False
+        self._thread = self._start()
 
     def submit(
         self,
@@ -216,6 +215,8 @@ class Engine:
             if len(self._waiting) >= self._queue:
                 raise BusyError(f"{len(self._waiting)} requests are waiting; try again later.")
             self._waiting.append(job)
+            if self._has_ended:
+                self._thread = self._start()
             self._changed.notify()
         return job
 
@@ -223,6 +224,12 @@ class Engine:
     def load(self) -> tuple[int, int]:
         """The numbers of running and of waiting requests."""
         return len(self._running), len(self._waiting)
+
+    def retire(self) -> None:
+        """End the thread whenever nothing runs or waits; a later request starts it again."""
+        with self._changed:
+            self._is_retired = True
+            self._changed.notify()
 
     def close(self) -> None:
         """End all requests and the thread."""
@@ -239,11 +246,18 @@ class Engine:
     def __exit__(self, *_error: object) -> None:
         self.close()
 
+    def _start(self) -> threading.Thread:
+        self._has_ended = False
+        thread = threading.Thread(target=self._run, name="tilth engine", daemon=True)
+        thread.start()
+        return thread
+
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._is_closed)
-                if self._is_closed and not self._waiting:
+                self._changed.wait_for(lambda: self._waiting or self._is_closed or self._is_retired)
+                if not self._waiting:
+                    self._has_ended = True
                     return
             try:
                 self._decode()

@@ -1,4 +1,7 @@
-"""The models that a server offers: loaded at the first request, shared, released under pressure."""
+"""The models that a server offers: loaded at the first request, shared, released under pressure.
+
+A run is loaded again when another checkpoint is its best, as `tilth.load` would read it.
+"""
 
 import threading
 import time
@@ -6,10 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from tilth.accounting.hardware import host_memory_bytes
 from tilth.generation.language_model import LanguageModel
 from tilth.generation.sources import open_source
+from tilth.runs.checkpoints import CHECKPOINTS
+from tilth.runs.run import Run
 from tilth.studio.engine import Engine
 
 WEIGHTS = "*.safetensors"
@@ -17,10 +23,17 @@ SPARE_BYTES = 1 << 30
 """Memory that stays free when a model is loaded beside others."""
 
 
+Stamp = tuple[tuple[str, int], ...]
+
+
 @dataclass
 class _Entry:
     path: Path
     engine: Engine | None = None
+    stamp: Stamp = ()
+    """Of the folder of the model, when it was last looked at."""
+    weights: Stamp = ()
+    """Of the folder with the weights: the best checkpoint of a run."""
     last_use: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -61,6 +74,9 @@ class Models:
     ) -> None:
         self._find, self._load, self._rows, self._queue = find, load, rows, queue
         self._entries: dict[str, _Entry] = {}
+        self._retired: WeakKeyDictionary[Engine, str] = WeakKeyDictionary()
+        """Engines of older checkpoints, with the model, until their last text has ended."""
+        self._retiring = threading.Lock()
 
     @property
     def ids(self) -> list[str]:
@@ -77,6 +93,7 @@ class Models:
         """Return the engine of a model; load it if needed. Raises KeyError for an unknown id."""
         entry = self._entries.setdefault(model_id, _Entry(self._find()[model_id]))
         with entry.lock:
+            self._retire_old(model_id, entry)
             if entry.engine is None:
                 self._release_idle(_weight_bytes(entry.path))
                 model = self._load(entry.path)
@@ -91,8 +108,15 @@ class Models:
 
     def loads(self) -> dict[str, tuple[int, int]]:
         """Return the numbers of running and waiting requests of each loaded model."""
-        engines = {name: entry.engine for name, entry in list(self._entries.items())}
-        return {name: engine.load for name, engine in engines.items() if engine is not None}
+        with self._retiring:
+            engines = list(self._retired.items())
+        entries = list(self._entries.items())
+        engines += [(entry.engine, name) for name, entry in entries if entry.engine is not None]
+        found: dict[str, tuple[int, int]] = {}
+        for engine, name in engines:
+            (running, waiting), before = engine.load, found.get(name, (0, 0))
+            found[name] = before[0] + running, before[1] + waiting
+        return found
 
     def close(self) -> None:
         """End all requests."""
@@ -101,6 +125,21 @@ class Models:
                 if entry.engine is not None:
                     entry.engine.close()
                     entry.engine = None
+        for engine in list(self._retired):
+            engine.close()
+
+    def _retire_old(self, model_id: str, entry: _Entry) -> None:
+        """Give up the engine of a model whose weights are others now; its texts go on."""
+        stamp = _stamp(entry.path)
+        if stamp == entry.stamp:  # a few calls of stat, instead of reading all states
+            return
+        weights = _stamp(_weights_folder(entry.path))
+        if entry.engine is not None and weights != entry.weights:
+            entry.engine.retire()
+            with self._retiring:
+                self._retired[entry.engine] = model_id
+            entry.engine = None
+        entry.stamp, entry.weights = stamp, weights
 
     def _release_idle(self, needed: int) -> None:
         """Release idle models, the longest unused first, until `needed` bytes are free."""
@@ -115,6 +154,21 @@ class Models:
                     entry.engine = None
             finally:
                 entry.lock.release()
+
+
+def _weights_folder(path: Path) -> Path:
+    """Return the folder whose weights `tilth.load` reads."""
+    source, step = open_source(path)
+    return source.checkpoint(step).folder if isinstance(source, Run) else path
+
+
+def _stamp(folder: Path) -> Stamp:
+    """Return paths and times that change when a folder gets other weights or checkpoints."""
+    found = []
+    for path in (folder, folder / CHECKPOINTS, *sorted(folder.glob(WEIGHTS))):
+        with suppress(OSError):
+            found.append((str(path), path.stat().st_mtime_ns))
+    return tuple(found)
 
 
 def _weight_bytes(path: Path) -> int:
