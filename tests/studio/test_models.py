@@ -57,12 +57,12 @@ def test_an_idle_model_is_released_under_memory_pressure(loaded, folder, monkeyp
     before = engines()
     told = text_of(models.engine("plain"))
     needed = 2 * _weight_bytes(folder / "chatty") + module.SPARE_BYTES
-    monkeypatch.setattr(module, "_free_bytes", lambda: needed)
+    monkeypatch.setattr(module, "free_memory_bytes", lambda: needed)
     models.engine("chatty")
     assert engines() == before + 2  # there is enough
     models.close()
     text_of(models.engine("plain"))
-    monkeypatch.setattr(module, "_free_bytes", lambda: needed - 1)
+    monkeypatch.setattr(module, "free_memory_bytes", lambda: needed - 1)
     models.engine("chatty")
     assert engines() == before + 1
     assert models.loads().keys() == {"chatty"}
@@ -73,7 +73,7 @@ def test_an_idle_model_is_released_under_memory_pressure(loaded, folder, monkeyp
 
 def test_a_busy_model_stays(loaded, monkeypatch):
     models, _ = loaded
-    monkeypatch.setattr(module, "_free_bytes", lambda: 0)
+    monkeypatch.setattr(module, "free_memory_bytes", lambda: 0)
     busy = models.engine("plain")
     began = threading.Event()
     options = GenerationOptions(max_tokens=10**6, alternatives=None)
@@ -84,6 +84,15 @@ def test_a_busy_model_stays(loaded, monkeypatch):
     assert models.loads().keys() == {"plain", "chatty"}
     job.cancel()
     job.wait(20)
+
+
+def test_only_weights_count(folder, tmp_path):
+    """Not the states of the optimizer, which are twice as large."""
+    run = shutil.copytree(folder / "plain", tmp_path / "plain")
+    (step,) = run.glob("checkpoints/step-*")
+    (step / "optimizer.safetensors").write_bytes(bytes(10**6))
+    size = (step / "model.safetensors").stat().st_size
+    assert _weight_bytes(run) == _weight_bytes(step) == size
 
 
 def save(folder, step, valid_loss):
@@ -145,7 +154,7 @@ def test_a_run_that_was_trained_again_is_loaded_again(folder, tmp_path):
 def test_a_model_that_is_looked_at_once_is_not_kept(loaded, folder, monkeypatch):
     models, _ = loaded
     models.engine("chatty")
-    monkeypatch.setattr(module, "_free_bytes", lambda: 0)
+    monkeypatch.setattr(module, "free_memory_bytes", lambda: 0)
     once = models.load_once(folder / "plain" / "history" / "step-000002")
     assert once.score("the") == load(folder / "plain", step=2, threads=1).score("the")
     assert models.loads() == {}

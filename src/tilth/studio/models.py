@@ -3,18 +3,19 @@
 A run is loaded again when another checkpoint is its best, as `tilth.load` would read it.
 """
 
+import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from tilth.accounting.hardware import host_memory_bytes
+from tilth.accounting.hardware import free_memory_bytes
 from tilth.generation.language_model import LanguageModel
 from tilth.generation.sources import open_source
-from tilth.runs.checkpoints import CHECKPOINTS
+from tilth.runs.checkpoints import CHECKPOINTS, MODEL
 from tilth.runs.run import Run
 from tilth.studio.engine import Engine
 
@@ -33,7 +34,7 @@ class _Entry:
     stamp: Stamp = ()
     """Of the folder of the model, when it was last looked at."""
     weights: Stamp = ()
-    """Of the folder with the weights: the best checkpoint of a run."""
+    """Of the files of the weights: of the best checkpoint of a run."""
     last_use: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -130,10 +131,11 @@ class Models:
 
     def _retire_old(self, model_id: str, entry: _Entry) -> None:
         """Give up the engine of a model whose weights are others now; its texts go on."""
-        stamp = _stamp(entry.path)
+        files = entry.path, entry.path / CHECKPOINTS, *entry.path.glob(WEIGHTS)
+        stamp = _stamp(files)
         if stamp == entry.stamp:  # a few calls of stat, instead of reading all states
             return
-        weights = _stamp(_weights_folder(entry.path))
+        weights = _stamp(_weight_files(entry.path))
         if entry.engine is not None and weights != entry.weights:
             entry.engine.retire()
             with self._retiring:
@@ -144,7 +146,7 @@ class Models:
     def _release_idle(self, needed: int) -> None:
         """Release idle models, the longest unused first, until `needed` bytes are free."""
         for entry in sorted(self._entries.values(), key=lambda each: each.last_use):
-            if _free_bytes() >= 2 * needed + SPARE_BYTES:
+            if free_memory_bytes() >= 2 * needed + SPARE_BYTES:
                 return
             if entry.engine is None or not entry.lock.acquire(blocking=False):
                 continue  # the lock of the model that is loaded is held
@@ -156,32 +158,26 @@ class Models:
                 entry.lock.release()
 
 
-def _weights_folder(path: Path) -> Path:
-    """Return the folder whose weights `tilth.load` reads."""
+def _weight_files(path: Path) -> list[Path]:
+    """Return the files whose weights `tilth.load` reads."""
     source, step = open_source(path)
-    return source.checkpoint(step).folder if isinstance(source, Run) else path
+    if not isinstance(source, Run):
+        return source.weight_files()
+    checkpoint = source.checkpoint(step)
+    return [checkpoint.folder / name for name in checkpoint.files(MODEL, checkpoint.state())]
 
 
-def _stamp(folder: Path) -> Stamp:
-    """Return paths and times that change when a folder gets other weights or checkpoints."""
-    found = []
-    for path in (folder, folder / CHECKPOINTS, *sorted(folder.glob(WEIGHTS))):
-        with suppress(OSError):
-            found.append((str(path), path.stat().st_mtime_ns))
-    return tuple(found)
+def _stamp(paths: Iterable[Path]) -> Stamp:
+    """Return paths with the times of their last changes."""
+    return tuple((str(path), found.st_mtime_ns) for path, found in _stats(paths))
 
 
 def _weight_bytes(path: Path) -> int:
-    """Return the size of the weights of a model: the largest checkpoint of a run."""
-    folders = [path, *path.glob("checkpoints/step-*")]
-    sizes = [sum(file.stat().st_size for file in folder.glob(WEIGHTS)) for folder in folders]
-    return max(sizes)
+    """Return the size of the weights of a model."""
+    return sum(found.st_size for _, found in _stats(_weight_files(path)))
 
 
-def _free_bytes() -> int:
-    """Return the memory that is free, or can be freed from caches."""
-    with suppress(OSError, ValueError, IndexError):
-        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-        line = next(each for each in lines if each.startswith("MemAvailable:"))
-        return int(line.split()[1]) * 1024
-    return host_memory_bytes()
+def _stats(paths: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
+    for path in sorted(paths):
+        with suppress(OSError):  # removed by a training meanwhile
+            yield path, path.stat()
