@@ -212,8 +212,9 @@ def test_a_chat_without_max_tokens_takes_what_the_server_allows(folder):
         )
         assert found.status_code == 200, found.text
         assert found.json()["choices"][0]["message"]["content"] == "x" * 7
-        refused = client.post("/v1/chat/completions", json={**asked, "max_tokens": 8})
-        assert refused.status_code == 400
+        for tokens, sentence in ((8, "this server allows 7"), (0, "max_tokens must be at least 1")):
+            refused = client.post("/v1/chat/completions", json={**asked, "max_tokens": tokens})
+            assert (refused.status_code, sentence in refused.text) == (400, True), refused.text
 
 
 def test_chat_needs_a_template(client):

@@ -160,6 +160,8 @@ class ChatRequest(_Request):
     messages: Annotated[list[Message], Length(at_least=1, at_most=1000)] = field(
         default_factory=list
     )
+    # At least one, unlike a completion, which may score its prompt alone.
+    max_tokens: Annotated[int, Range(at_least=1, at_most=1 << 20)] | None = None
     max_completion_tokens: Annotated[int, Range(at_least=1, at_most=1 << 20)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Range(at_least=0, at_most=MAX_LOGPROBS)] | None = None
