@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 from functools import partial
 
@@ -276,6 +277,32 @@ def test_models_health_metrics_and_unknown_paths(client):
     complete(client, prompt="the", max_tokens=3, temperature=0, logit_bias={"120": 100})
     assert _metric(client, "tilth_generated_tokens_total") == before + 3
     assert _metric(client, 'tilth_running_sequences{model="plain"}') == 0
+
+
+def test_refusals_are_in_the_metrics(client):
+    """Those of the guard and of the router too; unknown paths share a label."""
+
+    def counts():
+        text = client.get("/metrics").text
+        found = re.findall(r'tilth_requests_total\{path="(.*)",status="(\d+)"\} (\d+)', text)
+        return {(path, int(status)): int(count) for path, status, count in found}
+
+    before = counts()
+    client.get("/v1/models", headers={"host": "evil.example"})
+    client.post("/v1/completions", content=b"{}", headers={"content-type": "text/plain"})
+    client.get("/v1/completions")
+    client.get("/none%22%0A")
+    client.get("/none/again", headers={"origin": "http://evil.example"})
+    expected = {
+        ("/v1/models", 403): 1,
+        ("/v1/completions", 415): 1,
+        ("/v1/completions", 405): 1,
+        ("other", 404): 1,
+        ("other", 403): 1,
+    }
+    found = {key: count - before.get(key, 0) for key, count in counts().items()}
+    del found["/metrics", 200]
+    assert {key: count for key, count in found.items() if count} == expected
 
 
 def _metric(client, name):
