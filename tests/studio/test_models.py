@@ -10,8 +10,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from tilth.files import FileError
 from tilth.generation import GenerationOptions, load
 from tilth.model import TransformerLM
+from tilth.runs.checkpoints import Checkpoint
 from tilth.runs.run import open_run
 from tilth.runs.state import CheckpointWriter
 from tilth.studio import models as module
@@ -138,6 +140,23 @@ def test_a_better_checkpoint_is_loaded(folder, tmp_path):
         time.sleep(0.01)
     models.close()
     assert engines() == before
+
+
+def test_a_checkpoint_that_a_training_removes_meanwhile(folder, tmp_path, monkeypatch):
+    run = shutil.copytree(folder / "plain", tmp_path / "plain")
+    save(run, 6, valid_loss=0.5)
+    files = Checkpoint.files
+
+    def files_or_gone(checkpoint, name, state):
+        if checkpoint.step == 6:
+            shutil.rmtree(checkpoint.folder)
+            raise FileError(checkpoint.folder, "is not there", "choose another")
+        return files(checkpoint, name, state)
+
+    monkeypatch.setattr(Checkpoint, "files", files_or_gone)
+    models = Models(lambda: {"plain": run}, partial(load, threads=1), rows=2)
+    assert models.engine("plain").model.score("the") == load(run, threads=1).score("the")
+    models.close()
 
 
 def test_a_run_that_was_trained_again_is_loaded_again(folder, tmp_path):

@@ -163,8 +163,15 @@ def _weight_files(path: Path) -> list[Path]:
     source, step = open_source(path)
     if not isinstance(source, Run):
         return source.weight_files()
-    checkpoint = source.checkpoint(step)
-    return [checkpoint.folder / name for name in checkpoint.files(MODEL, checkpoint.state())]
+    while True:
+        checkpoint = source.checkpoint(step)
+        try:
+            return [
+                checkpoint.folder / name for name in checkpoint.files(MODEL, checkpoint.state())
+            ]
+        except (OSError, ValueError):
+            if checkpoint.folder.is_dir():  # else a training has removed it for a better one
+                raise
 
 
 def _stamp(paths: Iterable[Path]) -> Stamp:
