@@ -53,6 +53,9 @@ class Contender:
     result_bytes: Callable[[Any], int] | None = None
     """Result of `run` -> its size. Then `growth_bytes` is measured: the peak memory of `run`
     beyond the memory before it and the result. Linux only."""
+    waits: Callable[[Any], Sequence[float]] | None = None
+    """Result of `run` -> seconds of single events in it, such as the first token of each request.
+    The row has their median and 99th percentile over all runs."""
 
 
 @dataclass(frozen=True)

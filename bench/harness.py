@@ -11,6 +11,7 @@ import datetime
 import hashlib
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import shlex
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,11 @@ def ratio(entries: list[Entry], entry: Entry, measure: str) -> float | None:
     return entry.median(measure) / entry.contender.sample / own
 
 
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Return the smallest value that `percent` of the values do not exceed."""
+    return sorted(values)[max(1, math.ceil(len(values) * percent / 100)) - 1]
+
+
 def summarise(entry: Entry, entries: list[Entry], work: float) -> dict[str, Any]:
     """Return the runs of a contender and, without a failure, its medians and ratios."""
     contender = entry.contender
@@ -220,6 +226,12 @@ def summarise(entry: Entry, entries: list[Entry], work: float) -> dict[str, Any]
         summary["ratios"] = {measure: ratio(entries, entry, measure) for measure in MEASURES}
         if entry.runs[0].get("growth_bytes") is not None:
             summary["medians"]["growth_bytes"] = entry.median("growth_bytes")
+        if waits := [each for run in entry.runs for each in run.get("waits", ())]:
+            summary["waits"] = {
+                "number": len(waits),
+                "p50_seconds": percentile(waits, 50),
+                "p99_seconds": percentile(waits, 99),
+            }
     return summary
 
 

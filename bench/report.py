@@ -20,7 +20,7 @@ def seconds(value: float) -> str:
 
 
 def notes(contender: Report) -> str:
-    """Return the notes of a row: its own, sample, warm-up, memory, answer not compared."""
+    """Return the notes of a row: its own, sample, warm-up, memory, waits, answer not compared."""
     found = [contender["note"]] if contender["note"] else []
     if contender["sample"] != 1.0:
         found.append(f"on {contender['sample']:.3g} of the workload, ratios scaled")
@@ -28,6 +28,9 @@ def notes(contender: Report) -> str:
         found.append(f"after {contender['warmup']} untimed runs in the same process")
     if (growth := contender["medians"].get("growth_bytes")) is not None:
         found.append(f"{growth / 1e6:,.0f} MB beyond the argument and the result")
+    if waits := contender.get("waits"):
+        p50, p99 = (seconds(waits[f"{name}_seconds"]) for name in ("p50", "p99"))
+        found.append(f"{waits['number']} waits, p50 {p50}, p99 {p99}")
     if contender["incomparable"]:
         found.append(f"answer not compared: {contender['incomparable']}")
     return "; ".join(found)

@@ -3,7 +3,9 @@
 22.7M parameters with random weights, two threads for the decoder, a slot for each client, on the
 same two cores as the clients, which are coroutines of one process. Each sends a prompt of 16 ids
 and reads 64 sampled tokens as server-sent events. "first token": each client asks for one token,
-so the time is that of the last first token when all clients come at once.
+so the time is that of the last first token when all clients come at once. "one after the other":
+each client sends several requests, so first tokens come while the other clients stream. The waits
+in the notes are the times to each first token.
 Targets: at least 1.3 times llama.cpp's server with 8 and with 64 clients.
 """
 
@@ -12,9 +14,11 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 from weakref import finalize
 
 from bench.declaration import Benchmark, Contender, Target
@@ -24,11 +28,14 @@ from bench.workloads import make_once, write_once
 SHAPE, CONTEXT, PROMPT_TOKENS, NEW_TOKENS = "22.7M", 256, 16, 64
 SAMPLED = {"temperature": 0.8, "top_p": 0.95, "seed": 0}
 CLIENTS = {
-    "8 clients": (8, NEW_TOKENS),
-    "64 clients": (64, NEW_TOKENS),
-    "8 clients, first token": (8, 1),
-    "64 clients, first token": (64, 1),
+    "8 clients": (8, NEW_TOKENS, 1),
+    "64 clients": (64, NEW_TOKENS, 1),
+    "8 clients, first token": (8, 1, 1),
+    "64 clients, first token": (64, 1, 1),
+    "8 clients, one after the other": (8, NEW_TOKENS, 16),
+    "64 clients, one after the other": (64, NEW_TOKENS, 4),
 }
+"""Clients, tokens of a request, and requests of a client, one after the other."""
 LLAMA_OPTIONS: dict[str, object] = {
     "ignore_eos": True,
     "cache_prompt": False,
@@ -39,7 +46,7 @@ F32, Q8_0 = "llama.cpp F32", "llama.cpp Q8_0"
 
 
 def prepare(folder: Path) -> dict[str, Path]:
-    """Write the model for both servers, and the number of clients and tokens."""
+    """Write the model for both servers, and the numbers of clients, tokens and requests."""
     for kind in ("F32", "Q8_0"):
         write = partial(write_gguf, name=SHAPE, kind=kind, context_length=32_768)
         make_once(folder / f"{kind}.gguf", write)
@@ -99,8 +106,8 @@ def start(command: list[str]) -> tuple[subprocess.Popen[str], int]:
 def contender(name: str, kind: str, against: str = "") -> Contender:
     """Declare a server; `kind` is a precision of tilth, or the GGUF file of llama.cpp."""
 
-    def setup(file: Path, sample: float) -> Callable[[], int]:
-        clients, tokens = json.loads(file.read_text())
+    def setup(file: Path, sample: float) -> Callable[[], Streamed]:
+        clients, tokens, requests = json.loads(file.read_text())
         if against:
             command = [sys.executable, "-m", "bench.serving", kind, str(file.parent), str(clients)]
         else:
@@ -109,8 +116,9 @@ def contender(name: str, kind: str, against: str = "") -> Contender:
             command += [] if kind == "float32" else ["--quantize", kind]
         process, port = start(command)
 
-        def work() -> int:
-            return asyncio.run(stream_all(port, clients, tokens, LLAMA_OPTIONS if against else {}))
+        def work() -> Streamed:
+            own = LLAMA_OPTIONS if against else {}
+            return asyncio.run(stream_all(port, clients, tokens, requests, own))
 
         finalize(work, stop, process)
         return work
@@ -118,8 +126,8 @@ def contender(name: str, kind: str, against: str = "") -> Contender:
     package = "xllamacpp" if against else "tilth"
     differs = "" if kind in ("float32", "F32") else "different rounding"
     return Contender(
-        name, setup, lambda work: work(), lambda tokens: tokens, package, against, warmup=1,
-        incomparable=differs,
+        name, setup, lambda work: work(), lambda found: found.tokens, package, against, warmup=1,
+        incomparable=differs, waits=lambda found: found.first_token_seconds,
     )  # fmt: skip
 
 
@@ -132,19 +140,35 @@ def stop(process: subprocess.Popen[str]) -> None:
 # --- clients --------------------------------------------------------------------------------------
 
 
-async def stream_all(port: int, clients: int, tokens: int, own: dict[str, object]) -> int:
-    """Stream from all clients at once, and return the number of tokens they asked for."""
-    received = await asyncio.gather(
-        *(stream(port, number, tokens, own) for number in range(clients))
-    )
+class Streamed(NamedTuple):
+    """Number of tokens that the clients asked for, and the time to each first token."""
+
+    tokens: int
+    first_token_seconds: list[float]
+
+
+async def stream_all(
+    port: int, clients: int, tokens: int, requests: int, own: dict[str, object]
+) -> Streamed:
+    """Stream from all clients at once; each sends its requests one after the other."""
+
+    async def client(number: int) -> list[tuple[int, float]]:
+        numbers = range(number, clients * requests, clients)
+        return [await stream(port, each, tokens, own) for each in numbers]
+
+    found = await asyncio.gather(*map(client, range(clients)))
+    received = [each for of_client in found for each in of_client]
     # A character of some tokens is incomplete, so it comes with the next one.
-    if min(received) < tokens // 2:
-        raise RuntimeError(f"a client received {min(received)} parts of {tokens}")
-    return clients * tokens
+    if (least := min(parts for parts, _ in received)) < max(1, tokens // 2):
+        raise RuntimeError(f"a client received {least} parts of {tokens}")
+    return Streamed(clients * requests * tokens, [seconds for _, seconds in received])
 
 
-async def stream(port: int, number: int, tokens: int, own: dict[str, object]) -> int:
-    """Send a request, with the server's own options, and count the parts of its answer."""
+async def stream(port: int, number: int, tokens: int, own: dict[str, object]) -> tuple[int, float]:
+    """Send a request, with the server's own options.
+
+    Return the number of parts of its answer, and the time to the first one.
+    """
     body = json.dumps(
         {
             "model": "model",
@@ -156,6 +180,7 @@ async def stream(port: int, number: int, tokens: int, own: dict[str, object]) ->
             **own,
         }
     ).encode()
+    began, first = time.perf_counter(), 0.0
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     head = (
         f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n"
@@ -167,15 +192,17 @@ async def stream(port: int, number: int, tokens: int, own: dict[str, object]) ->
         raise RuntimeError(f"{status!r}: {(await reader.read())[-300:]!r}")
     parts = 0
     async for line in reader:
-        parts += line.startswith(b"data: {")
+        if line.startswith(b"data: {"):
+            first = first or time.perf_counter() - began
+            parts += 1
     writer.close()
-    return parts
+    return parts, first
 
 
 def work(file: Path) -> float:
     """Return the tokens of a workload."""
-    clients, tokens = json.loads(file.read_text())
-    return float(clients * tokens)
+    clients, tokens, requests = json.loads(file.read_text())
+    return float(clients * tokens * requests)
 
 
 BENCHMARK = Benchmark(

@@ -11,6 +11,7 @@ import resource
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from bench.declaration import load_benchmark
 
@@ -65,7 +66,7 @@ def main() -> None:
     wall = time.perf_counter() - started
     # Measured before the answer: a checksum costs time and memory too.
     cpu, peak = cpu_seconds() - cpu_before, peak_bytes()
-    measured: dict[str, float | None] = {
+    measured: dict[str, Any] = {
         "wall_seconds": wall,
         "cpu_seconds": cpu,
         "peak_bytes": max(peak, peak_before),
@@ -74,6 +75,8 @@ def main() -> None:
     if contender.result_bytes:
         beyond = None if resident is None else peak - resident - contender.result_bytes(outcome)
         measured["growth_bytes"] = beyond
+    if contender.waits:
+        measured["waits"] = list(contender.waits(outcome))
     Path(result_file).write_text(json.dumps(measured | {"answer": contender.answer(outcome)}))
 
 

@@ -4,6 +4,7 @@ Speed is not tested: the fake contenders sleep, crash, allocate or return wrong 
 """
 
 import ast
+import asyncio
 import hashlib
 import json
 import os
@@ -480,6 +481,65 @@ def test_slow_runs_are_repeated_three_times(tmp_path, monkeypatch):
         monkeypatch.setattr(harness, "run_once", lambda *_, run=fake_run: dict(run))
         entries = harness.race(benchmark, "all", tmp_path, asked, lambda line: None)
         assert [len(entry.runs) for entry in entries] == [expected] * 2
+
+
+def test_percentiles_of_waits(monkeypatch):
+    """Over all runs together: the time that 99 of 100 events do not exceed."""
+    monkeypatch.syspath_prepend(PROJECT)
+    from bench import harness, report
+    from bench.declaration import Contender
+
+    assert [harness.percentile([3.0, 1.0, 2.0], percent) for percent in (1, 50, 67, 99)] == [
+        1,
+        2,
+        3,
+        3,
+    ]
+    measured = {"wall_seconds": 1.0, "cpu_seconds": 1.0, "peak_bytes": 1}
+    first, second = (
+        [number / 1000 for number in each] for each in (range(1, 151), range(151, 201))
+    )
+    runs = [{**measured, "waits": each} for each in (second, first)]
+    entry = harness.Entry(Contender("ours", dict, dict, dict, waits=list), "", runs)
+    summary = harness.summarise(entry, [entry], work=1.0)
+    assert summary["waits"] == {"number": 200, "p50_seconds": 0.1, "p99_seconds": 0.198}
+    assert report.row(summary)[-1] == "200 waits, p50 100.0 ms, p99 198.0 ms"
+    entry.runs = [measured]
+    assert "waits" not in harness.summarise(entry, [entry], work=1.0)
+
+
+def test_clients_of_the_server_benchmark_time_each_first_token(monkeypatch):
+    monkeypatch.syspath_prepend(PROJECT)
+    from bench import serving
+
+    asked, now, is_read = [], 0.0, asyncio.Event()
+
+    def clock():
+        is_read.set()
+        return now
+
+    async def answer(reader, writer):
+        nonlocal now
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        length = int(re.search(r"Content-Length: (\d+)", head)[1])
+        asked.append(json.loads(await reader.readexactly(length)))
+        is_read.clear()
+        now += len(asked)
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\ndata: {}\n\n")
+        await is_read.wait()
+        now += 100.0
+        writer.write(b"data: {}\n\n" * 3 + b"data: [DONE]\n\n")
+        writer.close()
+
+    async def measured():
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            return await serving.stream_all(port, clients=1, tokens=4, requests=3, own={"own": 1})
+
+    monkeypatch.setattr(serving, "time", SimpleNamespace(perf_counter=clock))
+    assert asyncio.run(asyncio.wait_for(measured(), 30)) == (3 * 4, [1.0, 2.0, 3.0])
+    assert len({str(each["prompt"]) for each in asked}) == 3
+    assert {(each["max_tokens"], each["own"]) for each in asked} == {(4, 1)}
 
 
 def test_invalid_declarations_are_refused(monkeypatch):

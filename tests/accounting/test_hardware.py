@@ -122,3 +122,24 @@ def test_cost_on_a_measured_machine():
     assert slower.mfu * slower.seconds == pytest.approx(cost.mfu * cost.seconds)
     # Muon's products take time too.
     assert cost_of_steps(SMALL, 8, 10, endless, "muon").seconds > 1.05 * cost.seconds
+
+
+def test_free_memory_is_that_of_the_container(tmp_path, monkeypatch):
+    """The limit counts, without what is used; caches of files can be freed."""
+    limit, info = tmp_path / "memory.max", tmp_path / "meminfo"
+    info.write_text("MemTotal:  64000000 kB\nMemAvailable: 5000000 kB\nHugePages_Total: 0\n")
+    monkeypatch.setattr(hardware, "CONTAINER_LIMIT", limit)
+    monkeypatch.setattr(hardware, "MEMORY_INFO", info)
+    assert hardware.free_memory_bytes() == 5_000_000 * 1024  # of the machine
+    (tmp_path / "memory.current").write_text("900000000\n")
+    (tmp_path / "memory.stat").write_text(
+        "anon 500000000\ninactive_file 300000000\nactive_file 100000000\n"
+    )
+    for text, free in (("max", 5_000_000 * 1024), ("2000000000", 1_500_000_000), ("1", 0)):
+        limit.write_text(f"{text}\n")
+        assert hardware.free_memory_bytes() == free
+    info.unlink()
+    limit.write_text("2000000000\n")
+    assert hardware.free_memory_bytes() == 1_500_000_000
+    limit.unlink()
+    assert hardware.free_memory_bytes() == hardware.host_memory_bytes()

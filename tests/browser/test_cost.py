@@ -63,6 +63,14 @@ def test_a_number_leads_to_the_numbers_in_it(open_cost):
     number(page, "memory.implementation.peak_bytes").press("Enter")
     page.locator(".term", has_text="optimizer state").click()
     page.locator(".explanation").nth(1).wait_for()
+    again = open_cost(page.url.partition("?")[2])  # the link has the followed terms
+    again.locator(".explanation").nth(1).wait_for()
+    paths = [
+        [card.get_attribute("data-path") for card in each.locator(".explanation").all()]
+        for each in (page, again)
+    ]
+    assert paths[0] == paths[1]
+    assert len(paths[0]) == 2
     page.locator(".explanation").nth(1).locator("summary").first.click()
     here = page.locator(".explanation").nth(1).locator(".source.here").first
     assert "optimizer_state_elements" in here.inner_text() or "WIDE" in here.inner_text()

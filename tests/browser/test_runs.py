@@ -174,6 +174,28 @@ def test_axes_smoothing_zoom_and_csv(open_runs, studied, tmp_path):
     assert shown == pytest.approx([begin, end], rel=0.01)
 
 
+def test_a_zoom_of_both_axes_and_the_drag_mode_are_in_the_link(open_runs):
+    page = open_runs("runs?run=first&value=lr")
+    page.locator(".plot .xtick").first.wait_for()
+    box = page.locator(".plot .nsewdrag").first.bounding_box()
+    page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 0.3 * box["height"])
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 0.8 * box["height"], steps=5)
+    page.mouse.up()
+    wait_until(page, "location.hash.includes('top=') && location.hash.includes('from=')")
+    page.get_by_role("combobox", name="Dragging").select_option("pan")
+    axes = "['xaxis', 'yaxis'].map((name) => document.querySelector('.plot').layout[name].range)"
+    ranges = page.evaluate(axes)
+    again = open_runs(page.url.partition("#")[2])
+    again.locator(".plot .xtick").first.wait_for()
+    for found, expected in zip(again.evaluate(axes), ranges, strict=True):
+        assert found == pytest.approx(expected, rel=1e-6)
+    assert again.evaluate("document.querySelector('.plot').layout.dragmode") == "pan"
+    again.get_by_label("Show the whole range").click()
+    wait_until(again, "!location.hash.includes('top=') && !location.hash.includes('from=')")
+    assert again.evaluate("document.querySelector('.plot').layout.yaxis.autorange")
+
+
 def test_a_training_is_drawn_as_it_comes(open_runs, studied):
     """Without a reload: new steps, a torn line, a sample."""
     page = open_runs("runs?run=first&smooth=1")

@@ -69,6 +69,25 @@ def test_a_link_restores_the_moment_and_computes_nothing(open_view, folder):
     assert again.get_by_label("Seed").input_value() == "3"
 
 
+def test_the_chosen_token_stays_over_the_steps_and_in_the_link(open_view):
+    page = open_view(f"time?{FIELDS}&at=2")
+    read(page)
+    page.locator(".moment p.text [role=button]").nth(2).click()
+    said = page.locator(".card h2").inner_text()
+    assert "token=2" in page.url
+    page.get_by_role("slider").focus()
+    page.keyboard.press("ArrowLeft")
+    assert page.locator(".card h2").inner_text() != said  # the same token has other bits
+    page.keyboard.press("ArrowRight")
+    again = open_view(page.url.partition("#")[2])
+    read(again)
+    assert again.locator(".card h2").inner_text() == said
+    again.locator("textarea").first.fill("the")
+    read(again)
+    assert again.locator(".card").count() == 0
+    assert "token=" not in again.url
+
+
 def test_the_curve_downloads_and_leads_to_its_points(open_view, folder):
     page = open_view(f"time?{FIELDS}")
     read(page)

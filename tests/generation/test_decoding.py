@@ -14,6 +14,7 @@ from tilth.generation.decoding import (
     GenerationOptions,
     decode,
     scored_token,
+    slid_context,
 )
 from tilth.tokenizer import Tokenizer
 
@@ -107,6 +108,19 @@ class Ones:
         for read, new in zip(self.read, ids, strict=True):
             read.append(list(new))
         return np.tile(np.eye(1, 3, k=1, dtype=np.float32), (len(ids), 1, 1))
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 60))
+def test_a_text_past_the_context_is_slid_as_it_was_written(context_length, prompt, written):
+    """Step by step: a full context keeps its newer half, with the new id."""
+    ids = list(range(min(prompt, context_length) + written))
+    context = ids[: len(ids) - written]
+    for token_id in ids[len(context) :]:
+        is_full = len(context) == context_length
+        context = [*context, token_id]
+        if is_full:
+            context = context[-max(1, context_length // 2) :]
+    assert slid_context(ids, context_length) == context
 
 
 @given(st.integers(1, 12), st.data())

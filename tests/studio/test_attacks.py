@@ -392,7 +392,9 @@ def descriptors_of(server):
 def test_ten_rounds_leak_nothing(server):
     """Ten rounds need no more memory, connections and threads, once all threads have run.
 
-    The pool starts threads as requests overlap: until about the fifth round on a busy machine.
+    The pool starts threads as requests overlap: until about the fifth round on a busy machine. Up
+    to there, a bound four times that of the 6.3% that rounds 2 to 12 once took: a leak of the first
+    rounds alone, 2,000 requests, would be within it at 5 kB each, and ten rounds show that.
     """
     sizes, descriptors = [], []
     for number in range(15):
@@ -403,5 +405,6 @@ def test_ten_rounds_leak_nothing(server):
         sizes.append(memory_of(server))
         descriptors.append(descriptors_of(server))
         print(number, sizes[-1], descriptors[-1])
+    assert sizes[4] <= 1.25 * sizes[0], sizes
     assert sizes[-1] <= 1.05 * sizes[4], sizes
     assert descriptors[-1] <= descriptors[4] + 2, descriptors

@@ -2,7 +2,9 @@
 
 import json
 import random
+import re
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from starlette.testclient import TestClient
 from tests.studio.conftest import END, HOST, TEMPLATE
 from tilth.generation import load
 from tilth.studio import make_app
+from tilth.studio.completions import Limits
 from tilth.studio.folder import Folder
 from tilth.studio.models import Models
 
@@ -95,6 +98,18 @@ def test_stop_strings_and_bias(client):
     assert found["choices"][0]["finish_reason"] == "stop"
 
 
+@pytest.mark.parametrize("count", [0, 5, 57, 58, 100, 149])
+def test_generated_ids_go_on_as_if_the_text_had_not_stopped(client, model, count):
+    """A branch of the page Write, past the context too."""
+    prompt = model.tokenizer.encode("the mouse")
+    stream = model.generate(prompt, max_tokens=150, seed=4)
+    ids = [token.id for token in stream.tokens]
+    assert len(ids) == 150
+    body = {"prompt": prompt, "seed": 4, "return_token_ids": True, "max_tokens": 150 - count}
+    found = complete(client, **body, generated_ids=ids[:count]).json()
+    assert found["choices"][0]["token_ids"] == ids[count:]
+
+
 def test_same_seed_same_text_no_seed_other_text(client):
     body = {"prompt": "the", "max_tokens": 30}
     texts = [complete(client, **body, seed=7).json()["choices"][0]["text"] for _ in range(2)]
@@ -108,6 +123,8 @@ def test_same_seed_same_text_no_seed_other_text(client):
         ({"model": "other"}, 404, "unknown model; there is chatty, plain."),
         ({"prompt": "a" * 65}, 400, "the prompt has 65 tokens, and the context length is 64"),
         ({"prompt": [300]}, 400, "the prompt has the id 300"),
+        ({"generated_ids": [300]}, 400, "the prompt has the id 300"),
+        ({"generated_ids": [1], "echo": True}, 400, "generated_ids takes neither echo"),
         ({"prompt": [1, "a"]}, 400, "prompt must be a text, a list of token ids"),
         ({"prompt": [[1], "a"]}, 400, "prompt must be a text"),
         ({"prompt": {}}, 400, "prompt"),
@@ -184,6 +201,23 @@ def test_chat(client, folder):
     assert all(len(token["top_logprobs"]) == 2 for token in tokens)
 
 
+def test_a_chat_without_max_tokens_takes_what_the_server_allows(folder):
+    """The rest of the context, which may be more than --max-tokens."""
+    shown = Folder(folder)
+    models = Models(shown.models, partial(load, threads=1))
+    app = make_app(models, limits=Limits(max_tokens=7), folder=shown)
+    asked = {key: value for key, value in CHAT.items() if key != "max_tokens"}
+    with TestClient(app, base_url=HOST) as client:
+        found = client.post(
+            "/v1/chat/completions", json={**asked, "logit_bias": {"120": 100}, "temperature": 0}
+        )
+        assert found.status_code == 200, found.text
+        assert found.json()["choices"][0]["message"]["content"] == "x" * 7
+        for tokens, sentence in ((8, "this server allows 7"), (0, "max_tokens must be at least 1")):
+            refused = client.post("/v1/chat/completions", json={**asked, "max_tokens": tokens})
+            assert (refused.status_code, sentence in refused.text) == (400, True), refused.text
+
+
 def test_chat_needs_a_template(client):
     response = client.post("/v1/chat/completions", json={**CHAT, "model": "plain"})
     assert response.status_code == 400
@@ -243,6 +277,32 @@ def test_models_health_metrics_and_unknown_paths(client):
     complete(client, prompt="the", max_tokens=3, temperature=0, logit_bias={"120": 100})
     assert _metric(client, "tilth_generated_tokens_total") == before + 3
     assert _metric(client, 'tilth_running_sequences{model="plain"}') == 0
+
+
+def test_refusals_are_in_the_metrics(client):
+    """Those of the guard and of the router too; unknown paths share a label."""
+
+    def counts():
+        text = client.get("/metrics").text
+        found = re.findall(r'tilth_requests_total\{path="(.*)",status="(\d+)"\} (\d+)', text)
+        return {(path, int(status)): int(count) for path, status, count in found}
+
+    before = counts()
+    client.get("/v1/models", headers={"host": "evil.example"})
+    client.post("/v1/completions", content=b"{}", headers={"content-type": "text/plain"})
+    client.get("/v1/completions")
+    client.get("/none%22%0A")
+    client.get("/none/again", headers={"origin": "http://evil.example"})
+    expected = {
+        ("/v1/models", 403): 1,
+        ("/v1/completions", 415): 1,
+        ("/v1/completions", 405): 1,
+        ("other", 404): 1,
+        ("other", 403): 1,
+    }
+    found = {key: count - before.get(key, 0) for key, count in counts().items()}
+    del found["/metrics", 200]
+    assert {key: count for key, count in found.items() if count} == expected
 
 
 def _metric(client, name):

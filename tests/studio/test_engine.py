@@ -87,6 +87,39 @@ def test_full_queue_and_closed_engine(model):
         submit(engine, "a", max_tokens=2)
 
 
+def test_cancelled_requests_leave_the_queue(model):
+    """Their places are free at once, although no row is."""
+    with Engine(model, rows=1, queue=2) as engine:
+        running, _ = submit(engine, "", max_tokens=10**6, temperature=0.0)
+        while engine.load != (1, 0):
+            time.sleep(0.01)
+        first, parts = submit(engine, "a", max_tokens=2)
+        second, _ = submit(engine, "b", max_tokens=2)
+        first.cancel()
+        assert engine.load == (1, 1)
+        assert first.wait(0) == "limit"
+        assert parts == [Part("", None, "limit")]
+        third, _ = submit(engine, "c", max_tokens=2)
+        running.cancel()
+        assert None not in {second.wait(60), third.wait(60)}
+        assert (first.num_tokens, len(parts)) == (0, 1)
+
+
+def test_a_retired_engine_ends_its_texts_and_takes_late_ones(model):
+    engine = Engine(model, rows=1)
+    first, _ = submit(engine, "", max_tokens=50, temperature=0.0)
+    second, parts = submit(engine, "the", max_tokens=5, seed=1)
+    engine.retire()
+    assert None not in {first.wait(60), second.wait(60)}
+    engine._thread.join(60)
+    late, said = submit(engine, "the", max_tokens=5, seed=1)  # of a request that had it already
+    assert late.wait(60) is not None
+    assert "".join(part.text for part in said) == "".join(part.text for part in parts) != ""
+    engine._thread.join(60)
+    assert not engine._thread.is_alive()
+    engine.close()
+
+
 def test_closing_ends_all_requests(model):
     engine = Engine(model, rows=1)
     jobs = [submit(engine, "", max_tokens=10**6, temperature=0.0)[0] for _ in range(3)]

@@ -1,11 +1,17 @@
 """The folder of the studio: what it finds, what it leaves out, and that it notices changes."""
 
 import os
+import shutil
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from tests.studio.conftest import HOST
+from tilth.model import TransformerLM
+from tilth.runs.checkpoints import MODEL, part_names
+from tilth.runs.run import open_run
+from tilth.runs.state import CheckpointWriter, Writers
 from tilth.studio import folder as folder_module
 from tilth.studio.folder import Folder
 from tilth.tokenizer import Tokenizer
@@ -103,6 +109,19 @@ def test_models_need_weights_and_tokenizers_are_shared(folder, tmp_path):
     expected = Tokenizer.load(folder / "plain")
     assert found.tokenizer("plain").fingerprint == expected.fingerprint
     assert found.tokenizer("plain") is found.tokenizer("plain")
+
+
+def test_a_run_with_a_checkpoint_in_parts_is_a_model(folder, tmp_path):
+    """As training on several ranks with --parallel.memory-gb writes it."""
+    run = tmp_path / "run"
+    shutil.copytree(folder / "plain", run, ignore=shutil.ignore_patterns("step-*"))
+    assert Folder(tmp_path).models() == {}
+    model = TransformerLM(open_run(run).config.model)
+    optimizer = SimpleNamespace(state_dict=lambda: {"state": {}, "param_groups": []})
+    with CheckpointWriter(run, keep=1, writers=Writers(in_parts=True)) as writer:
+        writer.save(5, model, optimizer, {"valid_loss": 1.0}, {})
+    assert [file.name for file in run.glob("checkpoints/*/model*")] == part_names(MODEL, 1)
+    assert Folder(tmp_path).models() == {"run": run}
 
 
 def test_listing(client):

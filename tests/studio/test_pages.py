@@ -143,6 +143,19 @@ def test_next_tokens(client, model):
     assert ask(client, "next", ids=ids, sampling=sampling, token=likely_one) == found
 
 
+def test_next_tokens_past_the_context(client, model):
+    """The context of each place is the one that generation had there."""
+    prompt = model.tokenizer.encode("the mouse")
+    tokens = list(model.generate(prompt, max_tokens=150, seed=4).tokens)
+    ids = [token.id for token in tokens]
+    assert len(ids) == 150 > 2 * model.config.context_length
+    for place in (3, 55, 57, 58, 90, 91, 92, 149):
+        found = ask(client, "next", ids=[*prompt, *ids[:place]], token=ids[place])["tokens"]
+        row = next(each for each in found if each["id"] == ids[place])
+        expected = math.exp(tokens[place].log_probability)
+        assert row["probability"] == pytest.approx(expected, rel=1e-4), place
+
+
 def test_inside(client, model):
     without = ["layer.1.head.2"]
     found = ask(client, "inside", text="the mouse", without=without)

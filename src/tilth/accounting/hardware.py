@@ -29,6 +29,7 @@ from tilth.config.threads import most_threads, usable_cores
 from tilth.schema import Range, check_choice, check_float
 
 CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
+MEMORY_INFO = Path("/proc/meminfo")
 DEFAULT_MFU = 0.5
 AMOUNT = Range(above=0.0, at_most=1e18)
 """Limits of hours, prices and bytes, so that their products stay finite."""
@@ -213,3 +214,25 @@ def host_memory_bytes() -> int:
     with suppress(OSError, ValueError):  # no limit, or "max"
         return min(total, int(CONTAINER_LIMIT.read_bytes()))
     return total
+
+
+def free_memory_bytes() -> int:
+    """Return the memory that is free on this machine, and below the limit of its container.
+
+    Caches of files count as free.
+    """
+    free = host_memory_bytes()
+    with suppress(OSError, ValueError, KeyError):  # not Linux
+        free = 1024 * _numbers(MEMORY_INFO)["MemAvailable:"]
+    with suppress(OSError, ValueError, KeyError):  # no limit, or "max"
+        limit = int(CONTAINER_LIMIT.read_bytes())
+        used = int(CONTAINER_LIMIT.with_name("memory.current").read_bytes())
+        kinds = _numbers(CONTAINER_LIMIT.with_name("memory.stat"))
+        free = min(free, limit - used + kinds["inactive_file"] + kinds["active_file"])
+    return max(0, free)
+
+
+def _numbers(path: Path) -> dict[str, int]:
+    """Read the lines of a file of the kernel: a name, a number, perhaps a unit."""
+    lines = (line.split() for line in path.read_text("ascii").splitlines())
+    return {name: int(number) for name, number, *_ in lines}

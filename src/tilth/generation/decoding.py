@@ -126,8 +126,23 @@ class Drafter:
         return [] if place is None else list(context[place : place + min(8, at_most)])
 
 
+def slid_context(ids: Sequence[int], context_length: int) -> list[int]:
+    """Return the ids of a text that its next token depends on.
+
+    When the context is full, a slide keeps its newer half, and it grows again. Its length is a
+    function of the number of ids, however many of them are the prompt.
+
+    >>> [len(slid_context(range(length), 4)) for length in range(12)]
+    [0, 1, 2, 3, 4, 2, 3, 4, 2, 3, 4, 2]
+    """
+    if len(ids) <= context_length:
+        return list(ids)
+    kept = max(1, context_length // 2)
+    return list(ids[-(kept + (len(ids) - context_length - 1) % (context_length - kept + 1)) :])
+
+
 class Continuation:
-    """A sequence during decoding.
+    """A sequence during decoding; the ids of a prompt beyond the context are slid.
 
     Attributes:
         options: When the sequence ends, and how its tokens are chosen.
@@ -147,7 +162,7 @@ class Continuation:
         end_id: int | None = None,
     ) -> None:
         self.options = options
-        self.context = self.unread = list(prompt)
+        self.context = self.unread = slid_context(prompt, context_length)
         self.num_tokens = 0
         self.stop_reason: StopReason | None = None
         self._start, self._context_length, self._end_id = len(prompt), context_length, end_id
@@ -201,7 +216,7 @@ class Continuation:
         elif self.options.past_context == "slide":
             # Keep the newer half. Its positions restart at 0, so it is read again: one pass over
             # half a context for every half a context of new tokens.
-            self.context = [*self.context, token_id][-max(1, self._context_length // 2) :]
+            self.context = slid_context([*self.context, token_id], self._context_length)
             self.unread = self.context
         else:
             self.stop("context")

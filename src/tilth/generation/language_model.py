@@ -325,11 +325,7 @@ class LanguageModel:
             except ValueError as error:  # the tokenizer does not have every byte
                 raise PromptError(str(error)) from error
         else:
-            ids = [operator.index(token_id) for token_id in prompt]
-            if bad := [i for i in ids if not 0 <= i < self.config.vocab_size]:
-                raise PromptError(
-                    f"the prompt has the id {bad[0]}; ids are below {self.config.vocab_size}."
-                )
+            ids = self.checked_ids(prompt)
         if not ids and self.end_id is not None:
             ids = [self.end_id]
         if not ids:
@@ -341,6 +337,15 @@ class LanguageModel:
                 f"the prompt has {len(ids)} tokens, and the context length is {length}; shorten it."
             )
         return ids
+
+    def checked_ids(self, ids: Sequence[int]) -> list[int]:
+        """Return ids; raise PromptError unless the model has all of them."""
+        found = [operator.index(token_id) for token_id in ids]
+        if bad := [i for i in found if not 0 <= i < self.config.vocab_size]:
+            raise PromptError(
+                f"the prompt has the id {bad[0]}; ids are below {self.config.vocab_size}."
+            )
+        return found
 
     def _encode(self, text: str, allow_special: bool) -> list[int]:
         tokenizer = self.tokenizer

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -88,7 +89,7 @@ def make_app(
             except Exception:
                 log.exception("a request failed")
                 response = _refusal(RequestError(500, "internal error; see the server's log."))
-            metrics.requests[path, response.status_code] += 1
+            metrics.count(path, response.status_code)
             return response
 
         return Route(path, endpoint, methods=[method])
@@ -106,21 +107,28 @@ def make_app(
         pages += [counted(path, handler, "POST") for path, handler in asked.items()]
         pages += [counted(path, handler, "GET") for path, handler in shown.items()]
 
+    routes = [
+        *pages,
+        counted("/v1/models", list_models, "GET"),
+        counted("/v1/models/{model_id:path}", get_model, "GET"),
+        counted("/v1/completions", handlers.complete, "POST"),
+        counted("/v1/chat/completions", handlers.chat, "POST"),
+        counted("/v1/embeddings", refuse_embeddings, "POST"),
+        counted("/metrics", show_metrics, "GET"),
+        counted("/health", health, "GET"),
+    ]
+    metrics.paths = frozenset(route.path for route in routes)
+    guard = Middleware(
+        Guard,
+        hosts=tuple(hosts),
+        token=token,
+        has_login=folder is not None,
+        refused=metrics.count,
+    )
     app = Starlette(
-        routes=[
-            *pages,
-            counted("/v1/models", list_models, "GET"),
-            counted("/v1/models/{model_id:path}", get_model, "GET"),
-            counted("/v1/completions", handlers.complete, "POST"),
-            counted("/v1/chat/completions", handlers.chat, "POST"),
-            counted("/v1/embeddings", refuse_embeddings, "POST"),
-            counted("/metrics", show_metrics, "GET"),
-            counted("/health", health, "GET"),
-        ],
-        middleware=[
-            Middleware(Guard, hosts=tuple(hosts), token=token, has_login=folder is not None)
-        ],
-        exception_handlers={HTTPException: _unknown},
+        routes=routes,
+        middleware=[guard],
+        exception_handlers={HTTPException: partial(_unknown, metrics)},
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False  # a path that is not there is an error
@@ -139,7 +147,8 @@ def _refusal(error: RequestError) -> Response:
     return Response(body, error.status, headers, media_type="application/json")
 
 
-def _unknown(_request: Request, error: Exception) -> Response:
+async def _unknown(metrics: Metrics, request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
+    metrics.count(request.url.path, status)
     sentences = {404: "there is no such path.", 405: "this path does not take this method."}
     return _refusal(RequestError(status, sentences.get(status, "the request is invalid.")))

@@ -8,16 +8,18 @@ its jobs.
 import asyncio
 import json
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+import threading
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from tilth.generation.decoding import GenerationOptions, ScoredToken, score_ids
+from tilth.generation.decoding import Decoder, GenerationOptions, ScoredToken, score_ids
 from tilth.generation.language_model import LanguageModel
 from tilth.studio import chat, openai
 from tilth.studio.engine import BusyError, Engine, Job, Part
@@ -26,12 +28,17 @@ from tilth.studio.metrics import Metrics
 from tilth.studio.models import Models
 from tilth.studio.openai import ChatRequest, CompletionRequest
 from tilth.studio.security import MAX_BODY_BYTES
+from tilth.studio.turns import Turns, unless_gone
+
+if TYPE_CHECKING:
+    from tilth.generation.decoding import Logits
 
 T = TypeVar("T")
 
 BODY_SECONDS = 30.0
 DEFAULT_MAX_TOKENS = 16  # of a completion, as OpenAI's
 MAX_JOBS = 256  # samples of one request
+MAX_SCORED = 256  # requests that wait until their prompts are scored
 MAX_NAMED = 20  # models in an error message
 
 
@@ -63,20 +70,36 @@ class _Text:
 
 
 @dataclass
+class _Checked:
+    """A decoder that calls a function before it reads ids; the function may raise."""
+
+    decoder: Decoder
+    check: Callable[[], None]
+
+    def extend(self, ids: Sequence[Sequence[int]], every: bool = False) -> "Logits":
+        self.check()
+        return self.decoder.extend(ids, every)
+
+    def truncate(self, row: int, length: int) -> None:
+        self.decoder.truncate(row, length)
+
+
+@dataclass
 class Completions:
     """The handlers, and what they share."""
 
     models: Models
     metrics: Metrics
     limits: Limits = field(default_factory=Limits)
-    _scoring: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _scoring: Turns = field(default_factory=lambda: Turns(MAX_SCORED))
 
     async def complete(self, request: Request) -> Response:
         """Answer `/v1/completions`."""
         asked = await read_asked(request, CompletionRequest)
         model_id, engine = await self.engine(asked.model)
         with invalid():
-            prompts = [engine.model.prompt_ids(each) for each in asked.prompts()]
+            generated = engine.model.checked_ids(asked.generated_ids)
+            prompts = [[*engine.model.prompt_ids(each), *generated] for each in asked.prompts()]
         echoes = [
             await run_in_threadpool(_echo, engine.model, each, ids) if asked.echo else ""
             for each, ids in zip(asked.prompts(), prompts, strict=True)
@@ -85,7 +108,7 @@ class Completions:
         for each in texts:
             each.text = echoes[each.index // (asked.n or 1)]
         if asked.echo and asked.logprobs is not None:
-            scored = [await self._score(engine.model, ids, asked.logprobs) for ids in prompts]
+            scored = await self._score(request, engine.model, prompts, asked.logprobs)
             for each in texts:
                 each.tokens = list(scored[each.index // (asked.n or 1)])
         max_tokens = DEFAULT_MAX_TOKENS if asked.max_tokens is None else asked.max_tokens
@@ -146,7 +169,8 @@ class Completions:
             # A template writes special tokens, those that begin a text included.
             ids = model.prompt_ids(model.tokenizer.encode(prompt))
         space = max(1, model.config.context_length - len(ids))
-        max_tokens = asked.max_completion_tokens or asked.max_tokens or space
+        default = min(space, self.limits.max_tokens)
+        max_tokens = asked.max_completion_tokens or asked.max_tokens or default
         alternatives = (asked.top_logprobs or 0) if asked.logprobs else None
 
         def logprobs(tokens: list[ScoredToken]) -> dict[str, Any] | None:
@@ -213,16 +237,30 @@ class Completions:
             )
 
     async def _score(
-        self, model: LanguageModel, ids: list[int], alternatives: int
-    ) -> list[ScoredToken]:
-        """Score the tokens of a prompt; the first has nothing before it."""
-        first = ScoredToken(ids[0], math.nan)
-        lengths = model.config.context_length, model.tokenizer.vocab_size
-        async with self._scoring:  # one at a time: each uses all threads
-            scored = await run_in_threadpool(
-                lambda: score_ids(model.decoder(1), ids, *lengths, alternatives)
-            )
-        return [first, *scored]
+        self, request: Request, model: LanguageModel, prompts: list[list[int]], alternatives: int
+    ) -> list[list[ScoredToken]]:
+        """Score the tokens of prompts; the first of each has nothing before it."""
+        deadline, is_left = time.monotonic() + self.limits.seconds, threading.Event()
+
+        def check() -> None:
+            if is_left.is_set() or time.monotonic() > deadline:
+                seconds = f"{self.limits.seconds:g} s"
+                raise RequestError(
+                    400, f"scoring takes more than {seconds}; send fewer or shorter prompts."
+                )
+
+        def score() -> list[list[ScoredToken]]:
+            decoder = _Checked(model.decoder(1), check)
+            lengths = model.config.context_length, model.tokenizer.vocab_size
+            return [
+                [ScoredToken(ids[0], math.nan), *score_ids(decoder, ids, *lengths, alternatives)]
+                for ids in prompts
+            ]
+
+        try:
+            return await self._scoring.run(request, score)
+        finally:
+            is_left.set()
 
     async def _respond(
         self,
@@ -240,13 +278,13 @@ class Completions:
             bias = asked.bias(engine.model.tokenizer.vocab_size)
         parts = self._parts(engine, texts, options, bias, asked.n or 1)
         if not asked.stream:
-            await _unless_gone(request, _collect(parts))
+            await unless_gone(request, _collect(parts))
             return JSONResponse(
                 {**envelope, "choices": [whole(each) for each in texts], "usage": _usage(texts)}
             )
         wants_usage = asked.stream_options is not None and asked.stream_options.include_usage
         # The first part decides about the status: a full queue is no stream.
-        first = await anext(parts)
+        first = await unless_gone(request, anext(parts))
 
         async def stream() -> AsyncIterator[bytes]:
             begun: set[int] = set()
@@ -344,22 +382,6 @@ async def _collect(parts: AsyncGenerator[tuple[_Text, Part]]) -> None:
             if part.problem is not None:
                 raise RequestError(500, "the model could not continue this prompt.")
             text.text += part.text
-
-
-async def _unless_gone(request: Request, work: Coroutine[Any, Any, None]) -> None:
-    """Do some work; cancel it if the client goes away."""
-
-    async def gone() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-
-    working, watching = asyncio.create_task(work), asyncio.create_task(gone())
-    await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
-    watching.cancel()
-    if not working.done():
-        working.cancel()
-        raise RequestError(499, "the client went away.")
-    await working
 
 
 def _texts(prompts: list[list[int]], samples: int) -> list[_Text]:

@@ -125,14 +125,19 @@ class Job:
     first_token_seconds: float | None = None
     _tell: Callable[[Part], None] = field(kw_only=True, repr=False)
     _text: TextBuilder = field(kw_only=True, repr=False)
+    _leave: Callable[["Job"], None] = field(kw_only=True, repr=False)
     _deadline: float = field(kw_only=True)
     _began: float = field(default_factory=time.monotonic)
     _is_cancelled: bool = False
     _done: threading.Event = field(default_factory=threading.Event, repr=False)
 
     def cancel(self) -> None:
-        """End the text after the step that is being computed; other threads may call this."""
+        """End the text after the step that is being computed; other threads may call this.
+
+        A job that waits leaves the queue at once.
+        """
         self._is_cancelled = True
+        self._leave(self)
 
     def wait(self, seconds: float | None = None) -> StopReason | None:
         """Wait until the text has ended; return why. None: not yet, or decoding failed."""
@@ -175,9 +180,8 @@ class Engine:
         self._waiting: deque[Job] = deque()
         self._running: dict[Continuation, Job] = {}
         self._changed = threading.Condition()
-        self._is_closed = False
-        self._thread = threading.Thread(target=self._run, name="tilth engine", daemon=True)
-        self._thread.start()
+        self._is_closed = self._is_retired = False
+        self._thread = self._start()
 
     def submit(
         self,
@@ -191,9 +195,11 @@ class Engine:
         """Queue a request; `tell` is called in the engine's thread with each part of the text.
 
         Args:
-            prompt_ids: A valid prompt, as `LanguageModel.prompt_ids` returns it.
+            prompt_ids: A valid prompt, as `LanguageModel.prompt_ids` returns it. More ids than the
+                context has are a text that is continued.
             options: Options of generation.
-            tell: Receives the parts; the last one has a stop reason or a problem.
+            tell: Receives the parts; the last one has a stop reason or a problem. The last part of
+                a job that is cancelled while it waits comes from the thread that cancels it.
             bias: Numbers to add to logits, by token id.
             seconds: The text ends after this time.
 
@@ -207,7 +213,8 @@ class Engine:
         )
         sequence.bias = bias
         text = TextBuilder(self.model.tokenizer, sequence)
-        job = Job(sequence, _tell=tell, _text=text, _deadline=time.monotonic() + seconds)
+        deadline = time.monotonic() + seconds
+        job = Job(sequence, _tell=tell, _text=text, _leave=self._leave, _deadline=deadline)
         sequence.end_if_due = job._end_if_due
         with self._changed:
             if self._is_closed:
@@ -215,6 +222,8 @@ class Engine:
             if len(self._waiting) >= self._queue:
                 raise BusyError(f"{len(self._waiting)} requests are waiting; try again later.")
             self._waiting.append(job)
+            if self._has_ended:
+                self._thread = self._start()
             self._changed.notify()
         return job
 
@@ -222,6 +231,12 @@ class Engine:
     def load(self) -> tuple[int, int]:
         """The numbers of running and of waiting requests."""
         return len(self._running), len(self._waiting)
+
+    def retire(self) -> None:
+        """End the thread whenever nothing runs or waits; a later request starts it again."""
+        with self._changed:
+            self._is_retired = True
+            self._changed.notify()
 
     def close(self) -> None:
         """End all requests and the thread."""
@@ -238,11 +253,18 @@ class Engine:
     def __exit__(self, *_error: object) -> None:
         self.close()
 
+    def _start(self) -> threading.Thread:
+        self._has_ended = False
+        thread = threading.Thread(target=self._run, name="tilth engine", daemon=True)
+        thread.start()
+        return thread
+
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._is_closed)
-                if self._is_closed and not self._waiting:
+                self._changed.wait_for(lambda: self._waiting or self._is_closed or self._is_retired)
+                if not self._waiting:
+                    self._has_ended = True
                     return
             try:
                 self._decode()
@@ -267,13 +289,20 @@ class Engine:
         """Yield the next sequence that waits, or None; called whenever a row is free."""
         while True:
             self._finish_ended()
-            try:
-                job = self._waiting.popleft()
-            except IndexError:
-                yield None
-                continue
-            self._running[job.sequence] = job
-            yield job.sequence
+            with self._changed:
+                job = self._waiting.popleft() if self._waiting else None
+                if job is not None:
+                    self._running[job.sequence] = job
+            yield None if job is None else job.sequence
+
+    def _leave(self, job: Job) -> None:
+        """End a job that waits, and free its place in the queue."""
+        with self._changed:
+            if job not in self._waiting:
+                return
+            self._waiting.remove(job)
+        job._end_if_due()
+        job._finish()
 
     def _finish_ended(self) -> None:
         ended = [job for job in self._running.values() if job.sequence.stop_reason is not None]

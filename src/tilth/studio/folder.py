@@ -27,7 +27,7 @@ from tilth.data.token_files import MANIFEST as DATA_MANIFEST
 from tilth.files import StrPath
 from tilth.formats.huggingface import is_model_folder
 from tilth.report.lab_file import LAB
-from tilth.runs.checkpoints import CHECKPOINTS, MODEL
+from tilth.runs.checkpoints import list_checkpoints
 from tilth.runs.run import CONFIG, MANIFEST
 from tilth.tokenizer import Tokenizer
 
@@ -62,7 +62,9 @@ class Entry:
         """Whether it has weights: a model folder, or a run with a checkpoint."""
         if self.kind != "run":
             return self.kind == "model"
-        return any(self.path.glob(f"{CHECKPOINTS}/step-*/{MODEL}"))
+        with suppress(OSError):  # not readable
+            return bool(list_checkpoints(self.path))
+        return False
 
 
 @dataclass(frozen=True)

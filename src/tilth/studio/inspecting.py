@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tilth.generation.decoding import scored_token
+from tilth.generation.decoding import scored_token, slid_context
 from tilth.generation.language_model import LanguageModel
 from tilth.generation.sampling import Sampling, next_token_distribution
 from tilth.generation.trace import trace
@@ -166,9 +166,10 @@ def next_tokens(
 ) -> dict[str, Any]:
     """Return the likeliest next tokens: probabilities of the model, and after the options.
 
-    A given token comes last if it is not among them.
+    A given token comes last if it is not among them. Ids beyond the context are slid, as in
+    generation.
     """
-    context = model.prompt_ids(ids)[-model.config.context_length :]
+    context = model.prompt_ids(slid_context(ids, model.config.context_length))
     decoder = model.decoder(1)
     logits = decoder.extend([context])[0, 0, : model.tokenizer.vocab_size]
     if token is not None and not 0 <= token < len(logits):

@@ -7,10 +7,15 @@ LIMITS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper limits of the histogram of the time to the first token, in seconds."""
 
 
+OTHER = "other"
+
+
 @dataclass
 class Metrics:
     """What the server has done since it started; used in the thread of the event loop only."""
 
+    paths: frozenset[str] = frozenset()
+    """Those that exist; all others share a label, as a client can make up any number of them."""
     requests: Counter[tuple[str, int]] = field(default_factory=Counter)
     """By path and status."""
     prompt_tokens: int = 0
@@ -19,6 +24,10 @@ class Metrics:
     """Requests by the smallest limit that their time to the first token does not exceed."""
     first_token_sum: float = 0.0
     first_token_count: int = 0
+
+    def count(self, path: str, status: int) -> None:
+        """Count a response."""
+        self.requests[path if path in self.paths else OTHER, status] += 1
 
     def add(self, prompt_tokens: int, new_tokens: int, first_token_seconds: float | None) -> None:
         """Count a text."""

@@ -103,9 +103,14 @@ class CompletionRequest(_Request):
     best_of: Annotated[int, Range(at_least=1)] | None = None
     suffix: Text | None = None
     return_token_ids: bool | None = None
+    generated_ids: Ids = field(default_factory=list)
+    """Ids after the prompt that were generated before; the text goes on as if it had not stopped.
+    Together they may be longer than the context."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.generated_ids and (self.echo or self.past_context != "slide"):
+            raise ValueError("generated_ids takes neither echo nor past_context; omit these.")
         if self.suffix:
             raise ValueError("suffix is not supported; the model continues a prompt.")
         if self.best_of not in (None, 1, self.n):
@@ -155,6 +160,8 @@ class ChatRequest(_Request):
     messages: Annotated[list[Message], Length(at_least=1, at_most=1000)] = field(
         default_factory=list
     )
+    # At least one, unlike a completion, which may score its prompt alone.
+    max_tokens: Annotated[int, Range(at_least=1, at_most=1 << 20)] | None = None
     max_completion_tokens: Annotated[int, Range(at_least=1, at_most=1 << 20)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Range(at_least=0, at_most=MAX_LOGPROBS)] | None = None

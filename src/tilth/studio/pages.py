@@ -1,6 +1,5 @@
 """The pages of the studio and the JSON that they read. A page holds no state of the server."""
 
-import asyncio
 import hashlib
 import re
 from collections.abc import Awaitable, Callable
@@ -26,6 +25,7 @@ from tilth.studio.folder import Folder
 from tilth.studio.runs import AskedLab, Compared, Norms, Runs, Watch
 from tilth.studio.security import LOGIN
 from tilth.studio.timeline import Moment, Sides, Step, Steps, Timeline, compare_readings
+from tilth.studio.turns import Turns
 from tilth.tokenizer import Tokenizer
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -34,6 +34,8 @@ T = TypeVar("T")
 STATIC = files("tilth.studio") / "static"
 DOCS = [Path(root) / "docs" for root in studio.__path__]
 """Folders with the docs; an editable install has two roots."""
+MAX_WAITING = 64
+"""Computations that wait for their turn; a page asks for few at a time."""
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 PAGES = {"index.html": "/", "login.html": LOGIN}
 PAGES_POLICY = (
@@ -108,13 +110,13 @@ def _plotly() -> bytes:
 
 @dataclass
 class Pages:
-    """The handlers of the page API; computations take turns, as each uses all threads."""
+    """The handlers of the page API; computations of models and tokenizers take turns."""
 
     completions: Completions
     folder: Folder
     runs: Runs
     timeline: Timeline
-    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _turns: Turns = field(default_factory=lambda: Turns(MAX_WAITING))
 
     def views(self) -> dict[str, Handler]:
         """Return the handlers by path that take GET."""
@@ -192,7 +194,7 @@ class Pages:
         async def handler(request: Request) -> Response:
             asked = await read_asked(request, _Asked)
             load = await self.model(asked.model, asked.step)
-            return await self.computed(lambda: compute(load(), asked))
+            return await self.computed(request, lambda: compute(load(), asked))
 
         return handler
 
@@ -208,17 +210,18 @@ class Pages:
         asked = await read_asked(request, Sides)
         sides = (asked.model, asked.step), (asked.other, asked.other_step)
         first, second = [await self.model(*side) for side in sides]
-        return await self.computed(lambda: compare_readings(first(), second(), asked.text))
+        return await self.computed(request, lambda: compare_readings(first(), second(), asked.text))
 
     async def _look_back(self, request: Request) -> Response:
         """Answer what a checkpoint makes of a text and of a prompt."""
-        return await self.computed(self.timeline.moment, await read_asked(request, Moment))
+        asked = await read_asked(request, Moment)
+        return await self.computed(request, self.timeline.moment, asked)
 
     def _of_tokenizer(self, compute: Callable[[Tokenizer, _Asked], dict[str, Any]]) -> Handler:
         async def handler(request: Request) -> Response:
             asked = await read_asked(request, _Asked)
             tokenizer = await self.tokenizer(asked.model)
-            return await self.computed(compute, tokenizer, asked)
+            return await self.computed(request, compute, tokenizer, asked)
 
         return handler
 
@@ -226,7 +229,7 @@ class Pages:
         """Answer how two tokenizers split a text."""
         asked = await read_asked(request, _Asked)
         both = [await self.tokenizer(entry_id) for entry_id in (asked.model, asked.other)]
-        return await self.computed(merging.compare, *both, asked.text)
+        return await self.computed(request, merging.compare, *both, asked.text)
 
     async def tokenizer(self, entry_id: str) -> Tokenizer:
         """Return the tokenizer of an entry of the folder."""
@@ -237,9 +240,10 @@ class Pages:
         except (OSError, ValueError, MemoryError) as error:
             raise unreadable(f"the tokenizer of {entry_id} cannot be read", error) from error
 
-    async def computed(self, compute: Callable[..., dict[str, Any]], *values: object) -> Response:
+    async def computed(
+        self, request: Request, compute: Callable[..., dict[str, Any]], *values: object
+    ) -> Response:
         """Answer what a computation returns, in its turn."""
-        async with self._turn:
-            with invalid():
-                found = await run_in_threadpool(compute, *values)
+        with invalid():
+            found = await self._turns.run(request, compute, *values)
         return JSONResponse(found)

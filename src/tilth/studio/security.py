@@ -8,7 +8,7 @@ interface a token is required: as a bearer token, or as a cookie that the page `
 
 import hashlib
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -46,6 +46,7 @@ class Guard:
         hosts: Host names under which the server is reached, without ports.
         token: The required token; None on the loopback interface.
         has_login: Whether the page of the login is there, and its cookie counts.
+        refused: Called with the path and the status of each refusal.
 
     """
 
@@ -56,8 +57,10 @@ class Guard:
         token: str | None = None,
         *,
         has_login: bool = False,
+        refused: Callable[[str, int], None] = lambda _path, _status: None,
     ) -> None:
         self._app, self._token, self._has_login = app, token, has_login
+        self._refused = refused
         self._hosts = frozenset(host.lower() for host in hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -83,8 +86,10 @@ class Guard:
                 and self._has_login
                 and (scope["method"], scope["path"]) == ("GET", "/")
             ):
+                self._refused(scope["path"], 303)
                 await RedirectResponse(LOGIN, 303)(scope, receive, send_with_headers)
                 return
+            self._refused(scope["path"], status)
             body = error_body(sentence, code="refused")
             refusal = Response(body, status, media_type="application/json")
             if status == 401:

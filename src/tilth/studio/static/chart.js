@@ -76,7 +76,8 @@ export const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g,
  *   (default: a row for each point of the traces that have a name).
  * @returns `element`; `draw(traces, layout)`, where traces are plotly's (a trace with `index` gets
  *   the style of that line) and layout has `x`, `y` ({title, type, range}) and any part of plotly's
- *   layout; `onzoom(function)`, called with [from, to] on the x axis, or null for all; `plot`, the
+ *   layout; `onzoom(function)`, called with the ranges of the x and of the y axis: [from, to], null
+ *   for all, or undefined where it is as before; `plot`, the
  *   element that plotly draws into.
  */
 export function chart({ title, file = title.toLowerCase().replace(/\W+/g, "-"), caption = "", rows }) {
@@ -99,10 +100,11 @@ export function chart({ title, file = title.toLowerCase().replace(/\W+/g, "-"), 
     if (!isBound) {
       isBound = true;
       plot.on("plotly_relayout", (change) => {
-        const isLog = plot.layout.xaxis.type === "log";
-        const at = (value) => isLog ? 10 ** value : value;
-        if (change["xaxis.autorange"]) zoomed(null);
-        else if ("xaxis.range[0]" in change) zoomed([at(change["xaxis.range[0]"]), at(change["xaxis.range[1]"])]);
+        const [x, y] = ["xaxis", "yaxis"].map((axis) => {
+          const at = (end) => plot.layout[axis].type === "log" ? 10 ** change[`${axis}.range[${end}]`] : change[`${axis}.range[${end}]`];
+          return change[`${axis}.autorange`] ? null : `${axis}.range[0]` in change ? [at(0), at(1)] : undefined;
+        });
+        if (x !== undefined || y !== undefined) zoomed(x, y);
       });
     }
   }

@@ -17,7 +17,7 @@ const NOTIONS = [
 export function show(main, { fields, remember }) {
   const given = Object.fromEntries([...fields].filter(([name]) => !["model", "subject", "number"].includes(name)));
   let subject = fields.get("subject") ?? "gpt2-small";
-  let open = fields.get("number") ?? "";
+  let [open = "", ...followed] = fields.getAll("number"); // a number of a table, and the terms that were followed from it
   let known = {}; // the fields of the form, by name
   let timer = 0;
   let asking = null;
@@ -68,7 +68,7 @@ export function show(main, { fields, remember }) {
     try {
       const found = await api("/api/cost", asked(), asking.signal);
       setProblem("");
-      remember({ subject, ...given, number: open });
+      note();
       draw(found);
     } catch (error) {
       if (error.name !== "AbortError") setProblem(error.message);
@@ -211,7 +211,8 @@ export function show(main, { fields, remember }) {
     const isOpen = button.getAttribute("aria-expanded") === "true";
     close();
     open = isOpen ? "" : path;
-    remember({ subject, ...given, number: open });
+    followed = [];
+    note();
     if (!isOpen) explain(button, path);
   }
 
@@ -226,7 +227,17 @@ export function show(main, { fields, remember }) {
     const place = el("div", { class: "opened", "aria-live": "polite" });
     row.after(el("tr", { class: "arithmetic" }, el("td", { colspan: row.children.length }, place)));
     button.setAttribute("aria-expanded", "true");
-    await add(place, path);
+    for (const each of [path, ...followed]) await add(place, each);
+  }
+
+  function note() {
+    remember({ subject, ...given, number: [open, ...followed] });
+  }
+
+  function follow(place, path) {
+    if (path !== open && !followed.includes(path)) followed.push(path);
+    note();
+    return add(place, path);
   }
 
   async function add(place, path) {
@@ -237,7 +248,7 @@ export function show(main, { fields, remember }) {
     }
     try {
       const found = await api("/api/cost/number", { ...asked(), number: path });
-      place.append(drawExplanation(found, (next) => add(place, next)));
+      place.append(drawExplanation(found, (next) => follow(place, next)));
     } catch (error) {
       setProblem(error.message);
     }

@@ -15,7 +15,10 @@ export function saves(title, element, rows) {
     () => download(`${file}.csv`, csv(rows())));
 }
 
-/** Draw an element as the browser has laid it out, without its buttons, below a title; return the PNG. */
+/**
+ * Draw an element as the browser has laid it out, below a title; return the PNG. Buttons are left out, but those of the
+ * class `pictured`.
+ */
 export function picture(element, title) {
   const frame = element.getBoundingClientRect();
   const [width, height] = [Math.max(frame.width, 320) + 2 * MARGIN, frame.height + HEAD + 2 * MARGIN];
@@ -35,7 +38,7 @@ export function picture(element, title) {
 
 function paint(context, element) {
   const style = getComputedStyle(element);
-  if (style.display === "none" || element.matches("button")) return;
+  if (style.display === "none" || element.matches("button:not(.pictured)")) return;
   for (const box of element.getClientRects()) paintBox(context, box, style);
   const box = element.getBoundingClientRect();
   if (element.matches("canvas")) {
@@ -61,8 +64,10 @@ function paintBox(context, box, style) {
   context.beginPath();
   context.roundRect(box.x, box.y, box.width, box.height, parseFloat(style.borderTopLeftRadius) || 0);
   context.fill();
-  if (border.Left) context.stroke();
+  if (border.Left && border.Top) context.stroke();
   else {
+    context.fillStyle = style.borderLeftColor;
+    context.fillRect(box.x, box.y, border.Left, box.height);
     context.fillStyle = style.borderTopColor;
     context.fillRect(box.x, box.y, box.width, border.Top);
     context.fillStyle = style.borderBottomColor;

@@ -80,14 +80,20 @@ export function show(main, { folder, fields, remember }) {
   const rows = new Map(); // id -> row of the table
   const data = new Map(); // id -> {curve, valid, samples, problem}
   const slots = new Map(); // id -> number of its line: a run keeps its colour
+  /** The range of an axis in a link; null for all. */
+  function rangeOf(...names) {
+    const ends = names.map((name) => fields.get(name) ? Number(fields.get(name)) : NaN);
+    return ends.every(Number.isFinite) ? ends : null;
+  }
   const options = {
     value: fields.get("value") in VALUES ? fields.get("value") : "loss",
     axis: fields.get("x") in AXES ? fields.get("x") : "step",
     smoothing: SMOOTHINGS.includes(Number(fields.get("smooth"))) ? Number(fields.get("smooth")) : null,
     isLogX: fields.get("logx") === "1",
     isLogY: fields.get("logy") === "1",
-    range: fields.get("from") && fields.get("to") ? [Number(fields.get("from")), Number(fields.get("to"))] : null,
-    drag: "zoom",
+    range: rangeOf("from", "to"),
+    yRange: rangeOf("bottom", "top"),
+    drag: fields.get("drag") === "pan" ? "pan" : "zoom",
     sort: fields.get("sort") ?? "-active",
     state: fields.get("state") ?? "",
     filter: fields.get("filter") ?? "",
@@ -97,7 +103,6 @@ export function show(main, { folder, fields, remember }) {
   let since = 0;
   let abort = null;
   let isLeft = false;
-  if (options.range && !options.range.every(Number.isFinite)) options.range = null;
 
   const chosen = () => [...slots.keys()];
   function add(id) {
@@ -126,10 +131,11 @@ export function show(main, { folder, fields, remember }) {
 
   function save() {
     const [from, to] = options.range ?? ["", ""];
+    const [bottom, top] = options.yRange ?? ["", ""];
     remember({
       run: chosen(), value: options.value === "loss" ? "" : options.value, x: options.axis === "step" ? "" : options.axis,
       smooth: options.smoothing ?? "", logx: options.isLogX ? "1" : "", logy: options.isLogY ? "1" : "",
-      from, to, sort: options.sort === "-active" ? "" : options.sort, state: options.state, filter: options.filter,
+      from, to, bottom, top, drag: options.drag === "zoom" ? "" : options.drag, sort: options.sort === "-active" ? "" : options.sort, state: options.state, filter: options.filter,
       lab: options.lab, ...normChoice,
     });
   }
@@ -281,6 +287,7 @@ export function show(main, { folder, fields, remember }) {
   const control = (name, choices, label) => select(choices, label, options[name], (value) => {
     options[name] = value;
     if (name === "axis") options.range = null;
+    if (name === "value") options.yRange = null;
     changed({ isComparison: false });
   });
   const tick = (name, label) => {
@@ -293,12 +300,13 @@ export function show(main, { folder, fields, remember }) {
     return el("label", { class: "tick" }, box, label);
   };
   const smoothing = control("smoothing", SMOOTHINGS, (steps) => steps === 1 ? "none" : `last ${whole(steps)} steps`);
-  const drag = select(["zoom", "pan"], (mode) => mode === "zoom" ? "zooms" : "moves", "zoom", (mode) => {
+  const drag = select(["zoom", "pan"], (mode) => mode === "zoom" ? "zooms" : "moves", options.drag, (mode) => {
     options.drag = mode;
+    save();
     draw();
   });
   const move = (label, title, change) => el("button", { type: "button", class: "plain small", "aria-label": title, title, onclick: () => change() }, label);
-  const wholeRange = move("Whole range", "Show the whole range", () => zoom(null));
+  const wholeRange = move("Whole range", "Show the whole range", () => zoom(null, null));
 
   /** Change the range by shares of its width, as the keyboard does. */
   function shift(left, right) {
@@ -309,8 +317,10 @@ export function show(main, { folder, fields, remember }) {
     zoom(axis.type === "log" ? range.map((value) => 10 ** value) : range);
   }
 
-  function zoom(range) {
-    options.range = range;
+  /** Show a range of each axis: [from, to], null for all, or undefined for that before. */
+  function zoom(x, y) {
+    if (x !== undefined) options.range = x;
+    if (y !== undefined) options.yRange = y;
     changed({ isComparison: false });
   }
 
@@ -345,12 +355,13 @@ export function show(main, { folder, fields, remember }) {
           line: { width: 2.4, dash: "solid" }, marker: { size: 5 }, showlegend: false });
       }
     }
-    const range = options.range && (options.isLogX ? options.range.map((value) => Math.log10(Math.max(value, 1e-9))) : options.range);
+    const rangeIn = (range, isLog) => range
+      ? { range: isLog ? range.map((value) => Math.log10(Math.max(value, 1e-9))) : range } : { autorange: true };
     curves.draw(traces, {
-      x: { title: AXES[options.axis], type: options.isLogX ? "log" : "linear", ...(range ? { range } : { autorange: true }) },
-      y: { title: VALUES[options.value], type: options.isLogY ? "log" : "linear" },
+      x: { title: AXES[options.axis], type: options.isLogX ? "log" : "linear", ...rangeIn(options.range, options.isLogX) },
+      y: { title: VALUES[options.value], type: options.isLogY ? "log" : "linear", ...rangeIn(options.yRange, options.isLogY) },
       dragmode: options.drag,
-      uirevision: [options.value, options.axis, options.isLogX, options.isLogY, options.range === null].join(),
+      uirevision: [options.value, options.axis, options.isLogX, options.isLogY, options.range === null, options.yRange === null].join(),
     }).catch((error) => setProblem(error.message));
     curves.caption(!slots.size ? "Choose runs in the table to draw their curves."
       : (options.smoothing > 1 ? `Lines: mean of the last ${whole(options.smoothing)} steps. Bands: lowest to highest value. ` : "")

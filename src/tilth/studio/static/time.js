@@ -51,12 +51,14 @@ export function show(main, { model, fields, remember }) {
   const moments = new Map(); // by step
   let run = { steps: [], valid: { x: [], y: [] } };
   let asked = null; // what the moments answer
+  let token = fields.get("token"); // the place of the chosen one in the text
   let abort = null;
   let timer = 0;
 
   const step = () => run.steps[Number(slider.value)];
   const note = () => remember({
     ...asked?.fields, ...(asked ? {} : formFields()), at: String(step() ?? ""), axis: isLog.checked ? "" : "linear",
+    token: token ?? "",
   });
 
   function formFields() {
@@ -66,6 +68,7 @@ export function show(main, { model, fields, remember }) {
 
   async function compute() {
     const found = formFields();
+    if (found.text !== (asked?.fields.text ?? fields.get("text"))) token = null;
     const { max_tokens: most, ...sampling } = Object.fromEntries(
       Object.keys(inputs).filter((name) => name in found).map((name) => [name, Number(found[name])]));
     asked = { fields: found, body: { model: model(), prompt: prompt.value, text: text.value, max_tokens: most, sampling } };
@@ -117,7 +120,11 @@ export function show(main, { model, fields, remember }) {
               ["perplexity", found.read.perplexity === null ? "–" : number(found.read.perplexity)],
               ["bits", number(found.read.bits, 1)],
             ]),
-            ...surprise(found.read.tokens, (place) => detail.replaceChildren(alternatives(found.read.tokens[place]))),
+            ...surprise(found.read.tokens, (place) => {
+              token = String(place);
+              note();
+              detail.replaceChildren(alternatives(found.read.tokens[place]));
+            }, token),
             detail)),
       ] : [el("p", { class: "soft" }, asked ? "This checkpoint has not been read yet." : "Press “Read and write”.")]));
   }

@@ -37,11 +37,19 @@ export function show(main, { model, fields, remember }) {
   const stop = el("button", { type: "button", class: "plain", disabled: true }, "Stop");
   const status = el("p", { class: "soft", role: "status" });
   const output = roving(el("p", { class: "text story" }));
-  const legend = el("p", { class: "legend", hidden: true }, "probability ",
+  const legend = el("p", { class: "legend" }, "probability ",
     ...[">35%", ">12%", ">4%", ">1.6%", "less"].map((text, place) => el("span", { class: `token certain-${place}` }, text)));
   const detail = el("section", { "aria-live": "polite" });
   const branchList = el("ol", { class: "branches" });
-  const branchSection = el("section", { hidden: true }, el("h2", {}, "Branches"), branchList);
+  const branchSection = el("section", { hidden: true }, el("h2", {}, "Branches"), branchList, saves("Branches", branchList, () => [
+    ["branch", "leaves branch", "at token", "tokens", "text"],
+    ...branches.map(({ parent, at, tokens }, place) => [
+      place, parent ? branches.indexOf(parent) : "", parent ? at : "", tokens.length, tokens.map(({ text }) => shown(text)).join("")]),
+  ]));
+  const coloured = el("div", { hidden: true }, legend, output);
+  const textSaves = saves("Written text", coloured, () => [["token", "id", "probability"],
+    ...current.tokens.map(({ id, text, logprob }) => [text, id, Math.exp(logprob)])]);
+  textSaves.hidden = true;
   let branches = []; // {parent, at, promptIds, tokens: [{id, text, logprob}], reason}
   let given = {}; // the options of all branches
   let base = {}; // the fields of the address, without branches
@@ -60,7 +68,7 @@ export function show(main, { model, fields, remember }) {
 
   async function begin() {
     status.textContent = "";
-    legend.hidden = false;
+    coloured.hidden = textSaves.hidden = false;
     given = options();
     base = { prompt: prompt.value, ...Object.fromEntries(Object.entries(given).map(([k, v]) => [k, String(v)])) };
     const isOfLink = Object.entries(base).every(([name, value]) => fields.get(name) === value);
@@ -100,12 +108,12 @@ export function show(main, { model, fields, remember }) {
     abort = new AbortController();
     stop.disabled = false;
     output.classList.add("writing");
-    const ids = [...branch.promptIds, ...branch.tokens.map((token) => token.id)];
+    const before = branch.tokens.map((token) => token.id); // with the prompt, they may exceed the context
     const began = performance.now();
     let count = 0;
     try {
       const events = stream("/v1/completions", {
-        model: model(), prompt: ids, max_tokens: left, logprobs: 1, return_token_ids: true, stream: true, ...sampling,
+        model: model(), prompt: branch.promptIds, generated_ids: before, max_tokens: left, logprobs: 1, return_token_ids: true, stream: true, ...sampling,
       }, abort.signal);
       for await (const event of events) {
         const [choice] = event.choices;
@@ -211,7 +219,7 @@ export function show(main, { model, fields, remember }) {
       const text = branch.tokens.slice(Math.max(0, branch.at - 1)).map((token) => shown(token.text)).join("");
       const own = branches.filter((each) => each.parent === branch);
       return el("li", {}, el("button", {
-        type: "button", class: "plain", "aria-pressed": String(branch === current), onclick: () => choose(branch),
+        type: "button", class: "plain pictured", "aria-pressed": String(branch === current), onclick: () => choose(branch),
       }, `${from}${[...text].slice(0, 60).join("")}…`), own.length ? el("ol", {}, ...own.map(item)) : "");
     };
     branchList.replaceChildren(...branches.slice(0, 1).map(item));
@@ -226,7 +234,7 @@ export function show(main, { model, fields, remember }) {
       field("Prompt", prompt),
       el("div", { class: "options" }, ...OPTIONS.map(([name, label]) => field(label, inputs[name]))),
       el("div", { class: "row" }, write, stop)),
-    status, legend, output, el("div", { class: "sides" }, detail, branchSection),
+    status, coloured, textSaves, el("div", { class: "sides" }, detail, branchSection),
   );
   return () => abort?.abort();
 }
