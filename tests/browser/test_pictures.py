@@ -91,7 +91,7 @@ def test_the_data_of_a_written_text_and_its_branches(open_view, folder):
     page = open_view(f"{WRITTEN}&branch=0.2.104")
     submit(page)
     page.locator(".branches li").nth(1).wait_for()
-    page.locator("[role=status]", has_text="stopped").wait_for()
+    page.locator("p.story [role=button]").nth(2).wait_for()
     text, branches = (rows_of(page, title) for title in ("Written text", "Branches"))
     options = {"max_tokens": 3, "temperature": 0.8, "top_p": 0.95, "seed": 0}
     first = list(model.generate("the", **options).tokens)

@@ -193,7 +193,7 @@ def test_a_zoom_of_both_axes_and_the_drag_mode_are_in_the_link(open_runs):
     assert again.evaluate("document.querySelector('.plot').layout.dragmode") == "pan"
     again.get_by_label("Show the whole range").click()
     wait_until(again, "!location.hash.includes('top=') && !location.hash.includes('from=')")
-    assert again.evaluate("document.querySelector('.plot').layout.yaxis.autorange")
+    wait_until(again, "document.querySelector('.plot').layout.yaxis.autorange")
 
 
 def test_a_training_is_drawn_as_it_comes(open_runs, studied):
