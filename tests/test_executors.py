@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,17 @@ def test_an_error_in_a_process(tmp_path):
 def test_a_process_that_is_killed(tmp_path):
     with pytest.raises(OSError, match="worker process was killed; run the same command again"):
         run(tmp_path, ["deadly"], Executor(workers=1))
+
+
+def test_a_worker_that_is_killed_while_tasks_are_submitted(tmp_path, monkeypatch):
+    """The pool closes its pipe, and a call of submit or shutdown finds it closed."""
+
+    def closed(*_, **__):
+        raise OSError("handle is closed")
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", closed)
+    with pytest.raises(OSError, match="worker process was killed; run the same command again"):
+        run(tmp_path, ["1"], Executor(workers=1))
 
 
 def test_workers_end_with_their_parent(tmp_path):

@@ -115,16 +115,23 @@ def _run_in_processes(
             for future in as_completed(futures):
                 future.result()
                 yield futures[future]
-        except BrokenProcessPool:
-            hint = f"{AGAIN}, with fewer workers if memory ran out"
-            raise OSError(f"A worker process was killed; {hint}.") from None
-        except BaseException:
+        except BaseException as error:
+            if _is_broken(error):
+                hint = f"{AGAIN}, with fewer workers if memory ran out"
+                raise OSError(f"A worker process was killed; {hint}.") from None
             parent_end.close()  # the workers end at once
             raise
         finally:
-            pool.shutdown(cancel_futures=True)
+            with suppress(OSError):  # the pipe of a broken pool
+                pool.shutdown(cancel_futures=True)
             parent_end.close()
             alive.close()
+
+
+def _is_broken(error: BaseException) -> bool:
+    """Return whether a pool has lost a worker; its pipe may be closed while `submit` writes."""
+    is_closed = isinstance(error, OSError) and str(error) == "handle is closed"
+    return is_closed or isinstance(error, BrokenProcessPool)
 
 
 def _begin(alive: Connection) -> None:

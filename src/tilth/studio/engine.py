@@ -160,6 +160,8 @@ class Job:
     def _finish(self, problem: str | None = None) -> None:
         rest = "" if problem else self._text.finish()
         self._tell(Part(rest, self.sequence.end_token, self.sequence.stop_reason, problem))
+        # The request and its sequence refer to each other, and so would keep the model in memory.
+        self._leave = lambda _job: None
         self._done.set()
 
 
