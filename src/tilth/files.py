@@ -25,7 +25,7 @@ import stat
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TypeVar
@@ -245,6 +245,27 @@ def refuse_link(path: StrPath) -> None:
     """
     if Path(path).is_symlink():
         raise FileError(path, "is a symbolic link", "replace it by a copy of what it links to")
+
+
+def check_own_folder(
+    folder: Path, marker: str, names: re.Pattern[str], subfolders: Iterable[str] = ()
+) -> None:
+    """Raise FileError unless tilth made a folder, whose files may then be replaced and removed.
+
+    `marker` is the first file that is created in it and the last one removed; `names` matches all
+    files that tilth writes there, and `subfolders` are its folders.
+    """
+    hint = "move it elsewhere, or choose another name for the result"
+    if not stat.S_ISDIR(folder.lstat().st_mode):
+        raise FileError(folder, "is a link to another folder, or a file", hint)
+    found = sorted(path.name for path in folder.iterdir())
+    if found and marker not in found:
+        raise FileError(folder, f"was not made by tilth (it has no file {marker})", hint)
+    for name in found:
+        mode = (folder / name).lstat().st_mode
+        is_file = stat.S_ISREG(mode) and names.fullmatch(name)
+        if not is_file and not (stat.S_ISDIR(mode) and name in subfolders):
+            raise FileError(folder, f"holds {name!r}, which tilth did not write", hint)
 
 
 def try_lock(file: IO[Any]) -> bool:

@@ -64,9 +64,9 @@ def test_a_link_in_place_of_the_partial_folder(tokenizer, corpus, tmp_path):
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (["thesis.txt"], "was not made by `tilth tokenize`"),
-        (["train.npy"], "was not made by `tilth tokenize`"),
-        (["lock", "thesis.txt"], "holds 'thesis.txt', which `tilth tokenize` did not write"),
+        (["thesis.txt"], "was not made by tilth"),
+        (["train.npy"], "was not made by tilth"),
+        (["lock", "thesis.txt"], "holds 'thesis.txt', which tilth did not write"),
         (["lock", ".thesis.txt.0123456789abcdef.partial"], "did not write"),
     ],
 )

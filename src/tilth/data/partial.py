@@ -12,7 +12,6 @@ detected.
 import logging
 import os
 import re
-import stat
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -41,7 +40,7 @@ from tilth.data.token_files import (
     load_checked,
     save_checked,
 )
-from tilth.files import DISK_FULL, FileError, open_lock, try_lock
+from tilth.files import DISK_FULL, FileError, check_own_folder, open_lock, try_lock
 from tilth.schema import plain
 
 PARTIAL = ".partial"
@@ -114,7 +113,7 @@ def _locked(partial: Path) -> Iterator[None]:
         try:
             with suppress(FileExistsError):
                 partial.mkdir(parents=True)
-            _check_contents(partial)
+            check_own_folder(partial, LOCK, KNOWN_NAME)
             lock = open_lock(partial / LOCK)
         except (FileNotFoundError, FileError) as error:
             if isinstance(error, FileError) and os.path.lexists(partial):
@@ -141,23 +140,6 @@ def _locked(partial: Path) -> Iterator[None]:
             if is_there:
                 yield
                 return
-
-
-def _check_contents(partial: Path) -> None:
-    """Raise FileError if tokenizing did not make the folder: its files would be replaced.
-
-    The lock is the first file created in the folder and the last one removed.
-    """
-    hint = "move it elsewhere, or name another folder for the token files"
-    if not stat.S_ISDIR(partial.lstat().st_mode):
-        raise FileError(partial, "is a link to another folder, or a file", hint)
-    names = sorted(path.name for path in partial.iterdir())
-    if names and LOCK not in names:
-        raise FileError(partial, f"was not made by `tilth tokenize` (it has no file {LOCK})", hint)
-    for name in names:
-        is_file = stat.S_ISREG((partial / name).lstat().st_mode)
-        if not is_file or not KNOWN_NAME.fullmatch(name):
-            raise FileError(partial, f"holds {name!r}, which `tilth tokenize` did not write", hint)
 
 
 def clear(partial: Path) -> None:

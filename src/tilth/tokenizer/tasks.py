@@ -14,7 +14,6 @@ import logging
 import os
 import re
 import shutil
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -31,6 +30,7 @@ from tilth.files import (
     FileError,
     Progress,
     StrPath,
+    check_own_folder,
     check_target,
     checksum_of,
     no_progress,
@@ -172,7 +172,7 @@ def _counted(
     """
     folder = options.folder
     if os.path.lexists(folder):
-        _check_contents(folder)
+        check_own_folder(folder, MARKER, _KNOWN_NAME, (JOBS,))
     tasks = _tasks_of(options, paths, executor, number)
     folder.mkdir(exist_ok=True)
     (folder / MARKER).touch()
@@ -197,21 +197,6 @@ def _counted(
     if {path.name for path in folder.iterdir()} == {MARKER}:
         (folder / MARKER).unlink()
         folder.rmdir()
-
-
-def _check_contents(folder: Path) -> None:
-    """Raise FileError if counting did not make the folder: its files would be replaced."""
-    hint = "move it elsewhere, or choose another name for the result"
-    if not stat.S_ISDIR(folder.lstat().st_mode):
-        raise FileError(folder, "is a link to another folder, or a file", hint)
-    names = sorted(path.name for path in folder.iterdir())
-    if names and MARKER not in names:
-        raise FileError(folder, f"was not made by tilth (it has no file {MARKER})", hint)
-    for name in names:
-        mode = (folder / name).lstat().st_mode
-        is_file = stat.S_ISREG(mode) and _KNOWN_NAME.fullmatch(name)
-        if not is_file and not (stat.S_ISDIR(mode) and name == JOBS):
-            raise FileError(folder, f"holds {name!r}, which tilth did not write", hint)
 
 
 def _tasks_of(
