@@ -125,8 +125,8 @@ def _end_losses(folder: Path, lab: Lab) -> str:
     said = []
     for name, group in (
         ("with norms", "base"),
-        ("without, same rate", "without RMSNorm, same rate"),
-        ("without, best rate", "without RMSNorm, its best rate"),
+        ("without at the same rate", "without RMSNorm, same rate"),
+        ("without at its best rate", "without RMSNorm, its best rate"),
     ):
         trials = [trial for trial in lab.trials if trial.group == group]
         ends = [
