@@ -209,30 +209,32 @@ def test_badly_ordered_merges_follow_the_definition():
 @pytest.mark.alone
 @pytest.mark.parametrize("kind", ["a", " ", "é", "🌱", "random letters", "long tokens"])
 def test_a_long_piece_takes_linear_time(kind):
-    """Two megabytes take at most 2.3 times as long as one."""
+    """Time grows by at most 2.3 for each doubling of a piece, over three doublings.
+
+    Over one, a step counts in full: where the text exceeds the processor's cache, or its ids the
+    memory that the C library keeps (977 page faults: 2.3 instead of 1.9).
+    """
     trained = train_tokenizer(texts=[CORPUS + "aaaa" * 50 + " " * 99 + "é🌱" * 9], vocab_size=500)
     text = kind * (2_000_000 // len(kind.encode()))
-    parts, limit = 2, 2.3
     if kind == "random letters":
         text = "".join(random.Random(0).choices("abcdefgh", k=2_000_000))
     elif kind == "long tokens":
-        # Tokens of up to 16 KB, so windows share no token and the piece is merged at once. It
-        # exceeds the cache somewhere above a quarter of a megabyte: compare three doublings.
+        # Tokens of up to 16 KB, so windows share no token and the piece is merged at once.
         trained = train_tokenizer(texts=["a" * 200_000], vocab_size=270)
-        text, parts, limit = "a" * 2_000_000, 8, 2.3**3
+        text = "a" * 2_000_000
 
     def cpu_seconds(text):
         start = time.process_time()
         trained.encode_array(text)
         return time.process_time() - start
 
-    short = text[: len(text) // parts]
+    short = text[: len(text) // 8]
     cpu_seconds(text)  # the first call loads NumPy
     for _ in range(5):  # until the machine was quiet for most of fifteen turns
         ratio = statistics.median(1 / cpu_seconds(short) * cpu_seconds(text) for _ in range(15))
-        if ratio < limit:
+        if ratio < 2.3**3:
             return
-    pytest.fail(f"{ratio:.2f} times as long for {parts} times as much")
+    pytest.fail(f"{ratio:.2f} times as long for 8 times as much")
 
 
 def test_memory_of_a_long_piece_is_freed():
